@@ -1,0 +1,42 @@
+"""Brickwork takes trained neural networks apart and builds new ones from the parts.
+
+The public names are loaded on first use, so that `import brickwork` and `brickwork --help` stay fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+__version__ = _version("brickwork")
+
+#: public name -> the module that defines it
+_HOME = {
+    "Blueprint": "blueprint",
+    "errors": "errors",
+    "join": "blueprint",
+    "trace": "blueprint",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'brickwork' has no attribute {name!r}")
+    module = importlib.import_module(f"brickwork.{_HOME[name]}")
+    value = module if _HOME[name] == name else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if TYPE_CHECKING:
+    from brickwork import errors as errors
+    from brickwork.blueprint import Blueprint as Blueprint
+    from brickwork.blueprint import join as join
+    from brickwork.blueprint import trace as trace

@@ -1,0 +1,91 @@
+"""Every refusal of Brickwork is a BrickworkError, and reads as one sentence or two.
+
+    BrickworkError
+    ├── RequestError          the request was wrong (command line: exit 2, nothing written)
+    │   ├── UnknownName       a name that does not exist; carries the nearest ones
+    │   ├── MissingExtra      an optional package is not installed
+    │   ├── OutputExists      the output is there already and --force was not given
+    │   ├── BadFile           a file or folder that cannot be read as what it should be
+    │   ├── BadData           images, labels or logits that cannot be used
+    │   └── BadModel          a model, tensor or index that does not fit the operation
+    │       └── Unsupported   an operation of the model that cannot be kept exact, by name
+    └── JobFailed             the request was right and the work failed (command line: exit 1)
+
+A message says what was wrong, the value, what is allowed, and what to do next. Low-level code raises a
+short fact; the public function adds the context once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BrickworkError(Exception):
+    """Base of every error Brickwork raises on purpose."""
+
+    exit_code = 1
+
+
+class RequestError(BrickworkError):
+    """The request was wrong; nothing was written."""
+
+    exit_code = 2
+
+
+class UnknownName(RequestError):
+    """A name that does not exist.
+
+    >>> raise UnknownName("architecture", "lenett", ["lenet", "vgg16"])
+    Traceback (most recent call last):
+    ...
+    brickwork.errors.UnknownName: unknown architecture 'lenett'; did you mean 'lenet'? Known: lenet, vgg16.
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name, self.known = kind, name, list(known)
+        close = difflib.get_close_matches(str(name), self.known, n=1, cutoff=0.6)
+        guess = f"; did you mean {close[0]!r}?" if close else "."
+        shown = ", ".join(self.known[:40]) + (f" and {len(self.known) - 40} more" if len(self.known) > 40 else "")
+        super().__init__(f"unknown {kind} {name!r}{guess} Known: {shown}.{' ' + hint if hint else ''}")
+
+
+class MissingExtra(RequestError):
+    """An optional package is not installed.
+
+    >>> raise MissingExtra("timm", "timm models")
+    Traceback (most recent call last):
+    ...
+    brickwork.errors.MissingExtra: timm models need the extra 'timm'; install it with: pip install 'brickwork[timm]'
+    """
+
+    def __init__(self, extra: str, what: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} need the extra {extra!r}; install it with: pip install 'brickwork[{extra}]'")
+
+
+class OutputExists(RequestError):
+    """The output is there already."""
+
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path} exists already; choose another --out, or pass --force to replace it.")
+
+
+class BadFile(RequestError):
+    """A file or folder that cannot be read as what it should be."""
+
+
+class BadData(RequestError):
+    """Images, labels or logits that cannot be used."""
+
+
+class BadModel(RequestError):
+    """A model, tensor or index that does not fit the operation."""
+
+
+class Unsupported(BadModel):
+    """An operation of the model that cannot be kept exact; the message names it and its place."""
+
+
+class JobFailed(BrickworkError):
+    """The request was right and the work failed."""
