@@ -1,0 +1,187 @@
+"""Other people's models: timm, torchvision, transformers, and a function the user names.
+
+Each takes (name, args) and gives (module, Origin). The same words work everywhere: `num_classes`, `in_channels`,
+`image_size` and `pretrained` are translated into what the library calls them. Weights are never fetched
+unless `pretrained=True` is given, and that is not recorded: a model folder holds its own weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork.errors import BadFile, BadModel, BrickworkError, MissingExtra, RequestError, UnknownName
+from brickwork.origin import Origin
+
+
+@contextlib.contextmanager
+def refusing(arch: str) -> Iterator[None]:
+    """Turn what a factory raises on bad arguments into one sentence that names the architecture."""
+    try:
+        yield
+    except BrickworkError:
+        raise
+    except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError, KeyError) as error:
+        # Libraries with **kwargs report a wrong argument only from deep inside, in one of these ways.
+        raise RequestError(f"{arch} cannot be built with these arguments: {error}") from error
+
+
+def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
+    """`timm:NAME`, any of timm's models."""
+    from brickwork.zoo.torchvision_shim import import_torchvision
+
+    try:
+        import_torchvision()
+        library = importlib.import_module("timm")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("timm", "timm models") from error
+    if not library.is_model(name.split(".")[0]):
+        raise UnknownName("timm model", name, library.list_models())
+    recorded = {k: v for k, v in args.items() if k != "pretrained"}
+    words = {"in_channels": "in_chans", "image_size": "img_size"}
+    with refusing(f"timm:{name}"):
+        given = {words.get(k, k): v for k, v in recorded.items()}
+        model = library.create_model(name, pretrained=bool(args.get("pretrained", False)), **given)
+    side = args.get("image_size") or model.pretrained_cfg["input_size"][-1]
+    shape = (args.get("in_channels", 3), side, side)
+    return model, Origin(arch=f"timm:{name}", args=recorded, input_shape=shape)
+
+
+def torchvision(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
+    """`torchvision:NAME`, any of torchvision's registered models."""
+    from brickwork.zoo.torchvision_shim import import_torchvision
+
+    try:
+        models = import_torchvision().models
+    except ModuleNotFoundError as error:
+        raise MissingExtra("timm", "torchvision models") from error
+    if name not in models.list_models():
+        raise UnknownName("torchvision model", name, models.list_models())
+    given = {k: v for k, v in args.items() if k != "pretrained"}
+    if given.pop("in_channels", 3) != 3:
+        raise BadModel(f"torchvision:{name} takes 3 image channels, not {args['in_channels']}.")
+    weights = "DEFAULT" if args.get("pretrained") else None
+    extra = inspect.signature(models.get_model_builder(name)).parameters
+    if "weights_backbone" in extra:  # segmentation models would fetch a backbone otherwise
+        given.setdefault("weights_backbone", None)
+    if name in ("googlenet", "inception_v3"):
+        given.setdefault("init_weights", True)
+        given.setdefault("aux_logits", False)
+    with refusing(f"torchvision:{name}"):
+        model = models.get_model(name, weights=weights, **given)
+    side = 299 if name == "inception_v3" else 224
+    recorded = {k: v for k, v in args.items() if k not in ("pretrained", "in_channels")}
+    return model, Origin(arch=f"torchvision:{name}", args=recorded, input_shape=(3, side, side))
+
+
+class LogitsOnly(nn.Module):
+    """A transformers model that returns the logits tensor instead of an output object."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(pixel_values=x, return_dict=True).logits
+
+
+def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
+    """`hf:MODEL_TYPE` with config values as arguments, or `hf:FOLDER` with a config.json in it.
+
+    The record always says `hf:MODEL_TYPE` and the config values that differ from the default, never a path.
+    """
+    try:
+        library: Any = importlib.import_module("transformers")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("hf", "transformers models") from error
+    words = {"num_classes": "num_labels", "in_channels": "num_channels"}
+    given = {words.get(k, k): v for k, v in args.items()}
+    folder = Path(name)
+    if folder.is_dir():
+        model = _from_folder(library, folder, given)
+    else:
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
+
+        if name not in known:
+            hint = "A folder with a config.json is taken too."
+            raise UnknownName("transformers image classifier", name, sorted(known), hint)
+        with refusing(f"hf:{name}"):
+            config = library.AutoConfig.for_model(name)
+            for key in given:
+                if not hasattr(config, key):
+                    raise UnknownName(f"config value of hf:{name}", key, sorted(config.to_dict()))
+            config = library.AutoConfig.for_model(name, **given)
+            model = library.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
+    config = model.config
+    side = getattr(config, "image_size", None) or 224
+    height, width = (side, side) if isinstance(side, int) else (int(side[0]), int(side[1]))
+    shape = (int(getattr(config, "num_channels", 3)), height, width)
+    return LogitsOnly(model), Origin(
+        arch=f"hf:{config.model_type}", args=_config_values(config), input_shape=shape
+    )
+
+
+def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module:
+    """Weights too when the folder has them as safetensors; never remote code, never a pickle."""
+    if not (folder / "config.json").is_file():
+        raise BadFile(f"{folder} has no config.json; hf: needs a transformers folder or a model type.")
+    auto: Any = library.AutoModelForImageClassification
+    with refusing(f"hf:{folder}"):
+        if any(folder.glob("*.safetensors")):
+            return auto.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, **given
+            )
+        try:
+            config = library.AutoConfig.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, **given
+            )
+        except OSError as error:
+            raise BadFile(f"{folder}/config.json is not a transformers configuration: {error}") from error
+        return auto.from_config(config, trust_remote_code=False)
+
+
+def _config_values(config: Any) -> dict[str, Any]:
+    """What differs from the model type's default configuration, as JSON values."""
+    values = json.loads(config.to_json_string(use_diff=True))
+    names = ("model_type", "transformers_version", "architectures", "torch_dtype", "dtype", "auto_map")
+    kept = {k: v for k, v in values.items() if k not in names and not k.startswith("_")}
+    if "id2label" in kept:  # JSON turns its integer keys into text; num_labels says the same
+        kept.pop("id2label")
+        kept.pop("label2id", None)
+        kept["num_labels"] = config.num_labels
+    return kept
+
+
+def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
+    """`package.module:factory`: a function of the user's, called with the arguments."""
+    module_name, _, attribute = arch.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError, TypeError) as error:
+        raise RequestError(f"architecture {arch!r}: cannot import {module_name!r} ({error}).") from error
+    factory: Callable[..., Any] | None = getattr(module, attribute, None)
+    if not callable(factory):
+        public = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
+        raise UnknownName(f"factory in {module_name}", attribute, public)
+    return called(factory, arch, args)
+
+
+def called(factory: Callable[..., Any], arch: str | None, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
+    """Call a user's factory, checking the arguments' names before and the result after."""
+    what = arch or getattr(factory, "__name__", repr(factory))
+    try:
+        inspect.signature(factory).bind(**args)
+    except TypeError as error:
+        raise RequestError(f"{what} cannot be called with these arguments: {error}.") from error
+    model = factory(**args)
+    if not isinstance(model, nn.Module):
+        raise BadModel(f"{what} returned a {type(model).__name__}, not a torch.nn.Module.")
+    return model, Origin(arch=arch, args=args)
