@@ -1,0 +1,131 @@
+"""Images to train and test on: the embedded digits, named sets, folders, arrays, Hugging Face data sets."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from brickwork.data.images import IGNORE, SPLITS, ImageData
+from brickwork.data.spec import HUGGING_FACE, DataSpec, class_indices, parse
+from brickwork.errors import BadFile, RequestError
+
+__all__ = ["IGNORE", "SPLITS", "DataSpec", "ImageData", "check", "class_indices", "load", "parse"]
+
+
+def load(
+    spec: str | DataSpec,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    mirror: str | None = None,
+    progress: bool = True,
+) -> ImageData:
+    """The images that SOURCE[:CLASSES][@AMOUNT] names, labels renumbered in the order asked.
+
+    `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels`
+    (1 or 3) bring every image to one shape. `@AMOUNT` limits the training images, or those of `split` if
+    given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
+    download address.
+
+    >>> small = load("digits:3,1@10", size=8, channels=1)
+    >>> small.classes, small.train_images.shape
+    (('3', '1'), (20, 8, 8, 1))
+    """
+    parsed = check(spec, root=root, split=split, size=size, channels=channels)
+    images = _source(parsed.source, root=root, size=size, channels=channels, mirror=mirror, progress=progress)
+    images = images.select(class_indices(parsed.classes, images.classes))
+    if parsed.amount is not None:
+        images = images.take(parsed.amount, split=split or "train", seed=seed)
+    return replace(images.fit(size=size, channels=channels), name=str(parsed))
+
+
+def check(
+    spec: str | DataSpec,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    split: str | None = None,
+    size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+) -> DataSpec:
+    """Refuse a request that cannot be right, before any image is read or downloaded."""
+    from brickwork.data.named import OFFICIAL, data_folder, find
+
+    parsed = parse(spec)
+    if split is not None and split not in SPLITS:
+        raise RequestError(f"split is {split!r}; it must be 'train' or 'test'.")
+    if channels not in (None, 1, 3):
+        raise RequestError(f"channels is {channels}; it must be 1 (grey) or 3 (RGB).")
+    for side in (size,) if isinstance(size, int) else size or ():
+        if not 1 <= side <= 4096:
+            raise RequestError(f"size is {size}; it must be 1 to 4096.")
+    source = parsed.source
+    if source == "digits":
+        if parsed.classes is not None:
+            class_indices(parsed.classes, [str(i) for i in range(10)])
+    elif _is_path(source):
+        for part in source.split("+") if source.endswith(".npy") else [source]:
+            if not Path(part).exists():
+                raise BadFile(
+                    f"{part} does not exist; expected a folder of images, an .npz, or a pair of .npy files."
+                )
+    elif not (
+        source.startswith(HUGGING_FACE)
+        or source in OFFICIAL
+        or (data_folder(root) / f"{source}.npz").exists()
+    ):
+        find(source, root=root)  # raises UnknownName with the nearest names
+    return parsed
+
+
+def _source(
+    source: str,
+    *,
+    root: str | os.PathLike[str] | None,
+    size: int | tuple[int, int] | None,
+    channels: int | None,
+    mirror: str | None,
+    progress: bool,
+) -> ImageData:
+    if source == "digits":
+        from brickwork.data.digits import SIZES, load_digits
+
+        drawn = size if isinstance(size, int) and SIZES[0] <= size <= SIZES[1] else SIZES[1]
+        return load_digits(drawn, channels or 3)
+    if source.startswith(HUGGING_FACE):
+        from brickwork.data.huggingface import load_hugging_face
+
+        return load_hugging_face(source[len(HUGGING_FACE) :], size=size, channels=channels or 3)
+    if source.endswith(".npy"):
+        from brickwork.data.arrays import load_npy_pair
+
+        return load_npy_pair(source)
+    if source.endswith(".npz"):
+        from brickwork.data.arrays import load_npz
+
+        return load_npz(Path(source), Path(source).stem)
+    if _is_path(source):
+        from brickwork.data.folders import load_folder
+
+        return load_folder(Path(source), size=size, channels=channels or 3)
+    from brickwork.data.arrays import load_npz
+    from brickwork.data.named import find
+
+    return load_npz(find(source, root=root, mirror=mirror, progress=progress), source)
+
+
+def _is_path(source: str) -> bool:
+    """A path has a slash or a known ending; a bare word is a name, unless only a folder goes by it."""
+    from brickwork.data.named import known_names
+
+    if source.startswith(HUGGING_FACE):
+        return False
+    return (
+        "/" in source
+        or os.sep in source
+        or source.endswith((".npz", ".npy"))
+        or (Path(source).is_dir() and source not in known_names())
+    )

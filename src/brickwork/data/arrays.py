@@ -1,0 +1,123 @@
+"""Images from .npz files and .npy pairs. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from brickwork.data.images import IGNORE, ImageData, hold_out
+from brickwork.data.pixels import check_raw
+from brickwork.errors import BadData, BadFile
+
+
+def load_npz(path: Path, name: str) -> ImageData:
+    """An .npz of train_images, train_labels, test_images, test_labels, classes; or of images and labels."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise BadFile(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
+    classes = tuple(str(c) for c in arrays["classes"]) if "classes" in arrays else None
+    if "images" in arrays and "labels" in arrays:
+        return from_arrays(
+            arrays["images"], arrays["labels"], name=name, classes=classes, masks=arrays.get("masks")
+        )
+    needed = [f"{split}_{kind}" for split in ("train", "test") for kind in ("images", "labels")]
+    missing = [key for key in needed if key not in arrays]
+    if missing:
+        raise BadFile(
+            f"{path} holds {', '.join(arrays) or 'nothing'}; missing: {', '.join(missing)} "
+            "(or images and labels alone)."
+        )
+    masks = {f"{split}_masks": arrays.get(f"{split}_masks") for split in ("train", "test")}
+    mask_classes: tuple[str, ...] = ()
+    if name == "pets" and all(m is not None for m in masks.values()):
+        # Its trimaps count 1 animal, 2 background, 3 border; the border is nobody's.
+        table = np.array([IGNORE, 1, 0, IGNORE], np.uint8)
+        masks = {key: table[value] for key, value in masks.items()}
+        mask_classes = ("background", "animal")
+    elif masks["train_masks"] is not None:
+        mask_classes = _mask_classes(masks["train_masks"])
+    labels = {
+        split: _labels(arrays[f"{split}_labels"], f"{path}: {split}_labels") for split in ("train", "test")
+    }
+    return ImageData(
+        name=name,
+        classes=classes or _numbered(np.concatenate(list(labels.values()))),
+        train_images=_images(arrays["train_images"]),
+        train_labels=labels["train"],
+        test_images=_images(arrays["test_images"]),
+        test_labels=labels["test"],
+        mask_classes=mask_classes,
+        **masks,
+    )
+
+
+def load_npy_pair(source: str) -> ImageData:
+    """Two files, IMAGES.npy+LABELS.npy; a fifth of every class is held out for testing."""
+    parts = source.split("+")
+    if len(parts) != 2:
+        raise BadFile(f"{source!r}: .npy files come as a pair, images+labels, as in 'x.npy+y.npy'.")
+    arrays = []
+    for part in parts:
+        try:
+            arrays.append(np.load(part, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise BadFile(f"{part} cannot be read as a plain .npy array: {error}") from error
+    return from_arrays(arrays[0], arrays[1], name=source)
+
+
+def from_arrays(
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    name: str = "arrays",
+    classes: tuple[str, ...] | None = None,
+    masks: np.ndarray | None = None,
+) -> ImageData:
+    """ImageData of one pile of images; a fifth of every class is held out for testing.
+
+    >>> from_arrays(np.zeros((10, 8, 8), np.uint8), np.arange(10) % 2).classes
+    ('0', '1')
+    """
+    images, labels = _images(images), _labels(labels, name)
+    if len(images) != len(labels):
+        raise BadData(f"{name}: {len(images)} images and {len(labels)} labels.")
+    train, test = hold_out(labels)
+    return ImageData(
+        name=name,
+        classes=classes or _numbered(labels),
+        train_images=images[train],
+        train_labels=labels[train],
+        test_images=images[test],
+        test_labels=labels[test],
+        train_masks=None if masks is None else masks[train],
+        test_masks=None if masks is None else masks[test],
+        mask_classes=() if masks is None else _mask_classes(masks),
+    )
+
+
+def _images(images: np.ndarray) -> np.ndarray:
+    if images.ndim == 3:  # grey, without a channel axis
+        images = images[..., None]
+    check_raw(images)
+    return images
+
+
+def _labels(labels: np.ndarray, where: str) -> np.ndarray:
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadData(
+            f"{where}: labels are {labels.shape} {labels.dtype}; they must be one whole number an image."
+        )
+    return labels.astype(np.int64)
+
+
+def _numbered(labels: np.ndarray) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(int(labels.max()) + 1)) if len(labels) else ()
+
+
+def _mask_classes(masks: np.ndarray) -> tuple[str, ...]:
+    counted = masks[masks != IGNORE]
+    return tuple(str(i) for i in range(int(counted.max()) + 1)) if counted.size else ()

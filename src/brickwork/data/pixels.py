@@ -1,0 +1,106 @@
+"""Raw uint8 images (N, H, W, C) to network input (N, C, H, W), and what one must know to do it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brickwork.errors import BadData
+from brickwork.origin import Preprocessing
+
+Images = np.ndarray | Tensor
+
+
+def measure(images: np.ndarray) -> Preprocessing:
+    """Per-channel mean and standard deviation of raw images, on the 0..1 scale.
+
+    >>> measure(np.full((2, 4, 4, 1), 51, np.uint8))
+    Preprocessing(size=(4, 4), channels=1, mean=(0.2,), std=(1.0,))
+    """
+    if len(images) == 0:
+        raise BadData("there are no images to measure mean and spread on.")
+    height, width, channels = images.shape[1:]
+    # A histogram a channel is exact and needs no float copy of the images.
+    levels = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(channels):
+        share = np.bincount(images[..., channel].ravel(), minlength=256) / images[..., channel].size
+        centre = float(share @ levels)
+        spread = float(np.sqrt(share @ (levels - centre) ** 2))
+        mean.append(round(centre, 6))
+        std.append(round(spread, 6) if spread > 1e-6 else 1.0)  # a constant channel must not divide by zero
+    return Preprocessing(size=(height, width), channels=channels, mean=tuple(mean), std=tuple(std))
+
+
+def as_input(
+    images: Images, preprocessing: Preprocessing | None, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Network input (N, C, H, W): uint8 images (N, H, W, C) are prepared, floating ones taken as they are.
+
+    >>> as_input(np.zeros((2, 8, 8, 3), np.uint8), Preprocessing((4, 4), 1, (0.5,), (0.5,))).shape
+    torch.Size([2, 1, 4, 4])
+    """
+    tensor = torch.as_tensor(images).to(device)
+    if tensor.is_floating_point():
+        return tensor
+    check_raw(tensor)
+    tensor = tensor.permute(0, 3, 1, 2)
+    if preprocessing is None:
+        return tensor.float() / 255
+    if tensor.shape[1] != preprocessing.channels:
+        tensor = change_channels(tensor, preprocessing.channels)
+    if preprocessing.size and tuple(tensor.shape[2:]) != tuple(preprocessing.size):
+        tensor = resize(tensor, preprocessing.size)
+    return normalise(tensor, preprocessing)
+
+
+def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """(N, C, H, W) on the 0..255 scale to zero mean and unit spread, float32."""
+    mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
+    # One multiplication and one addition: (x / 255 - mean) / std.
+    scale = torch.tensor([1 / (255 * s) for s in std], device=images.device)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=images.device)
+    return images.float() * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+
+
+def check_raw(images: Images) -> None:
+    """Refuse anything that is not (N, H, W, 1 or 3) uint8."""
+    if (
+        str(images.dtype).removeprefix("torch.") != "uint8"
+        or images.ndim != 4
+        or images.shape[3] not in (1, 3)
+    ):
+        raise BadData(
+            f"images are {tuple(images.shape)} {images.dtype}; raw images are (N, H, W, 1 or 3) uint8, "
+            "network input is (N, C, H, W) floating."
+        )
+
+
+def change_channels(images: Tensor, channels: int) -> Tensor:
+    """(N, C, H, W) grey to RGB by repeating, RGB to grey by the usual luma weights (ITU-R 601)."""
+    if images.shape[1] == 1 and channels == 3:
+        return images.expand(-1, 3, -1, -1)
+    if images.shape[1] == 3 and channels == 1:
+        weights = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
+        return (images.float() * weights).sum(1, keepdim=True).round().to(images.dtype)
+    raise BadData(
+        f"images have {images.shape[1]} channels and {channels} are asked for; 1 and 3 can be exchanged."
+    )
+
+
+def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """(N, C, H, W) uint8 to another height and width: bilinear, with antialiasing when it shrinks."""
+    parts = [
+        F.interpolate(part.float(), size=tuple(size), mode="bilinear", antialias=True)
+        .round()
+        .to(images.dtype)
+        for part in images.split(1024)  # in parts: a float copy of a large set would not fit
+    ]
+    return torch.cat(parts)
+
+
+def resize_masks(masks: Tensor, size: tuple[int, int]) -> Tensor:
+    """(N, H, W) class numbers to another height and width; nearest, so that no class is invented."""
+    return F.interpolate(masks[:, None].float(), size=tuple(size), mode="nearest")[:, 0].to(masks.dtype)

@@ -1,0 +1,278 @@
+"""How good a classifier or segmenter is: accuracy, calibration, ranking, overlap."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.images import IGNORE
+from brickwork.data.pixels import Images, as_input
+from brickwork.errors import BadData
+from brickwork.origin import origin_of
+from brickwork.outputs import logits_of
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found. Rows of `confusion` are the true classes, columns the predicted ones."""
+
+    classes: tuple[str, ...]
+    images: int
+    accuracy: float  # of images; for segmentation, of pixels
+    per_class: dict[str, float | None]  # accuracy on each class's own images (or pixels); None: it has none
+    confusion: list[list[int]] = field(repr=False)
+    nll: float
+    calibration_error: float
+    auroc: dict[str, float | None]  # one against the rest; None: all or no images are of the class
+    iou: dict[str, float | None] | None = None  # segmentation only
+    mean_iou: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only; the segmentation entries only where there were masks."""
+        found = {
+            key: list(value) if isinstance(value, tuple) else value for key, value in self.__dict__.items()
+        }
+        if self.iou is None:
+            del found["iou"], found["mean_iou"]
+        else:
+            found["pixel_accuracy"] = self.accuracy
+            del found["auroc"]
+        return found
+
+    def _summary(self) -> list[tuple[str, str]]:
+        rows = [("pixel accuracy" if self.iou else "accuracy", f"{self.accuracy:.2%}")]
+        if self.mean_iou is not None:
+            rows.append(("mean IoU", f"{self.mean_iou:.2%}"))
+        return [*rows, ("NLL", f"{self.nll:.4f}"), ("calibration error", f"{self.calibration_error:.2%}")]
+
+    def _rows(self) -> tuple[list[str], list[list[str]]]:
+        last = self.iou if self.iou is not None else self.auroc
+        head = ["class", "count", "accuracy", "IoU" if self.iou is not None else "AUROC"]
+        counts = [sum(row) for row in self.confusion]
+        return head, [
+            [name, str(count), _percent(self.per_class[name]), _percent(last[name])]
+            for name, count in zip(self.classes, counts, strict=True)
+        ]
+
+    def __str__(self) -> str:
+        head, rows = self._rows()
+        width = max(len(row[0]) for row in [head, *rows])
+        lines = [f"{row[0]:<{width}} {row[1]:>8} {row[2]:>9} {row[3]:>8}" for row in [head, *rows]]
+        summary = ", ".join(f"{name} {value}" for name, value in self._summary())
+        return "\n".join([f"{self.images} images: {summary}", *lines])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._rows()
+        summary = ", ".join(f"{name} <b>{value}</b>" for name, value in self._summary())
+        cells = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
+        titles = "".join(f"<th>{title}</th>" for title in head)
+        return f"<p>{self.images} images: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
+
+
+def predict(
+    model: nn.Module,
+    images: Images,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
+
+    The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
+    """
+    return torch.cat([logits.cpu() for logits in _batches(model, images, batch_size, device)])
+
+
+def evaluate(
+    model: nn.Module,
+    images: Images,
+    labels: np.ndarray | Tensor,
+    *,
+    classes: Sequence[str] | None = None,
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+    masks: np.ndarray | Tensor | None = None,
+) -> Evaluation:
+    """Measure a model on images and labels; with `masks` (N, H, W), a segmenter against them.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+    >>> found = evaluate(nn.Identity(), logits, torch.tensor([0, 1, 1]), classes=["cat", "dog"])
+    >>> round(found.accuracy, 3), found.confusion
+    (0.667, [[1, 0], [1, 1]])
+    """
+    if len(images) == 0:
+        raise BadData("there are no images to evaluate on.")
+    if masks is not None:
+        return _evaluate_masks(model, images, torch.as_tensor(masks), classes, batch_size, device)
+    truth = torch.as_tensor(labels).long().cpu()
+    if truth.shape != (len(images),):
+        raise BadData(f"{len(images)} images and labels of shape {tuple(truth.shape)}.")
+    logits = predict(model, images, batch_size=batch_size, device=device)
+    if logits.ndim != 2:
+        raise BadData(
+            f"the model gives {tuple(logits.shape)}, not one row of logits an image; a segmenter needs masks."
+        )
+    return measure_logits(logits, truth, classes or origin_of(model).classes)
+
+
+def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None = None) -> Evaluation:
+    """The same measures from logits (N, classes) that are there already."""
+    count = logits.shape[1]
+    names = _names(classes, count)
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < count):
+        raise BadData(f"labels run from {labels.min()} to {labels.max()}; the model has {count} outputs.")
+    log_probabilities = logits.double().log_softmax(1)
+    confidence, predicted = log_probabilities.exp().max(1)
+    confusion = _confusion(labels, predicted, count)
+    right = predicted == labels
+    return Evaluation(
+        classes=names,
+        images=len(labels),
+        accuracy=right.double().mean().item(),
+        per_class=dict(zip(names, _shares(confusion), strict=True)),
+        confusion=confusion.tolist(),
+        nll=-log_probabilities.gather(1, labels[:, None]).mean().item(),
+        calibration_error=calibration_error(confidence, right),
+        auroc={name: auroc(logits[:, i], labels == i) for i, name in enumerate(names)},
+    )
+
+
+def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
+    """Expected calibration error: |accuracy − confidence| over equal-width bins, weighted by their size."""
+    bin_of = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, right.double() - confidence.double())
+    return (gap.abs().sum() / len(confidence)).item()
+
+
+def auroc(scores: Tensor, positive: Tensor) -> float | None:
+    """Area under the ROC curve, exact with ties (they count half); None without both kinds.
+
+    >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([False, False, True, True]))
+    0.875
+    """
+    positives = int(positive.sum())
+    negatives = len(positive) - positives
+    if not positives or not negatives:
+        return None
+    _, group, size = torch.unique(scores.double(), return_inverse=True, return_counts=True)
+    last = size.cumsum(0).double()
+    rank = (last - (size - 1) / 2)[group]  # tied scores share their mean rank
+    return ((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
+
+
+def _evaluate_masks(
+    model: nn.Module,
+    images: Images,
+    masks: Tensor,
+    classes: Sequence[str] | None,
+    batch_size: int,
+    device: torch.device | str | None,
+) -> Evaluation:
+    confusion: Tensor | None = None
+    nll, pixels, confidences, rights, start = 0.0, 0, [], [], 0
+    # Streamed: the logits of all pixels of a test set need not fit into memory.
+    for logits in _batches(model, images, batch_size, device):
+        truth = masks[start : start + len(logits)].to(logits.device).long()
+        start += len(logits)
+        if logits.ndim != 4 or logits.shape[2:] != truth.shape[1:]:
+            raise BadData(
+                f"the model gives {tuple(logits.shape)} for masks {tuple(truth.shape)}; a segmenter it is not."
+            )
+        counted = truth != IGNORE
+        log_probabilities = logits.permute(0, 2, 3, 1)[counted].double().log_softmax(1)
+        confidence, predicted = log_probabilities.exp().max(1)
+        labels = truth[counted]
+        if len(labels) and int(labels.max()) >= logits.shape[1]:
+            raise BadData(
+                f"masks hold class {int(labels.max())}; the model has {logits.shape[1]} outputs a pixel."
+            )
+        part = _confusion(labels.cpu(), predicted.cpu(), logits.shape[1])
+        confusion = part if confusion is None else confusion + part
+        nll -= log_probabilities.gather(1, labels[:, None]).sum().item()
+        pixels += len(labels)
+        confidences.append(confidence.float().cpu())
+        rights.append((predicted == labels).cpu())
+    if confusion is None or not pixels:
+        raise BadData("every pixel of the masks is ignored; there is nothing to evaluate.")
+    names = _names(classes, len(confusion))
+    hit = confusion.diagonal()
+    union = confusion.sum(0) + confusion.sum(1) - hit
+    iou = [(h / u).item() if u else None for h, u in zip(hit.double(), union, strict=True)]
+    present = [value for value in iou if value is not None]
+    return Evaluation(
+        classes=names,
+        images=start,
+        accuracy=(hit.sum() / pixels).item(),
+        per_class=dict(zip(names, _shares(confusion), strict=True)),
+        confusion=confusion.tolist(),
+        nll=nll / pixels,
+        calibration_error=calibration_error(torch.cat(confidences), torch.cat(rights)),
+        auroc=dict.fromkeys(names),
+        iou=dict(zip(names, iou, strict=True)),
+        mean_iou=sum(present) / len(present),
+    )
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients inside; every module's own mode as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's first parameter or buffer is; the CPU for one that has neither."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _batches(
+    model: nn.Module, images: Images, batch_size: int, device: torch.device | str | None
+) -> Iterator[Tensor]:
+    if batch_size < 1:
+        raise BadData(f"batch_size is {batch_size}; it must be 1 or more.")
+    target = torch.device(device) if device is not None else device_of(model)
+    if device is not None:
+        model.to(target)
+    tensor, preprocessing = torch.as_tensor(images), origin_of(model).preprocessing
+    with evaluating(model):
+        for start in range(0, len(tensor), batch_size):
+            batch = as_input(tensor[start : start + batch_size], preprocessing, target)
+            yield logits_of(model(batch)).float()
+
+
+def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    if classes is None:
+        return tuple(str(i) for i in range(count))
+    if len(classes) != count:
+        raise BadData(f"{len(classes)} class names for {count} outputs.")
+    return tuple(classes)
+
+
+def _confusion(truth: Tensor, predicted: Tensor, count: int) -> Tensor:
+    return torch.bincount(truth * count + predicted, minlength=count * count).reshape(count, count)
+
+
+def _shares(confusion: Tensor) -> list[float | None]:
+    totals = confusion.sum(1)
+    return [(h / t).item() if t else None for h, t in zip(confusion.diagonal().double(), totals, strict=True)]
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
