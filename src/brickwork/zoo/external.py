@@ -34,6 +34,16 @@ def refusing(arch: str) -> Iterator[None]:
         raise RequestError(f"{arch} cannot be built with these arguments: {error}") from error
 
 
+def _refuse_files(arch: str, args: dict[str, Any]) -> None:
+    """Arguments by which a library would read or fetch a file: weights come in one way only."""
+    for name in ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "weights"):
+        if name in args:
+            raise RequestError(
+                f"{arch} does not take {name!r} here; pass pretrained=True for the published weights, "
+                "or load a file with brickwork.store.load_weights."
+            )
+
+
 def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     """`timm:NAME`, any of timm's models."""
     from brickwork.zoo.torchvision_shim import import_torchvision
@@ -45,6 +55,7 @@ def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
         raise MissingExtra("timm", "timm models") from error
     if not library.is_model(name.split(".")[0]):
         raise UnknownName("timm model", name, library.list_models())
+    _refuse_files(f"timm:{name}", args)
     recorded = {k: v for k, v in args.items() if k != "pretrained"}
     words = {"in_channels": "in_chans", "image_size": "img_size"}
     with refusing(f"timm:{name}"):
@@ -63,8 +74,11 @@ def torchvision(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
         models = import_torchvision().models
     except ModuleNotFoundError as error:
         raise MissingExtra("timm", "torchvision models") from error
-    if name not in models.list_models():
-        raise UnknownName("torchvision model", name, models.list_models())
+    segmenters = models.list_models(module=models.segmentation)
+    known = sorted({*models.list_models(module=models), *segmenters})
+    if name not in known:
+        raise UnknownName("torchvision model", name, known)
+    _refuse_files(f"torchvision:{name}", args)
     given = {k: v for k, v in args.items() if k != "pretrained"}
     if given.pop("in_channels", 3) != 3:
         raise BadModel(f"torchvision:{name} takes 3 image channels, not {args['in_channels']}.")
@@ -77,9 +91,22 @@ def torchvision(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
         given.setdefault("aux_logits", False)
     with refusing(f"torchvision:{name}"):
         model = models.get_model(name, weights=weights, **given)
+        if name in segmenters:
+            model = MainOutput(model)
     side = 299 if name == "inception_v3" else 224
     recorded = {k: v for k, v in args.items() if k not in ("pretrained", "in_channels")}
     return model, Origin(arch=f"torchvision:{name}", args=recorded, input_shape=(3, side, side))
+
+
+class MainOutput(nn.Module):
+    """A torchvision segmentation model that returns the score tensor instead of a dictionary."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)["out"]
 
 
 class LogitsOnly(nn.Module):
@@ -104,28 +131,30 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
         raise MissingExtra("hf", "transformers models") from error
     words = {"num_classes": "num_labels", "in_channels": "num_channels"}
     given = {words.get(k, k): v for k, v in args.items()}
-    folder = Path(name)
-    if folder.is_dir():
-        model = _from_folder(library, folder, given)
-    else:
-        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
 
-        if name not in known:
-            hint = "A folder with a config.json is taken too."
-            raise UnknownName("transformers image classifier", name, sorted(known), hint)
+    if (
+        name in known
+    ):  # before looking for a folder: a folder called "vit" here must not change what hf:vit is
         with refusing(f"hf:{name}"):
             config = library.AutoConfig.for_model(name)
             for key in given:
-                if not hasattr(config, key):
-                    raise UnknownName(f"config value of hf:{name}", key, sorted(config.to_dict()))
+                if key.startswith("_") or not hasattr(config, key):
+                    public = [k for k in sorted(config.to_dict()) if not k.startswith("_")]
+                    raise UnknownName(f"config value of hf:{name}", key, public)
             config = library.AutoConfig.for_model(name, **given)
             model = library.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
+    elif Path(name).is_dir():
+        model = _from_folder(library, Path(name), given)
+    else:
+        hint = "A folder with a config.json is taken too."
+        raise UnknownName("transformers image classifier", name, sorted(known), hint)
     config = model.config
     side = getattr(config, "image_size", None) or 224
     height, width = (side, side) if isinstance(side, int) else (int(side[0]), int(side[1]))
     shape = (int(getattr(config, "num_channels", 3)), height, width)
     return LogitsOnly(model), Origin(
-        arch=f"hf:{config.model_type}", args=_config_values(config), input_shape=shape
+        arch=f"hf:{config.model_type}", args=_config_values(library, config), input_shape=shape
     )
 
 
@@ -148,16 +177,19 @@ def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module
         return auto.from_config(config, trust_remote_code=False)
 
 
-def _config_values(config: Any) -> dict[str, Any]:
+def _config_values(library: Any, config: Any) -> dict[str, Any]:
     """What differs from the model type's default configuration, as JSON values."""
-    values = json.loads(config.to_json_string(use_diff=True))
-    names = ("model_type", "transformers_version", "architectures", "torch_dtype", "dtype", "auto_map")
-    kept = {k: v for k, v in values.items() if k not in names and not k.startswith("_")}
-    if "id2label" in kept:  # JSON turns its integer keys into text; num_labels says the same
-        kept.pop("id2label")
-        kept.pop("label2id", None)
-        kept["num_labels"] = config.num_labels
-    return kept
+    values = json.loads(config.to_json_string(use_diff=False))
+    default = json.loads(library.AutoConfig.for_model(config.model_type).to_json_string(use_diff=False))
+    skip = ("model_type", "transformers_version", "architectures", "torch_dtype", "dtype", "auto_map",
+            "id2label", "label2id", "num_labels")  # fmt: skip
+    kept = {
+        k: v
+        for k, v in values.items()
+        if k not in skip and not k.startswith("_") and (k not in default or default[k] != v)
+    }
+    # The label tables have integer keys, which JSON would turn into text; their number is enough.
+    return {**kept, "num_labels": config.num_labels}
 
 
 def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:

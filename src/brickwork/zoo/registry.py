@@ -1,7 +1,7 @@
 """The table of Brickwork's own architectures: a decorator on a plain function is the whole registry.
 
-    @architecture("lenet", size=32)
-    def lenet(num_classes: int = 10, in_channels: int = 3) -> nn.Module: ...
+@architecture("lenet", size=32)
+def lenet(num_classes: int = 10, in_channels: int = 3) -> nn.Module: ...
 """
 
 from __future__ import annotations

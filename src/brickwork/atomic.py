@@ -1,0 +1,139 @@
+"""Write a file or a folder whole or not at all.
+
+Everything is written under a temporary name beside the target, flushed to disk, and renamed. A full disk,
+an exception or Ctrl-C leaves what was there before, and nothing half-written under the final name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from brickwork.errors import JobFailed, OutputExists, RequestError
+
+#: the disk said no: the request was right and the work failed
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+
+
+@contextlib.contextmanager
+def write_folder(
+    path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)
+) -> Iterator[Path]:
+    """Yield an empty folder to write into; it becomes `path` when the block ends well.
+
+    `force` replaces a folder that is empty or holds one of the files in `owns`, and no other: a mistyped
+    `--out` must not delete somebody's photographs. The old folder is removed only after the new one is in place.
+    """
+    path = Path(path)
+    check_output(path, force=force, owns=owns)
+    temporary = _beside(path, "tmp")
+    with _explained(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.mkdir()
+            yield temporary
+            _flush_tree(temporary)
+            _put_in_place(temporary, path, force)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def write_file(path: str | Path, *, force: bool = True) -> Iterator[Path]:
+    """Yield a temporary name to write to; it becomes the file `path` when the block ends well."""
+    path = Path(path)
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder; a file is to be written there.")
+    if path.exists() and not force:
+        raise OutputExists(path)
+    temporary = _beside(path, "tmp")
+    with _explained(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            _flush(temporary)
+            os.replace(temporary, path)
+            _flush(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)) -> None:
+    """Refuse an output folder before any work is done for it."""
+    path = Path(path)
+    if not os.path.lexists(path):
+        return
+    if not force:
+        raise OutputExists(path)
+    if path.is_symlink() or not path.is_dir():
+        raise RequestError(f"{path} is not a folder; --force replaces folders only. Choose another --out.")
+    inside = {entry.name for entry in path.iterdir()}
+    if inside and not inside & set(owns):
+        raise RequestError(
+            f"{path} was not written by Brickwork (it holds no {' or '.join(owns)}), so --force does not "
+            "replace it. Choose another --out, or remove it yourself."
+        )
+
+
+def _beside(path: Path, kind: str) -> Path:
+    name = path.name or path.resolve().name
+    return path.parent / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+
+
+def _put_in_place(temporary: Path, path: Path, force: bool) -> None:
+    if not (force and path.exists()):
+        if os.path.lexists(path):  # somebody was faster; rename would replace an empty folder silently
+            raise OutputExists(path)
+        os.rename(temporary, path)
+        _flush(path.parent)
+        return
+    old = _beside(path, "old")
+    os.rename(path, old)
+    try:
+        os.rename(temporary, path)
+    except BaseException:  # Ctrl-C included: between the two renames nothing is under the final name
+        os.rename(old, path)
+        raise
+    _flush(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """One sentence for a disk that is full, broken or closed to us."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _DISK:
+            raise JobFailed(
+                f"cannot write {path}: {os.strerror(error.errno or 0)}; what was there before is unchanged."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR):
+            raise RequestError(
+                f"cannot write {path}: {os.strerror(error.errno)}; choose another --out."
+            ) from error
+        raise
+
+
+def _flush_tree(folder: Path) -> None:
+    for root, _, files in os.walk(folder):
+        for name in files:
+            _flush(Path(root) / name)
+        _flush(Path(root))
+
+
+def _flush(path: Path) -> None:
+    """Have the bytes (or, for a folder, the names in it) on the disk before the next rename relies on them."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF):  # some network file systems cannot flush a folder
+            raise
+    finally:
+        os.close(handle)
