@@ -1,0 +1,171 @@
+"""Channel labels: which unit every element of every tensor belongs to, and which units are one and the same.
+
+A *plane* is an integer tensor that broadcasts to the tensor it describes: the unit of each element, 0 where
+there is none. An activation has at most one plane; a parameter has one for each axis, until an operation
+tells what the axis runs over. Units that are added together, or that can only be kept together (the channels
+of one attention head, the two factors of a product), are united.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+
+@dataclass
+class Tags:
+    """What is known of one tensor: its planes, and what its values are where a unit has been zeroed."""
+
+    planes: list[Tensor] = field(default_factory=list)
+    zero: bool = False  # elements of a unit are 0 whenever all parameters of that unit are 0
+    weight: bool = False  # computed from parameters and constants alone
+    source: str | None = None  # the parameter this is, up to moves
+
+    @property
+    def plane(self) -> Tensor | None:
+        return self.planes[0] if self.planes else None
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A reason why units cannot be removed."""
+
+    reason: str
+    channel: bool  # False: the axis is not a channel axis at all (kernel, tokens, model input)
+
+
+def compress(plane: Tensor) -> Tensor:
+    """Shrink every axis along which the plane is constant to size 1."""
+    for dim in range(plane.dim()):
+        if plane.shape[dim] > 1 and plane.stride(dim) == 0:
+            plane = plane.narrow(dim, 0, 1)
+    for dim in range(plane.dim()):
+        if plane.shape[dim] > 1 and bool((plane == plane.narrow(dim, 0, 1)).all()):
+            plane = plane.narrow(dim, 0, 1)
+    return plane
+
+
+def varies(plane: Tensor) -> set[int]:
+    """The axes along which a (compressed) plane changes."""
+    return {d for d, n in enumerate(plane.shape) if n > 1}
+
+
+def align(plane: Tensor, ndim: int) -> Tensor:
+    """Add leading axes, as broadcasting does."""
+    return plane.reshape((1,) * (ndim - plane.dim()) + tuple(plane.shape))
+
+
+_STRANGE = 1 << 40
+
+
+class Units:
+    """Collects, over a walk through the graph, which units are one and which must stay."""
+
+    def __init__(self) -> None:
+        self.count = 1  # 0 means "no unit"
+        self._pairs: list[tuple[Tensor, Tensor]] = []
+        self._fixed: list[tuple[Tensor, Fixed]] = []
+
+    def fresh(self, size: int) -> Tensor:
+        ids = torch.arange(self.count, self.count + size)
+        self.count += size
+        return ids
+
+    def unite(self, a: Tensor, b: Tensor, where: str) -> None:
+        """Elements at the same (broadcast) place belong to one unit; an element without one pins the other."""
+        a, b = torch.broadcast_tensors(a, b)
+        a, b = a.reshape(-1), b.reshape(-1)
+        differ = a != b
+        if not bool(differ.any()):
+            return
+        a, b = a[differ], b[differ]
+        lone = (a == 0) | (b == 0)
+        if bool(lone.any()):
+            self.fix((a + b)[lone], f"it meets values that belong to no channel at {where}")
+            a, b = a[~lone], b[~lone]
+        self._pairs.append((a, b))
+
+    def meet(self, own: Tensor, labels: Tensor, source: str | None, where: str) -> None:
+        """A parameter's axis runs over these labels; places without a label are the caller's."""
+        there = labels != 0
+        self.unite(own[there], labels[there], where)
+
+    def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
+        ids = ids.reshape(-1)
+        ids = ids[ids != 0]
+        if len(ids):
+            self._fixed.append((ids.unique(), Fixed(reason, channel)))
+
+    def classes(self) -> np.ndarray:
+        """For every id, its class; classes are numbered by their smallest id, 0 stays 0."""
+        if self._pairs:
+            a = torch.cat([p[0] for p in self._pairs]).numpy()
+            b = torch.cat([p[1] for p in self._pairs]).numpy()
+        else:
+            a = b = np.zeros(0, np.int64)
+        graph = coo_matrix((np.ones(len(a), np.int8), (a, b)), shape=(self.count, self.count))
+        _, part = connected_components(graph, directed=False)
+        smallest = np.full(part.max() + 1, self.count, np.int64)
+        np.minimum.at(smallest, part, np.arange(self.count))
+        return smallest[part]
+
+    def reasons(self, classes: np.ndarray) -> dict[int, Fixed]:
+        """For every class that cannot be removed, the first reason given (a channel reason if there is one)."""
+        found: dict[int, Fixed] = {}
+        for ids, fixed in self._fixed:
+            for unit in np.unique(classes[ids.numpy()]).tolist():
+                if unit not in found or (fixed.channel and not found[unit].channel):
+                    found[unit] = fixed
+        return found
+
+
+class Mismatch(Exception):
+    """Two tensors that must agree channel by channel do not."""
+
+    def __init__(self, where: str, detail: str) -> None:
+        self.where = where
+        super().__init__(f"{where}: {detail}")
+
+
+class KnownUnits(Units):
+    """The same walk over a finished model whose units are known: every union must already hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = _STRANGE  # ids of axes that are no channel axes never collide with known units
+        self.arrived: dict[tuple[str, bytes], Tensor] = {}  # (parameter, axis as built) -> the order needed
+
+    def meet(self, own: Tensor, labels: Tensor, source: str | None, where: str) -> None:
+        """Channels may arrive in another order than the axis was built in; the builder then follows it."""
+        own, labels = own.contiguous(), labels.contiguous()
+        if source is None or bool((own >= _STRANGE).any()):
+            return
+        if len(own) != len(labels) or not torch.equal(own.sort().values, labels.sort().values):
+            raise Mismatch(where, f"{source} was built for other channels than arrive")
+        key = (source, own.numpy().tobytes())
+        before = self.arrived.setdefault(key, labels)
+        if not torch.equal(before, labels):
+            raise Mismatch(where, f"{source} is used twice and channels arrive in different orders")
+
+    def unite(self, a: Tensor, b: Tensor, where: str) -> None:
+        a, b = torch.broadcast_tensors(a, b)
+        both = (a != 0) & (b != 0)
+        known = (a < _STRANGE) & (b < _STRANGE)
+        wrong = (a != b) & both & known
+        if bool(wrong.any()):
+            raise Mismatch(where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner")
+
+    def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
+        return
+
+
+def unique_ids(planes: Iterable[Tensor]) -> Tensor:
+    """The ids that occur in some planes."""
+    parts = [p.reshape(-1) for p in planes]
+    return torch.cat(parts).unique() if parts else torch.zeros(0, dtype=torch.int64)

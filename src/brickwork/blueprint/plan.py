@@ -1,0 +1,251 @@
+"""The blueprint: which channel space every axis of every parameter and buffer runs over, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import nn
+
+from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
+from brickwork.blueprint.labels import Units
+from brickwork.blueprint.record import Graph, record
+from brickwork.blueprint.walk import Site, Walk
+from brickwork.errors import BadModel, UnknownName
+
+if TYPE_CHECKING:
+    from brickwork.blueprint.count import Counts
+
+CLASSES = "classes"  #: the space of the model's output
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one axis runs over: a unit for each place, 0 where there is none."""
+
+    units: np.ndarray
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+
+@dataclass
+class Space:
+    """A set of channels that are cut together: who makes them, who reads them, which must stay and why."""
+
+    name: str
+    units: np.ndarray  # ids, in the order of the space's indices
+    made_by: list[str] = field(default_factory=list)
+    read_by: list[str] = field(default_factory=list)
+    fixed: dict[int, str] = field(default_factory=dict)  # index -> why it cannot be removed
+
+    @property
+    def size(self) -> int:
+        return len(self.units)
+
+
+@dataclass
+class LayerSite:
+    """A use of parameters with its channels as unit ids: what surgery, counting and matching read."""
+
+    kind: str
+    module: str
+    weight: str | None
+    bias: str | None
+    reads: np.ndarray | None
+    makes: np.ndarray | None
+    groups: int
+    transposed: bool
+    positions: int
+    kernel: int
+    raw: Site
+
+
+class Blueprint:
+    """Channel spaces of a traced model. Made by `brickwork.trace`.
+
+    >>> import torch, brickwork
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5))
+    >>> bp = brickwork.trace(model, torch.zeros(1, 3, 4, 4))
+    >>> bp.spaces
+    {'0': 8, 'classes': 5}
+    >>> [str(axis) for axis in bp.axes["4.weight"]]
+    ['classes', '0 × 4']
+    >>> small = bp.select(model, {"0": [0, 2, 5], "classes": [1, 4]})
+    >>> small(torch.zeros(1, 3, 4, 4)).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(self, graph: Graph, walk: Walk, example: Any, output: str | int | None) -> None:
+        self.graph, self.example, self.output = graph, example, output
+        units = walk.units
+        self._class = units.classes()
+        self._fixed = units.reasons(self._class)
+        self.sites = [self._site(s) for s in walk.sites]
+        self.segments = [np.unique(self._class[s.numpy()]) for s in walk.segments]
+        self.mixes = list(dict.fromkeys(walk.mixes))
+        plane = walk.of(graph.output).plane
+        self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
+        raw = {n: [None if a is None else self._units(a) for a in axes] for n, axes in walk.axes.items()}
+        self._plain = {u for u, f in self._fixed.items() if not f.channel}
+        self._spaces = self._find_spaces(raw)
+        self._place = {int(u): (s.name, k) for s in self._spaces.values() for k, u in enumerate(s.units)}
+        self.axes: dict[str, tuple[Layout | None, ...]] = {
+            name: tuple(self._layout(a) for a in axes) for name, axes in raw.items()
+        }
+
+    # -- looking ----------------------------------------------------------------------------------------
+
+    @property
+    def spaces(self) -> dict[str, int]:
+        """Every channel space and its size."""
+        return {name: space.size for name, space in self._spaces.items()}
+
+    def space(self, name: str) -> Space:
+        """One space with who makes it, who reads it, and what must stay."""
+        if name not in self._spaces:
+            raise UnknownName("channel space", name, self._spaces)
+        return self._spaces[name]
+
+    def layers(self) -> dict[str, list[int]]:
+        """For every layer with a weight, the space indices of the channels it makes."""
+        found = {}
+        for site in self.sites:
+            if site.makes is not None and site.kind in ("conv", "linear"):
+                found[site.module] = [self._place[int(u)][1] for u in site.makes if int(u) in self._place]
+        return found
+
+    def count(self, keep: Mapping[str, Any] | None = None) -> Counts:
+        """Parameters, multiply-adds and activation memory, of the model or of a cut of it."""
+        from brickwork.blueprint.count import count
+
+        return count(self, keep)
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{n}: {s}" for n, s in list(self.spaces.items())[:8])
+        return f"Blueprint({len(self._spaces)} spaces: {inner}{', …' if len(self._spaces) > 8 else ''})"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "spaces": [
+                {"name": s.name, "size": s.size, "made_by": s.made_by, "read_by": s.read_by,
+                 "fixed": len(s.fixed), "why_fixed": sorted(set(s.fixed.values()))}
+                for s in self._spaces.values()
+            ],
+            "axes": {n: [None if a is None else str(a) for a in axes] for n, axes in self.axes.items()},
+        }  # fmt: skip
+
+    # -- surgery (each returns a new module; the given one is left unchanged) ----------------------------
+
+    def select(self, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None) -> nn.Module:
+        """The model with only the kept indices of the named spaces; spaces not named stay whole."""
+        from brickwork.blueprint.surgery import select
+
+        return select(self, model, keep, round_to=round_to)
+
+    def permute(self, model: nn.Module, order: Mapping[str, Any]) -> nn.Module:
+        """The same function with the channels of the named spaces in another order."""
+        from brickwork.blueprint.surgery import permute
+
+        return permute(self, model, order)
+
+    def zero(self, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
+        """The model at full width with every parameter of the channels that are not kept set to zero."""
+        from brickwork.blueprint.surgery import zero
+
+        return zero(self, model, keep)
+
+    # -- how it is made ---------------------------------------------------------------------------------
+
+    def _units(self, labels: torch.Tensor) -> np.ndarray:
+        return self._class[labels.numpy()]
+
+    def _site(self, site: Site) -> LayerSite:
+        ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
+        return LayerSite(site.kind, site.module, site.weight, site.bias, ids[0], ids[1], site.groups,
+                         site.transposed, site.positions, site.kernel, site)  # fmt: skip
+
+    def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
+        """Units made by one layer, and all that share a unit with them, are one space."""
+        made = [(s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")]
+        covered = {int(u) for _, units in made for u in units}
+        for name, axes in raw.items():  # parameters that no layer makes: embeddings, tokens, free gains
+            for units in axes:
+                if units is not None and not covered & set(units.tolist()):
+                    made.append((name, units))
+                    covered |= set(units.tolist())
+        made = [(name, units[np.array([u != 0 and u not in self._plain for u in units], bool)]) for name, units in made]
+        made = [(name, units) for name, units in made if len(units)]
+        spaces: dict[str, Space] = {}
+        for group in _components([units for _, units in made]):
+            units = np.concatenate([made[g][1] for g in group])
+            _, first = np.unique(units, return_index=True)
+            units = units[np.sort(first)]
+            name = made[group[0]][0] or "output"
+            if len(self.output_units) and np.isin(self.output_units, units).any():
+                name = CLASSES
+            while name in spaces:
+                name += "'"
+            fixed = {k: self._fixed[int(u)].reason for k, u in enumerate(units) if int(u) in self._fixed}
+            spaces[name] = Space(name, units, list(dict.fromkeys(made[g][0] for g in group)), [], fixed)
+        owner = {int(u): s for s in spaces.values() for u in s.units}
+        for site in self.sites:
+            if site.reads is not None and site.kind in ("conv", "linear"):
+                for s in {id(owner[int(u)]): owner[int(u)] for u in np.unique(site.reads) if int(u) in owner}.values():
+                    if site.module not in s.read_by:
+                        s.read_by.append(site.module)
+        return spaces
+
+    def _layout(self, units: np.ndarray | None) -> Layout | None:
+        if units is None or not any(int(u) in self._place for u in units):
+            return None
+        names = [self._place[int(u)][0] if int(u) in self._place else "-" for u in units]
+        parts = []
+        for name in dict.fromkeys(names):
+            mine = units[np.array([n == name for n in names])]
+            distinct = len(np.unique(mine)) if name != "-" else len(mine)
+            size = self._spaces[name].size if name != "-" else distinct
+            times = f" × {len(mine) // distinct}" if len(mine) > distinct else ""
+            parts.append(name + (f"[{distinct} of {size}]" if distinct < size else "") + times)
+        return Layout(units, " + ".join(parts))
+
+
+def _components(sets: list[np.ndarray]) -> list[list[int]]:
+    """Groups of sets that are linked by common members, in order of first appearance."""
+    if not sets:
+        return []
+    members, flat = np.unique(np.concatenate(sets), return_inverse=True)
+    which = np.repeat(np.arange(len(sets)), [len(s) for s in sets])
+    size = len(sets) + len(members)
+    links = coo_matrix((np.ones(len(flat), np.int8), (which, flat + len(sets))), shape=(size, size))
+    _, part = connected_components(links, directed=False)
+    groups: dict[int, list[int]] = {}
+    for k in range(len(sets)):
+        groups.setdefault(int(part[k]), []).append(k)
+    return list(groups.values())
+
+
+def trace(model: nn.Module, example: Any, *, output: str | int | None = None) -> Blueprint:
+    """Trace a model once on shapes alone; `example` is a tensor, a tuple of arguments or a dict of keywords."""
+    graph = record(model, example, output=output)
+    walk = Walk(graph, Units()).run()
+    if not walk.sites:
+        raise BadModel("nothing to cut: the output does not pass through any convolution or linear layer")
+    return Blueprint(graph, walk, shapes_of(example), output)
+
+
+def shapes_of(example: Any) -> Any:
+    """The example without its data, so that a blueprint never holds on to images."""
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, torch.Tensor) else x, example)

@@ -1,0 +1,338 @@
+"""Run a model once on shapes alone and write down every tensor operation it performs.
+
+The model's structure is copied onto the meta device (no data, no arithmetic), its forward runs there, and a
+dispatch mode notes each ATen call with its module path. Shape-dependent Python control flow just runs;
+control flow that depends on values cannot, and is refused by name. The user's model is never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from brickwork.errors import BadModel, RequestError, Unsupported
+
+
+@dataclass
+class Value:
+    """One tensor in the recorded graph: its shape, and where it came from."""
+
+    index: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    name: str | None = None  # the parameter's or buffer's (first) name
+    constant: Tensor | None = None  # a real tensor that the forward brought along
+
+
+@dataclass
+class Op:
+    """One ATen call. Tensors in `args` are replaced by their Value."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[Value | None, ...]
+    module: str  # path of the innermost module whose forward made the call
+    line: str  # the user's source line, for messages
+
+    @property
+    def name(self) -> str:
+        return str(self.func)
+
+    @property
+    def place(self) -> str:
+        return f"{self.name.removeprefix('aten.')} in {self.module or 'the top module'!s}"
+
+    def inputs(self) -> Iterator[Value]:
+        for leaf in tree_flatten((self.args, self.kwargs), is_leaf=_is_value)[0]:
+            if isinstance(leaf, Value):
+                yield leaf
+
+
+@dataclass
+class Graph:
+    """What a model does, in order, from its inputs to the output that matters."""
+
+    ops: list[Op]
+    inputs: list[Value]
+    output: Value
+    tensors: dict[str, Value]  # every parameter and buffer, all names (tied names share a Value)
+    module_inputs: dict[str, Value] = field(default_factory=dict)  # first tensor each module was called with
+    calls: dict[str, int] = field(default_factory=dict)  # how often each module ran
+
+    def live(self) -> list[Op]:
+        """The operations the output depends on, in order."""
+        needed, kept = {self.output.index}, []
+        for op in reversed(self.ops):
+            if any(o is not None and o.index in needed for o in op.outputs):
+                needed.update(v.index for v in op.inputs())
+                kept.append(op)
+        return kept[::-1]
+
+
+def _is_value(x: Any) -> bool:
+    return isinstance(x, Value)
+
+
+def pick_output(result: Any, which: str | int | None) -> Tensor:
+    """The tensor that matters among what a forward returns: the only one, `logits`, or the one that is named."""
+    if which is None:
+        if isinstance(result, Tensor):
+            return result
+        named = _named_tensors(result)
+        if "logits" in named:
+            return named["logits"]
+        if len(named) == 1:
+            return next(iter(named.values()))
+        if not named:
+            raise BadModel(f"the model returned no tensor (a {type(result).__name__}); return logits from forward")
+        choices = ", ".join(map(repr, named))
+        raise BadModel(f"the model returns several tensors ({choices}); name the one that matters with output=…")
+    named = {"0": result} if isinstance(result, Tensor) else _named_tensors(result)
+    if str(which) not in named:
+        raise BadModel(f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}")
+    return named[str(which)]
+
+
+def _named_tensors(result: Any) -> dict[str, Tensor]:
+    if isinstance(result, Mapping):  # transformers' ModelOutput is a mapping too
+        items = [(str(k), v) for k, v in result.items()]
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        items = [(f.name, getattr(result, f.name)) for f in dataclasses.fields(result)]
+    elif isinstance(result, tuple) and hasattr(result, "_fields"):
+        items = list(zip(result._fields, result, strict=True))
+    elif isinstance(result, Sequence) and not isinstance(result, str):
+        items = [(str(i), v) for i, v in enumerate(result)]
+    else:
+        items = []
+    return {k: v for k, v in items if isinstance(v, Tensor)}
+
+
+def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An example is a tensor, a tuple of positional arguments, or a dict of keyword arguments."""
+    if isinstance(example, Tensor):
+        return (example,), {}
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    if isinstance(example, (tuple, list)) and example:
+        return tuple(example), {}
+    raise RequestError(
+        f"example must be a tensor, a tuple of arguments or a dict of keyword arguments, not {type(example).__name__}"
+    )
+
+
+def meta_copy(model: nn.Module) -> nn.Module:
+    """A structural copy on the meta device, in eval mode; tied tensors stay tied."""
+    memo: dict[int, Any] = {}
+    for tensor in [*model.parameters(), *model.buffers()]:
+        empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+        memo[id(tensor)] = nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
+    return copy.deepcopy(model, memo).eval()
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[Op] = []
+        self.count = 0
+        self.values: dict[int, Value] = {}  # id of a live tensor object -> its current value
+        self.storages: dict[int, list[Tensor]] = {}  # tensors that share memory, by storage
+        self.alive: list[Tensor] = []  # keeps ids unique while recording
+        self.stack: list[str] = []
+
+    def value(self, tensor: Tensor, **facts: Any) -> Value:
+        found = self.values.get(id(tensor))
+        if found is None:
+            found = Value(self.count, tuple(tensor.shape), tensor.dtype, **facts)
+            self.count += 1
+            self.values[id(tensor)] = found
+            self.alive.append(tensor)
+            if tensor.is_meta:
+                self.storages.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
+        return found
+
+    def renew(self, tensor: Tensor) -> Value:
+        self.values.pop(id(tensor), None)
+        return self.value(tensor)
+
+    def to_meta(self, x: Any) -> Any:
+        if isinstance(x, Tensor) and not x.is_meta:
+            known = self.values.get(id(x))
+            twin = x.to("meta")
+            if known is None:
+                known = self.value(x, constant=x)
+            self.values[id(twin)] = known
+            self.alive.append(twin)
+            return twin
+        return x
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+        if not any(t.is_meta for t in tensors):  # constants among themselves: compute for real
+            if func is torch.ops.aten._to_copy.default and torch.device(kwargs.get("device") or "cpu").type == "meta":
+                return self._record(func, args, kwargs)
+            return func(*args, **kwargs)
+        return self._record(func, args, kwargs)
+
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = tree_map(self.to_meta, (tuple(args), dict(kwargs)))
+        noted = tree_map(lambda x: self.value(x) if isinstance(x, Tensor) else x, (args, kwargs))
+        result = func(*args, **kwargs)
+        leaves = [x if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
+        written = {
+            id(a): a
+            for a, spec in zip(args, func._schema.arguments, strict=False)
+            if isinstance(a, Tensor) and spec.alias_info is not None and spec.alias_info.is_write
+        }
+        outputs = []
+        for leaf in leaves:
+            if leaf is None:
+                outputs.append(None)
+            elif id(leaf) in written or id(leaf) in self.values:
+                outputs.append(self.renew(leaf))
+            else:
+                outputs.append(self.value(leaf))
+        where = self.stack[-1] if self.stack else ""
+        op = Op(func, noted[0], noted[1], tuple(outputs), where, _user_line())
+        self.ops.append(op)
+        for tensor in written.values():
+            self._spread_write(tensor, op)
+        return result
+
+    def _spread_write(self, tensor: Tensor, op: Op) -> None:
+        """An in-place write is seen by every tensor that shares the memory: give each a new version."""
+        new = self.values[id(tensor)]
+        if new not in op.outputs:
+            new = self.renew(tensor)
+            op.outputs = (*op.outputs, new)
+        for other in self.storages.get(tensor.untyped_storage()._cdata, []):
+            if other is not tensor:
+                old = self.values[id(other)]
+                fresh = self.renew(other)
+                self.storages[tensor.untyped_storage()._cdata].pop()
+                args = (old, new, op.name)
+                self.ops.append(Op("alias_update", args, {}, (fresh,), op.module, op.line))
+
+
+def _foreign(filename: str) -> bool:
+    return "/torch/" not in filename and "/brickwork/blueprint/" not in filename
+
+
+def _user_line() -> str:
+    """File and line of the model's own code that made the current call (frames only: no source is read)."""
+    frame = sys._getframe(1)
+    while frame is not None and not _foreign(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" if frame else ""
+
+
+def record(model: nn.Module, example: Any, *, output: str | int | None = None) -> Graph:
+    """Record one forward of `model` on tensors shaped like `example`."""
+    if not isinstance(model, nn.Module):
+        raise RequestError(f"trace needs a torch.nn.Module, not {type(model).__name__}")
+    _refuse_hooks(model)
+    args, kwargs = as_call(example)
+    twin = meta_copy(model)
+    mode = _Recorder()
+    names: dict[str, Value] = {}
+    for name, tensor in [
+        *twin.named_parameters(remove_duplicate=False),
+        *twin.named_buffers(remove_duplicate=False),
+    ]:
+        value = mode.value(tensor)
+        value.name = value.name or name
+        names[name] = value
+    flat, spec = tree_flatten((args, kwargs))
+    flat = [_meta_input(x) for x in flat]
+    inputs = [mode.value(x) for x in flat if isinstance(x, Tensor)]
+    args, kwargs = tree_unflatten(flat, spec)
+    graph = Graph(mode.ops, inputs, inputs[0], names)
+    handles = _watch(twin, mode, graph)
+    try:
+        with torch.no_grad(), mode:
+            result = twin(*args, **kwargs)
+    except RequestError:
+        raise
+    except Exception as error:
+        raise _refusal(error, mode, [tuple(x.shape) for x in flat if isinstance(x, Tensor)]) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    chosen = pick_output(result, output)
+    if id(chosen) not in mode.values:
+        raise BadModel("the model's output does not depend on its input or its parameters")
+    graph.output = mode.values[id(chosen)]
+    return graph
+
+
+def _meta_input(x: Any) -> Any:
+    if not isinstance(x, Tensor):
+        return x
+    return torch.empty_like(x, device="meta", requires_grad=False)
+
+
+def _refuse_hooks(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        for kind in ("_forward_hooks", "_forward_pre_hooks"):
+            if getattr(module, kind, None):
+                hook = next(iter(getattr(module, kind).values()))
+                shown = getattr(hook, "__qualname__", type(hook).__name__)
+                raise Unsupported(
+                    f"{path or 'the model'} has a forward hook ({shown}), which could change values unseen; "
+                    "remove it first (handle.remove()) and register it again afterwards"
+                )
+
+
+def _watch(twin: nn.Module, mode: _Recorder, graph: Graph) -> list[Any]:
+    """Keep the path of the running module, and what each module was first called with."""
+    handles = []
+    for path, module in twin.named_modules():
+
+        def enter(_: nn.Module, args: Any, kwargs: Any, path: str = path) -> None:
+            mode.stack.append(path)
+            graph.calls[path] = graph.calls.get(path, 0) + 1
+            first = next((x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)), None)
+            if first is not None and id(first) in mode.values:
+                graph.module_inputs.setdefault(path, mode.values[id(first)])
+
+        def leave(*_: Any) -> None:
+            mode.stack.pop()
+
+        handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+        handles.append(module.register_forward_hook(leave))
+    return handles
+
+
+def _refusal(error: Exception, mode: _Recorder, shapes: list[tuple[int, ...]]) -> RequestError:
+    where = mode.stack[-1] if mode.stack else ""
+    line = next(
+        (
+            f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno}"
+            for f in reversed(traceback.extract_tb(error.__traceback__))
+            if _foreign(f.filename)
+        ),
+        "",
+    )
+    text = str(error).strip().split("\n")[0]
+    at = f"{where or 'the top module'}{f' ({line})' if line else ''}"
+    data_dependent = ("meta tensors", "data-dependent", "Tensor.item()", "aten::_local_scalar_dense", "aten::nonzero")
+    if any(mark in str(error) for mark in data_dependent):
+        return Unsupported(
+            f"the forward of {at} depends on the values of its tensors, not only on their shapes "
+            f"({text}); such control flow cannot be cut exactly: move it out of forward"
+        )
+    return BadModel(
+        f"the model's forward fails at {at} on an example of shape "
+        f"{', '.join(map(str, shapes))}: {type(error).__name__}: {text}"
+    )

@@ -1,0 +1,185 @@
+"""Operations that only move values: run the real operation on the labels and read the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brickwork.blueprint.labels import Tags, align, compress, varies
+from brickwork.blueprint.record import Op, Value
+from brickwork.blueprint.walk import Walk, merge_planes, rule, rule_name
+
+#: moves that take part of a tensor: what they take is a segment of the layer that made it
+_SPLITS = {"split", "split_with_sizes", "chunk", "unbind", "select", "slice", "narrow"}
+
+
+@rule("clone", "detach", "alias", "_to_copy", "contiguous", "lift_fresh", "lift_fresh_copy", "view_as_real_")
+def identity(walk: Walk, op: Op) -> None:
+    tags = walk.of(op.args[0])
+    walk.put(op.outputs[0], Tags(list(tags.planes), tags.zero, tags.weight, tags.source))
+
+
+@rule("permute", "transpose", "t", "unsqueeze", "movedim", "numpy_T")
+def axis_move(walk: Walk, op: Op) -> None:
+    """Axes change places: a compressed plane can be moved as it is."""
+    tags = walk.of(op.args[0])
+    planes = [op.func(align(p, len(op.args[0].shape)), *op.args[1:], **op.kwargs) for p in tags.planes]
+    walk.put(op.outputs[0], Tags(planes, tags.zero, tags.weight, tags.source))
+
+
+@rule("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy")
+def reshape(walk: Walk, op: Op) -> None:
+    source, out = op.args[0], op.outputs[0]
+    assert out is not None
+    tags = walk.of(source)
+    planes = []
+    for plane in tags.planes:
+        before, after = list(source.shape), list(out.shape)
+        if before and after and before[0] == after[0] and 0 not in varies(plane):
+            before[0] = after[0] = 1  # the batch stays as it is: labels of one example are enough
+        planes.append(compress(align(plane, len(before)).expand(before).reshape(after)))
+    walk.put(out, Tags(planes, tags.zero, tags.weight, tags.source))
+
+
+@rule(
+    "expand", "squeeze", "slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "flip", "roll",
+    "repeat", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "diagonal",
+    "flatten", "unflatten", "tile", "swapaxes",
+)  # fmt: skip
+def move(walk: Walk, op: Op) -> None:
+    source = op.args[0]
+    tags = walk.of(source)
+    results: list[list[Tensor]] = [[] for _ in op.outputs]
+    for plane in tags.planes:
+        full = align(plane, len(source.shape)).expand(source.shape)
+        moved = op.func(full, *op.args[1:], **op.kwargs)
+        moved = moved if isinstance(moved, (list, tuple)) else [moved]
+        for k, part in enumerate(moved):
+            results[k].append(compress(part))
+    for value, planes in zip(op.outputs, results, strict=True):
+        walk.put(value, Tags(planes, tags.zero, tags.weight, tags.source if len(op.outputs) == 1 else None))
+    if rule_name(op) in _SPLITS and not tags.weight:
+        _note_segments(walk, tags.planes, results)
+
+
+def _note_segments(walk: Walk, planes: list[Tensor], results: list[list[Tensor]]) -> None:
+    for k, plane in enumerate(planes):
+        everything = plane.reshape(-1).unique()
+        for part in results:
+            ids = part[k].reshape(-1).unique()
+            if len(ids) < len(everything):
+                walk.segments.append(ids)
+
+
+@rule("constant_pad_nd", "pad")
+def pad(walk: Walk, op: Op) -> None:
+    """Channels that padding adds belong to no unit: whatever they meet later must stay."""
+    source, amounts = op.args[0], op.args[1]
+    filler = op.args[2] if len(op.args) > 2 else 0
+    tags = walk.of(source)
+    planes = []
+    for plane in tags.planes:
+        plane = align(plane, len(source.shape))
+        steps = []
+        for k in range(len(amounts) // 2):
+            dim = len(source.shape) - 1 - k
+            steps += list(amounts[2 * k : 2 * k + 2]) if dim in varies(plane) else [0, 0]
+        planes.append(torch.nn.functional.pad(plane, steps) if any(steps) else plane)
+    walk.put(op.outputs[0], Tags(planes, tags.zero and filler == 0, tags.weight))
+
+
+@rule("cat", "concat", "concatenate", "stack")
+def cat(walk: Walk, op: Op) -> None:
+    """Along the joined axis labels line up one behind the other; along the others the operands must agree."""
+    parts = list(op.args[0])
+    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
+    out = op.outputs[0]
+    assert out is not None
+    ndim = len(out.shape)
+    dim %= ndim
+    stack = rule_name(op) == "stack"
+    shapes = [(*p.shape[:dim], 1, *p.shape[dim:]) if stack else tuple(p.shape) for p in parts]
+    keep = [k for k, s in enumerate(shapes) if len(s) == ndim]  # torch allows an empty 1-d tensor among the parts
+    tags = [walk.of(parts[k]) for k in keep]
+    along: list[list[Tensor]] = []  # planes that change along the joined axis, or would
+    across = []
+    for k, t in zip(keep, tags, strict=True):
+        shape = shapes[k]
+        planes = [p.unsqueeze(dim) if stack else p for p in t.planes]
+        across.append((Value(-1, shape[:dim] + (1,) + shape[dim + 1 :], torch.int64), Tags(_without(planes, dim))))
+        along.append([p for p in planes if dim in varies(p) or p.dim() == 0])
+    shared = merge_planes(walk, op, across, tuple(1 if d == dim else n for d, n in enumerate(out.shape)))
+    planes = list(shared)
+    if any(along):
+        pieces = []
+        for k, (n, mine) in enumerate(zip(keep, along, strict=True)):
+            shape = list(shapes[n])
+            piece = torch.zeros([1] * ndim, dtype=torch.int64) if not mine else mine[0]
+            if not mine and shapes[n][dim] == 1 and tags[k].planes:
+                piece = tags[k].planes[0].unsqueeze(dim) if stack else tags[k].planes[0]
+            shape = [shape[d] if d == dim else max(p.shape[d] for p in _pieces(along, piece)) for d in range(ndim)]
+            pieces.append(piece.expand(shape))
+        planes.append(compress(torch.cat(pieces, dim)))
+    if len(planes) > 1 and not all(t.weight for t in tags):
+        planes = _only_channel(walk, op, planes, dim)
+    walk.put(out, Tags(planes, all(t.zero or not t.planes for t in tags) and any(t.zero for t in tags),
+                       all(t.weight for t in tags)))  # fmt: skip
+
+
+def _pieces(along: list[list[Tensor]], piece: Tensor) -> list[Tensor]:
+    return [piece, *(p for group in along for p in group)]
+
+
+def _without(planes: list[Tensor], dim: int) -> list[Tensor]:
+    return [p for p in planes if dim not in varies(p)]
+
+
+def _only_channel(walk: Walk, op: Op, planes: list[Tensor], dim: int) -> list[Tensor]:
+    for plane in planes[1:]:
+        walk.units.fix(plane, f"two channel axes meet at {op.place}")
+    return planes[:1]
+
+
+@rule("index", "index_select", "gather", "embedding", "take_along_dim")
+def index(walk: Walk, op: Op) -> None:
+    """Indexing with known numbers moves labels; along an axis indexed by unknown ones nothing can be cut."""
+    name = rule_name(op)
+    source = op.args[0]
+    tags = walk.of(source)
+    dims, indices = _indexed(name, op)
+    known = all(i is None or i.constant is not None for i in indices)
+    planes = []
+    for plane in tags.planes:
+        plane = align(plane, len(source.shape))
+        if varies(plane) & dims and not known:
+            walk.units.fix(plane, f"it is picked by an index that is not a constant at {op.place}", channel=False)
+            continue
+        full = plane.expand(source.shape)
+        args = [full, *(_index_value(a, dims, known) for a in op.args[1:])]
+        if name == "embedding":
+            args = [full, torch.zeros(op.args[1].shape, dtype=torch.int64)]
+        planes.append(compress(op.func(*args) if name != "embedding" else full[args[1]]))
+    if name == "gather" and not tags.planes:
+        walk.freeze(op, "a gather by labelled indices")
+        return
+    walk.put(op.outputs[0], Tags(planes, tags.zero, tags.weight))
+
+
+def _indexed(name: str, op: Op) -> tuple[set[int], list[Value | None]]:
+    if name == "index":
+        return {d for d, i in enumerate(op.args[1]) if i is not None}, list(op.args[1])
+    if name in ("index_select", "gather"):
+        return {op.args[1] % len(op.args[0].shape)}, [op.args[2]]
+    return {0}, [op.args[1]]
+
+
+def _index_value(arg: Any, dims: set[int], known: bool) -> Any:
+    if isinstance(arg, (list, tuple)):
+        return [_index_value(a, dims, known) for a in arg]
+    if isinstance(arg, Value):
+        if arg.constant is not None:
+            return arg.constant.cpu()
+        return torch.zeros(arg.shape, dtype=torch.int64 if not arg.dtype == torch.bool else torch.bool)
+    return arg
