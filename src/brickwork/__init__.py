@@ -16,7 +16,10 @@ _HOME = {
     "Blueprint": "blueprint",
     "errors": "errors",
     "join": "blueprint",
+    "load": "store",
+    "save": "store",
     "trace": "blueprint",
+    "zoo": "zoo",
 }
 
 __all__ = sorted([*_HOME, "__version__"])
@@ -37,6 +40,9 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from brickwork import errors as errors
+    from brickwork import zoo as zoo
     from brickwork.blueprint import Blueprint as Blueprint
     from brickwork.blueprint import join as join
     from brickwork.blueprint import trace as trace
+    from brickwork.store import load as load
+    from brickwork.store import save as save

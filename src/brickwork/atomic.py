@@ -27,7 +27,8 @@ def write_folder(
     """Yield an empty folder to write into; it becomes `path` when the block ends well.
 
     `force` replaces a folder that is empty or holds one of the files in `owns`, and no other: a mistyped
-    `--out` must not delete somebody's photographs. The old folder is removed only after the new one is in place.
+    `--out` must not delete somebody's photographs. The old
+    folder is removed only after the new one is in place.
     """
     path = Path(path)
     check_output(path, force=force, owns=owns)
@@ -128,7 +129,7 @@ def _flush_tree(folder: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Have the bytes (or, for a folder, the names in it) on the disk before the next rename relies on them."""
+    """Have the bytes (of a folder: the names in it) on the disk before the next rename relies on them."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""`build("lenet")`, `build("timm:resnet18")`, …: from a name and JSON arguments to a module with an Origin."""
+"""`build("lenet")`, `build("timm:resnet18")`, …: from a name and JSON arguments to a module."""
 
 from __future__ import annotations
 

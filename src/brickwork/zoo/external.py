@@ -1,8 +1,8 @@
 """Other people's models: timm, torchvision, transformers, and a function the user names.
 
-Each takes (name, args) and gives (module, Origin). The same words work everywhere: `num_classes`, `in_channels`,
-`image_size` and `pretrained` are translated into what the library calls them. Weights are never fetched
-unless `pretrained=True` is given, and that is not recorded: a model folder holds its own weights.
+Each takes (name, args) and gives (module, Origin). The same words work everywhere: `num_classes`,
+`in_channels`, `image_size` and `pretrained` are translated into what the library calls them. Weights are
+never fetched unless `pretrained=True` is given, and that is not recorded: a model folder holds its own.
 """
 
 from __future__ import annotations

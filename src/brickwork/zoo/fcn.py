@@ -56,7 +56,7 @@ class FCN8s(nn.Module):
         at_8 = self.to_8(x)
         at_16 = self.to_16(at_8)
         scores = self.score_32(self.head(self.to_32(at_16)))
-        # Cropping matters only where the side is no multiple of 32; the pools round up, so nothing is missing.
+        # Cropping matters only where the side is no multiple of 32; the pools round up, nothing is missing.
         skip = self.score_16(at_16)
         scores = self.up_32(scores)[:, :, : skip.shape[2], : skip.shape[3]] + skip
         skip = self.score_8(at_8)

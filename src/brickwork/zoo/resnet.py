@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 (He et al. 2015). Every tensor is named as in torchvision, so published weights load."""
+"""ResNet-18 and ResNet-50 (He et al. 2015). Tensors are named as in torchvision: published weights load."""
 
 from __future__ import annotations
 
@@ -62,6 +62,14 @@ class Bottleneck(nn.Module):
         return self.relu(out + (x if self.downsample is None else self.downsample(x)))
 
 
+def _stage(
+    block: type[BasicBlock] | type[Bottleneck], inputs: int, width: int, depth: int, stride: int
+) -> nn.Sequential:
+    """Blocks of one width; the first may halve the image."""
+    rest = [block(width * block.expansion, width, 1) for _ in range(depth - 1)]
+    return nn.Sequential(block(inputs, width, stride), *rest)
+
+
 class ResNet(nn.Module):
     """Stem, four stages of blocks, average pool, linear."""
 
@@ -85,15 +93,12 @@ class ResNet(nn.Module):
             self.maxpool = nn.Identity()
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
-        inputs = 64
-        for stage, depth in enumerate(depths):
-            width, blocks = 64 * 2**stage, []
-            for i in range(depth):
-                blocks.append(block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
-                inputs = width * block.expansion
-            setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.layer1 = _stage(block, 64, 64, depths[0], stride=1)
+        self.layer2 = _stage(block, 64 * block.expansion, 128, depths[1], stride=2)
+        self.layer3 = _stage(block, 128 * block.expansion, 256, depths[2], stride=2)
+        self.layer4 = _stage(block, 256 * block.expansion, 512, depths[3], stride=2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(inputs, num_classes)
+        self.fc = nn.Linear(512 * block.expansion, num_classes)
         he_init(self)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ PLAN = (
 
 
 class SimpleNetV1(nn.Module):
-    """`features` is the list of thirteen convolutions with their batch norms and pools; then a linear layer."""
+    """`features` is the list of thirteen convolutions with batch norms and pools; then a linear layer."""
 
     def __init__(self, num_classes: int, in_channels: int, dropout: float) -> None:
         super().__init__()

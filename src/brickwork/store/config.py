@@ -1,0 +1,135 @@
+"""config.json of a model folder: what it may say, checked before a tensor is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from brickwork.errors import BadFile
+from brickwork.origin import Origin
+
+FORMAT: Literal[1] = 1
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+
+Size = Annotated[int, Field(ge=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PreprocessingConfig(_Strict):
+    size: list[int] | None = Field(None, min_length=2, max_length=2)
+    channels: int = Field(3, ge=1)
+    mean: list[float] = []
+    std: list[float] = []
+
+
+class OriginConfig(_Strict):
+    """The fields of brickwork.origin.Origin; a joined model lists its parts the same way."""
+
+    arch: str | None = None
+    args: dict[str, Any] = {}
+    input_shape: list[Size] | None = None
+    classes: list[str] | None = None
+    preprocessing: PreprocessingConfig | None = None
+    steps: list[dict[str, Any]] = []
+    parts: list[OriginConfig] = []
+    provenance: dict[str, Any] = {}
+
+    @field_validator("arch")
+    @classmethod
+    def _known_shape(cls, arch: str | None) -> str | None:
+        # A path would do harm before the name is looked up; code is dealt with by the loader.
+        if arch is not None and not re.fullmatch(r"[\w.-]+(:[\w.-]+)?", arch):
+            raise ValueError(f"{arch!r} is not the name of an architecture (a path is not allowed here)")
+        return arch
+
+    @field_validator("args")
+    @classmethod
+    def _no_files(cls, args: dict[str, Any]) -> dict[str, Any]:
+        if args.get("pretrained"):
+            raise ValueError("pretrained is not allowed here: the weights are in the folder")
+        return args
+
+
+class TensorConfig(_Strict):
+    dtype: str
+    shape: list[Size]
+
+
+class WeightsConfig(_Strict):
+    """The weights file and everything it must hold; `tied` names tensors that are another one's alias."""
+
+    file: str = WEIGHTS
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    state_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    tensors: dict[str, TensorConfig]
+    tied: dict[str, str] = {}
+
+    @field_validator("file")
+    @classmethod
+    def _inside(cls, file: str) -> str:
+        if file != Path(file).name or not file.endswith(".safetensors"):
+            raise ValueError(f"{file!r} is not a .safetensors file inside the folder")
+        return file
+
+
+class Config(OriginConfig):
+    """The whole file."""
+
+    format: Literal[1] = FORMAT
+    brickwork: str = ""
+    weights: WeightsConfig
+
+    def origin(self) -> Origin:
+        """The record that the loaded module carries."""
+        names = OriginConfig.model_fields.keys()
+        return Origin.from_dict({k: v for k, v in self.model_dump().items() if k in names})
+
+
+def origin_config(origin: Origin) -> dict[str, Any]:
+    """An Origin as plain JSON values; BadFile-style facts are raised as ValueError."""
+    return json.loads(json.dumps(origin.to_dict(), allow_nan=False))
+
+
+def read_config(folder: str | Path) -> Config:
+    """The checked config.json of a model folder; every fault of it in one BadFile."""
+    folder = Path(folder)
+    path = folder / CONFIG
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise BadFile(f"{folder} {what}; a model folder holds {WEIGHTS} and {CONFIG}.")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadFile(f"{folder} is not a model folder: it has no {CONFIG}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFile(f"{path} is not JSON: {error}.") from error
+    if not isinstance(data, dict):
+        raise BadFile(f"{path} must hold a JSON object, not a {type(data).__name__}.")
+    version = data.get("format")
+    if version is None or "weights" not in data:
+        raise BadFile(f"{path} was not written by Brickwork (no 'format' and 'weights' in it).")
+    if version != FORMAT:
+        raise BadFile(
+            f"{path} has format {version!r}; this Brickwork reads format {FORMAT}. Upgrade Brickwork."
+        )
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise BadFile(f"{path} is not valid: {'; '.join(_faults(error))}.") from error
+
+
+def _faults(error: ValidationError) -> Iterator[str]:
+    for fault in error.errors():
+        where = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            yield f"unknown entry {where!r}"
+        else:
+            yield f"{where}: {fault['msg'].removeprefix('Value error, ')}"

@@ -1,0 +1,171 @@
+"""Tensors to and from files: safetensors, and `.pth` without running what is in it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import pickle
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from brickwork.errors import BadFile, BadModel
+
+State = dict[str, torch.Tensor]
+
+
+def state_of(model: nn.Module) -> State:
+    """The model's own tensors, detached; BadModel for what cannot be written as a tensor."""
+    state: State = {}
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise BadModel(f"{name} is a {type(value).__name__}; a model folder holds tensors only.")
+        if nn.parameter.is_lazy(value):
+            raise BadModel(f"{name} has no shape yet (a lazy module); run the model once before saving.")
+        if value.is_meta:
+            raise BadModel(f"{name} is on the meta device and has no values.")
+        if value.layout != torch.strided or value.is_quantized:
+            raise BadModel(f"{name} is sparse or quantized; a model folder holds dense tensors only.")
+        state[name] = value.detach()
+    return state
+
+
+def tied_names(state: State) -> dict[str, str]:
+    """Every name whose tensor is the very same memory as an earlier one's, with that earlier name."""
+    seen: dict[tuple[Any, ...], str] = {}
+    tied = {}
+    for name, value in state.items():
+        if value.numel() == 0:
+            continue
+        key = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
+        if key in seen:
+            tied[name] = seen[key]
+        else:
+            seen[key] = name
+    return tied
+
+
+def check_finite(state: Mapping[str, torch.Tensor], where: str) -> None:
+    """Refuse NaN and infinity, by tensor name and number."""
+    for name, value in state.items():
+        # A sum is NaN or infinite whenever an entry is; look closer only then (a sum can also overflow).
+        if value.is_floating_point() and not torch.isfinite(value.float().sum()):
+            bad = int((~torch.isfinite(value.float() if value.itemsize == 1 else value)).sum())
+            if bad:
+                raise BadModel(
+                    f"{where}: {name} has {bad} of {value.numel()} values that are NaN or infinite; "
+                    "pass allow_nonfinite=True if that is wanted."
+                )
+
+
+def state_hash(model: nn.Module | Mapping[str, torch.Tensor]) -> str:
+    """sha256 over names, dtypes, shapes and bytes of a model's tensors, in the order of the names.
+
+    >>> a, b = {"w": torch.zeros(2), "b": torch.ones(1)}, {"b": torch.ones(1), "w": torch.zeros(2)}
+    >>> state_hash(a) == state_hash(b)
+    True
+    """
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        value = state[name].detach()
+        digest.update(f"{name}\0{_dtype(value)}\0{list(value.shape)}\0".encode())
+        flat = value.cpu().contiguous().reshape(-1)
+        raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> None:
+    """Write the tensors; a full disk is an OSError whoever reports it."""
+    try:
+        save_file({k: v.cpu().contiguous() for k, v in state.items()}, path, metadata)
+    except SafetensorError as error:
+        found = re.search(r"os error (\d+)", str(error))
+        if found is None:
+            raise
+        raise OSError(int(found.group(1)) or errno.EIO, str(error)) from error
+
+
+def read_safetensors(path: Path) -> State:
+    """All tensors of a file; one BadFile for one that is cut short or damaged."""
+    if not path.is_file():
+        raise BadFile(f"{path} is missing.")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise BadFile(
+            f"{path} is damaged or cut short, it cannot be read as safetensors: {error}."
+        ) from error
+
+
+def load_weights(path: str | Path) -> State:
+    """The tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file, on the CPU; no code in it is ever run.
+
+    A `.pth` may hold the tensors directly or under "state_dict" or "model", as training scripts write them.
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        return read_safetensors(path)
+    if path.suffix not in (".pth", ".pt", ".bin", ".ckpt"):
+        raise BadFile(f"{path}: weights come as .safetensors, .pth, .pt, .bin or .ckpt, not {path.suffix!r}.")
+    if not path.is_file():
+        raise BadFile(f"{path} does not exist.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a broken file makes torch warn of is said once, below
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        wanted = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f"it asks for {wanted.group(1)}" if wanted else "it is not a plain pickle of tensors"
+        raise BadFile(
+            f"{path} was not loaded: {what}. Brickwork reads tensors and runs no code from a file; "
+            "save the weights alone with torch.save(model.state_dict(), ...)."
+        ) from error
+    except (
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        AttributeError,
+        TypeError,
+        IndexError,
+    ) as error:
+        raise BadFile(f"{path} is damaged or cut short: {str(error).splitlines()[0]}.") from error
+    return _tensors_in(data, path)
+
+
+def _tensors_in(data: Any, path: Path) -> State:
+    for key in ("state_dict", "model"):
+        if isinstance(data, Mapping) and isinstance(data.get(key), Mapping):
+            data = data[key]
+    if not isinstance(data, Mapping):
+        raise BadFile(f"{path} holds a {type(data).__name__}, not a dictionary of tensors.")
+    for name, value in data.items():
+        if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
+            raise BadFile(f"{path}: {name!r} is a {type(value).__name__}, not a tensor.")
+    return dict(data)
+
+
+def describe(state: Mapping[str, torch.Tensor]) -> dict[str, dict[str, Any]]:
+    """dtype and shape of every tensor, as config.json lists them."""
+    return {name: {"dtype": _dtype(value), "shape": list(value.shape)} for name, value in state.items()}
+
+
+def _dtype(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
