@@ -142,7 +142,11 @@ def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None
         confusion=confusion.tolist(),
         nll=-log_probabilities.gather(1, labels[:, None]).mean().item(),
         calibration_error=calibration_error(confidence, right),
-        auroc={name: auroc(logits[:, i], labels == i) for i, name in enumerate(names)},
+        # one output has no probability to compare by; its logit ranks all the same
+        auroc={
+            name: auroc((log_probabilities if count > 1 else logits)[:, i], labels == i)
+            for i, name in enumerate(names)
+        },
     )
 
 
@@ -185,7 +189,7 @@ def _evaluate_masks(
         start += len(logits)
         if logits.ndim != 4 or logits.shape[2:] != truth.shape[1:]:
             raise BadData(
-                f"the model gives {tuple(logits.shape)} for masks {tuple(truth.shape)}; a segmenter it is not."
+                f"the model gives {tuple(logits.shape)} for masks {tuple(truth.shape)}: it is no segmenter."
             )
         counted = truth != IGNORE
         log_probabilities = logits.permute(0, 2, 3, 1)[counted].double().log_softmax(1)

@@ -24,7 +24,7 @@ class ImageData:
 
     >>> from brickwork import data
     >>> data.load("digits:A@20")
-    ImageData(digits:A@20: 100 training and 180 test images, 32×32×3, 5 classes)
+    ImageData(digits:A@20: 100 training, 180 test images, 32×32×3, 5 classes)
     """
 
     name: str
@@ -56,7 +56,7 @@ class ImageData:
     def __repr__(self) -> str:
         height, width, channels = self.shape
         return (
-            f"ImageData({self.name}: {len(self.train_labels)} training and {len(self.test_labels)} test images"
+            f"ImageData({self.name}: {len(self.train_labels)} training, {len(self.test_labels)} test images"
             f", {height}×{width}×{channels}, {len(self.classes)} classes)"
         )
 

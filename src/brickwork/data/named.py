@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brickwork.atomic import write_file
 from brickwork.data.download import fetch
 from brickwork.errors import BadFile, UnknownName
 
@@ -61,8 +62,6 @@ def find(
     `mirror` (else $BRICKWORK_MIRROR) is an address that serves the official files; the
     checksums stay the official ones.
     """
-    from brickwork.atomic import write_file
-
     folder = data_folder(root)
     path = folder / f"{name}.npz"
     if path.exists():

@@ -1,0 +1,220 @@
+"""One training function for classifiers and segmenters."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.pixels import Images, change_channels, check_raw, measure, resize, resize_masks
+from brickwork.errors import BadData, BadModel
+from brickwork.evaluation import evaluate
+from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.progress import bar
+from brickwork.training import checkpoint as checkpoints
+from brickwork.training.augment import Batches
+from brickwork.training.crew import assemble_crew
+from brickwork.training.journal import Journal
+from brickwork.training.recipes import settings_for
+from brickwork.training.result import TrainingResult
+from brickwork.training.run import Loss, Run, cross_entropy, make_optimizer, tuned
+
+
+def train(
+    model: nn.Module,
+    images: Images,
+    labels: np.ndarray | Tensor | None,
+    *,
+    masks: np.ndarray | Tensor | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    optimizer: str | None = None,
+    schedule: str | None = None,
+    milestones: Sequence[int] | None = None,
+    weight_decay: float | None = None,
+    momentum: float | None = None,
+    nesterov: bool | None = None,
+    label_smoothing: float | None = None,
+    augment: str | None = None,
+    precision: str | None = None,
+    seed: int = 0,
+    loss: Loss | None = None,
+    preprocessing: Preprocessing | None = None,
+    classes: Sequence[str] | None = None,
+    validation: tuple[Any, ...] | None = None,
+    channels_last: bool | None = None,
+    compile: bool = False,
+    device: str | torch.device | None = "auto",
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    metrics: str | os.PathLike[str] | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> TrainingResult:
+    """Train a model in place: the module given is changed, moved to `device` and returned in the result.
+
+    Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured here and attached if it
+    has none), or floating (N, C, H, W), taken as they are. What is left None comes from the architecture's
+    recipe. `masks` (N, H, W) train a segmenter. `validation` is (images, labels) or (images, labels, masks).
+    `loss(logits, target)` replaces cross-entropy. Under torchrun, `batch_size` counts all processes together.
+
+    >>> from brickwork import data, zoo
+    >>> digits = data.load("digits:A@20", size=8)
+    >>> model = zoo.build("lenet", num_classes=5, seed=0)
+    >>> result = train(model, digits.train_images, digits.train_labels, epochs=1)
+    >>> result.history[0]["epoch"]
+    1
+    """
+    origin = origin_of(model)
+    settings = settings_for(
+        origin.arch,
+        len(images),
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        optimizer=optimizer,
+        schedule=schedule,
+        milestones=None if milestones is None else tuple(milestones),
+        weight_decay=weight_decay,
+        momentum=momentum,
+        nesterov=nesterov,
+        label_smoothing=label_smoothing,
+        augment=augment,
+        precision=precision,
+        seed=seed,
+    )
+    crew = assemble_crew(device, settings.batch_size)
+    pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
+    targets, areas = _targets(labels, masks, len(images), (pixels.shape[1], pixels.shape[2]))
+    shape = (pixels.shape[3], *pixels.shape[1:3])
+    attach(
+        model,
+        replace(
+            origin,
+            preprocessing=prepared,
+            input_shape=shape,
+            classes=tuple(classes) if classes is not None else origin.classes,
+        ),
+    )
+    facts = {"settings": settings.to_dict() | {"milestones": list(settings.milestones)}, "data": ""}
+    found = None
+    if checkpoint is not None:
+        facts["data"] = checkpoints.fingerprint(pixels, targets, areas)
+        found = checkpoints.read_facts(checkpoint) if resume else None
+        if found is not None:
+            checkpoints.refuse_other_run(checkpoint, found, facts)
+
+    if channels_last is None:
+        channels_last = crew.device.type == "cuda"
+    model.to(crew.device)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise BadModel("every parameter of the model is frozen; there is nothing to train.")
+    updater = make_optimizer(parameters, settings, crew.device)
+    history: list[dict[str, Any]] = []
+    if found is not None and checkpoint is not None:
+        checkpoints.restore(checkpoint, model, updater)
+        history = found["history"]
+    start = len(history)
+
+    run = Run(
+        settings=settings,
+        crew=crew,
+        batches=Batches(
+            pixels.to(crew.device),
+            None if targets is None else targets.to(crew.device),
+            None if areas is None else areas.to(crew.device),
+            augment=settings.augment,
+        ),
+        preprocessing=prepared,
+        memory_format=torch.channels_last if channels_last else torch.contiguous_format,
+        loss=loss or cross_entropy(settings.label_smoothing),
+        half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
+    )
+    began = time.perf_counter()
+    journal = Journal(metrics, tensorboard, history) if crew.rank == 0 else None
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with (
+            tuned(crew.device),
+            bar("training", settings.epochs, show=progress and crew.rank == 0) as advance,
+        ):
+            advance(start)
+            wrapped, stepper = crew.wrap(torch.compile(model) if compile else model, updater)  # type: ignore[arg-type]
+            for epoch in range(start, settings.epochs):
+                model.train()
+                row = run.epoch(epoch, wrapped, stepper)
+                if validation is not None:
+                    row |= _validate(model, validation)
+                history = [*history, row]
+                if crew.rank == 0:
+                    if journal is not None:
+                        journal.add(row)
+                    if checkpoint is not None:
+                        checkpoints.save(checkpoint, model, updater, {**facts, "history": history})
+                crew.wait()
+                advance(1, f"loss {row['loss']:.4f}, accuracy {row['accuracy']:.1%}")
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        if journal is not None:
+            journal.close()
+    return TrainingResult(model, settings, history, time.perf_counter() - began, start)
+
+
+def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor, Preprocessing | None]:
+    """Images as (N, H, W, C): uint8 with the preprocessing they still need, or floating with None."""
+    tensor = torch.as_tensor(images)
+    if len(tensor) == 0:
+        raise BadData("there are no images to train on.")
+    if tensor.is_floating_point():
+        if tensor.ndim != 4:
+            raise BadData(f"images are {tuple(tensor.shape)}; network input is (N, C, H, W).")
+        return tensor.permute(0, 2, 3, 1).contiguous(), None
+    check_raw(tensor)
+    if preprocessing is None:
+        return tensor.contiguous(), measure(tensor.cpu().numpy())
+    planes = tensor.permute(0, 3, 1, 2)
+    if planes.shape[1] != preprocessing.channels:
+        planes = change_channels(planes, preprocessing.channels)
+    if preprocessing.size and tuple(planes.shape[2:]) != tuple(preprocessing.size):
+        planes = resize(planes, preprocessing.size)
+    return planes.permute(0, 2, 3, 1).contiguous(), preprocessing
+
+
+def _targets(
+    labels: Any, masks: Any, count: int, size: tuple[int, int]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Labels and masks as tensors, checked against the images."""
+    if labels is None and masks is None:
+        raise BadData("training needs labels or masks.")
+    targets = None if labels is None else torch.as_tensor(labels).long()
+    if targets is not None and (targets.shape != (count,) or int(targets.min()) < 0):
+        raise BadData(
+            f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0."
+        )
+    areas = None if masks is None else torch.as_tensor(masks)
+    if areas is not None:
+        if areas.ndim != 3 or len(areas) != count:
+            raise BadData(
+                f"masks are {tuple(areas.shape)} for {count} images; (N, H, W) class numbers are needed."
+            )
+        if tuple(areas.shape[1:]) != size:
+            areas = resize_masks(areas, size)
+    return targets, areas
+
+
+def _validate(model: nn.Module, validation: tuple[Any, ...]) -> dict[str, float]:
+    images, labels, *masks = validation
+    found = evaluate(model, images, labels, masks=masks[0] if masks else None)
+    row = {"validation_loss": found.nll, "validation_accuracy": found.accuracy}
+    return row if found.mean_iou is None else row | {"validation_iou": found.mean_iou}

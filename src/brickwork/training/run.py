@@ -1,0 +1,159 @@
+"""One epoch: batches, forward, backward, update; nothing in the loop waits for the device."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brickwork.data.images import IGNORE
+from brickwork.data.pixels import normalise
+from brickwork.errors import BadModel, JobFailed
+from brickwork.origin import Preprocessing
+from brickwork.outputs import logits_of
+from brickwork.training.augment import Batches
+from brickwork.training.crew import Crew
+from brickwork.training.schedules import learning_rate
+from brickwork.training.settings import Settings
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass
+class Run:
+    """The fixed parts of a training run."""
+
+    settings: Settings
+    crew: Crew
+    batches: Batches
+    preprocessing: Preprocessing | None  # None: the images are network input already
+    memory_format: torch.memory_format
+    loss: Loss
+    half: bool
+
+    def epoch(self, epoch: int, model: nn.Module, optimizer: Any) -> dict[str, Any]:
+        """Train for one epoch and return its row of numbers."""
+        crew, batches = self.crew, self.batches
+        seed = mixed_seed(self.settings.seed, epoch)
+        torch.manual_seed(seed)  # dropout and the like; the caller's generators are put back afterwards
+        draw = batches.draw(seed=seed)
+        # An incomplete last batch is left out: every epoch leaves out others.
+        size = min(self.settings.batch_size, batches.count)
+        steps = batches.count // size
+        lost = torch.zeros((), device=crew.device, dtype=torch.float64)
+        right = torch.zeros((), device=crew.device, dtype=torch.int64)
+        seen = rate = 0.0
+        began = time.perf_counter()
+        for step in range(steps):
+            rate = learning_rate(self.settings, epoch * steps + step, steps)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            images, labels, masks = batches.take(
+                draw, slice(step * size + crew.rank, (step + 1) * size, crew.size)
+            )
+            target = labels if masks is None else masks
+            assert target is not None  # train() has seen to it
+            if self.preprocessing is not None:
+                images = normalise(images, self.preprocessing)
+            images = images.contiguous(memory_format=self.memory_format)
+            with torch.autocast(crew.device.type, torch.bfloat16, enabled=self.half):
+                logits = logits_of(model(images))
+            if step == 0 and epoch == 0:
+                check_logits(logits, target)
+            loss = self.loss(logits.float(), target)
+            optimizer.zero_grad(set_to_none=True)
+            crew.backward(loss)
+            optimizer.step()
+            lost += loss.detach()
+            right += (logits.detach().argmax(1) == target).sum()
+            seen += target.numel()
+        counts = crew.total(
+            torch.stack([lost, right.double(), torch.tensor(seen, device=crew.device).double()])
+        )
+        loss_mean = counts[0].item() / (steps * crew.size)
+        seconds = time.perf_counter() - began
+        if not math.isfinite(loss_mean):
+            raise JobFailed(f"the loss became {loss_mean} in epoch {epoch + 1}; a smaller lr often helps.")
+        return {
+            "epoch": epoch + 1,
+            "lr": rate,
+            "loss": loss_mean,
+            "accuracy": (counts[1] / counts[2]).item(),
+            "seconds": seconds,
+            "images_per_second": steps * size / seconds,
+        }
+
+
+def mixed_seed(seed: int, epoch: int) -> int:
+    """A seed of its own for each epoch: a resumed run draws what the uninterrupted one would have drawn."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def cross_entropy(label_smoothing: float) -> Loss:
+    """Cross-entropy for classes (B,) and for masks (B, H, W); mask value 255 does not count."""
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(logits, target, ignore_index=IGNORE, label_smoothing=label_smoothing)
+
+    return loss
+
+
+def check_logits(logits: Tensor, target: Tensor) -> None:
+    """Refuse outputs that do not fit the labels, before cross-entropy fails in its own words."""
+    if (
+        logits.ndim != target.ndim + 1
+        or logits.shape[0] != target.shape[0]
+        or logits.shape[2:] != target.shape[1:]
+    ):
+        raise BadModel(f"the model gives {tuple(logits.shape)} for labels of shape {tuple(target.shape)}.")
+    top = int(torch.where(target == IGNORE, 0, target).max())
+    if top >= logits.shape[1]:
+        raise BadModel(f"the model has {logits.shape[1]} outputs, but there is a label {top}.")
+
+
+def make_optimizer(
+    parameters: list[nn.Parameter], settings: Settings, device: torch.device
+) -> torch.optim.Optimizer:
+    """The optimizer that the settings name, in its fused form on CUDA."""
+    fused = device.type == "cuda"
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            weight_decay=settings.weight_decay,
+            fused=fused,
+        )
+    kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+    return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
+
+
+@contextmanager
+def tuned(device: torch.device) -> Iterator[None]:
+    """The caller's random state and backend flags put back afterwards; on CUDA, TF32 and benchmarked kernels."""
+    devices = [device] if device.type == "cuda" else []
+    before = (
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.allow_tf32,
+        torch.get_float32_matmul_precision(),
+    )
+    with torch.random.fork_rng(devices):
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.allow_tf32 = True
+            torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            if device.type == "cuda":
+                torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = before[:2]
+                torch.set_float32_matmul_precision(before[2])
