@@ -11,6 +11,8 @@ import contextlib
 import importlib
 import inspect
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,10 +197,17 @@ def _config_values(library: Any, config: Any) -> dict[str, Any]:
 def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     """`package.module:factory`: a function of the user's, called with the arguments."""
     module_name, _, attribute = arch.partition(":")
+    here = os.getcwd()
+    # An installed script, unlike `python`, does not look into the working folder; people's own code is there.
+    sys.path.append(here)
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError, TypeError) as error:
         raise RequestError(f"architecture {arch!r}: cannot import {module_name!r} ({error}).") from error
+    finally:
+        sys.path.reverse()
+        sys.path.remove(here)  # the last one: ours
+        sys.path.reverse()
     factory: Callable[..., Any] | None = getattr(module, attribute, None)
     if not callable(factory):
         public = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]

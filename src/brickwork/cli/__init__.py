@@ -1,0 +1,79 @@
+"""The command line: `brickwork VERB …`. A verb is one line of VERBS and one module with a `command` function.
+
+Only the module of the verb that was typed is imported, and torch only when that verb runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from brickwork.cli.common import reporting
+
+#: verb, module of brickwork.cli, help line
+VERBS = (
+    (
+        "demo",
+        "demo",
+        "Train two small networks on the halves of the digits, evaluate, save, reload: a table.",
+    ),
+    ("info", "info", "Layers, parameters and FLOPs of an architecture or a model folder."),
+    ("train", "train", "Train an architecture on a data set and save a model folder."),
+    ("eval", "eval", "Evaluate a model folder on a data set."),
+)
+
+
+def application(arguments: Sequence[str]) -> typer.Typer:
+    """The typer application for these arguments: the typed verb for real, the others by help line."""
+    app = typer.Typer(
+        name="brickwork",
+        help="Take trained neural networks apart and build new ones from the parts.",
+        no_args_is_help=True,
+        rich_markup_mode=None,  # plain text: quick to start, and the same in a pipe
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_top)
+    typed = next((a for a in arguments if not a.startswith("-")), None)
+    completing = any(name.startswith("_") and name.endswith("_COMPLETE") for name in os.environ)
+    for verb, module, line in VERBS:
+        function: Callable[..., Any] = _elsewhere
+        if verb == typed or completing:
+            function = reporting(importlib.import_module(f"brickwork.cli.{module}").command)
+        app.command(verb, help=function.__doc__ or line, short_help=line)(function)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; leaves with exit 0, 1 (the job failed) or 2 (the request was wrong)."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    application(arguments)(args=list(arguments), prog_name="brickwork")
+
+
+def _elsewhere() -> None:  # never run: typer runs the typed verb only
+    raise AssertionError("a verb was run that was not typed")
+
+
+_elsewhere.__doc__ = None
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import brickwork
+
+        typer.echo(f"brickwork {brickwork.__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
