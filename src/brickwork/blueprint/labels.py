@@ -8,7 +8,6 @@ of one attention head, the two factors of a product), are united.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,9 +58,6 @@ def varies(plane: Tensor) -> set[int]:
 def align(plane: Tensor, ndim: int) -> Tensor:
     """Add leading axes, as broadcasting does."""
     return plane.reshape((1,) * (ndim - plane.dim()) + tuple(plane.shape))
-
-
-_STRANGE = 1 << 40
 
 
 class Units:
@@ -136,36 +132,34 @@ class Mismatch(Exception):
 class KnownUnits(Units):
     """The same walk over a finished model whose units are known: every union must already hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: np.ndarray) -> None:
         super().__init__()
-        self.count = _STRANGE  # ids of axes that are no channel axes never collide with known units
+        self.known = torch.from_numpy(classes)
+        self.count = len(classes)  # ids of axes that are no channel axes come after the known ones
         self.arrived: dict[tuple[str, bytes], Tensor] = {}  # (parameter, axis as built) -> the order needed
+
+    def unit(self, ids: Tensor) -> Tensor:
+        """The unit of each id; 0 for ids that are no known channel."""
+        inside = ids < len(self.known)
+        return torch.where(inside, self.known[ids.clamp(max=len(self.known) - 1)], 0)
 
     def meet(self, own: Tensor, labels: Tensor, source: str | None, where: str) -> None:
         """Channels may arrive in another order than the axis was built in; the builder then follows it."""
-        own, labels = own.contiguous(), labels.contiguous()
-        if source is None or bool((own >= _STRANGE).any()):
-            return
-        if len(own) != len(labels) or not torch.equal(own.sort().values, labels.sort().values):
-            raise Mismatch(where, f"{source} was built for other channels than arrive")
-        key = (source, own.numpy().tobytes())
-        before = self.arrived.setdefault(key, labels)
-        if not torch.equal(before, labels):
+        built, came = self.unit(own), self.unit(labels)
+        there = (built != 0) & (came != 0)
+        a, b = built[there], came[there]
+        if source is None or len(own) != len(labels) or not torch.equal(a.sort().values, b.sort().values):
+            raise Mismatch(where, f"{source or 'a parameter'} was built for other channels than arrive")
+        key = (source, built.numpy().tobytes())
+        order = torch.where(there, came, built)
+        if not torch.equal(self.arrived.setdefault(key, order), order):
             raise Mismatch(where, f"{source} is used twice and channels arrive in different orders")
 
     def unite(self, a: Tensor, b: Tensor, where: str) -> None:
-        a, b = torch.broadcast_tensors(a, b)
-        both = (a != 0) & (b != 0)
-        known = (a < _STRANGE) & (b < _STRANGE)
-        wrong = (a != b) & both & known
+        a, b = self.unit(a), self.unit(b)
+        wrong = (a != b) & (a != 0) & (b != 0)
         if bool(wrong.any()):
             raise Mismatch(where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner")
 
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         return
-
-
-def unique_ids(planes: Iterable[Tensor]) -> Tensor:
-    """The ids that occur in some planes."""
-    parts = [p.reshape(-1) for p in planes]
-    return torch.cat(parts).unique() if parts else torch.zeros(0, dtype=torch.int64)

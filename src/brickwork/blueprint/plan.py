@@ -89,14 +89,15 @@ class Blueprint:
     def __init__(self, graph: Graph, walk: Walk, example: Any, output: str | int | None) -> None:
         self.graph, self.example, self.output = graph, example, output
         units = walk.units
-        self._class = units.classes()
-        self._fixed = units.reasons(self._class)
+        self.classes = units.classes()  # id -> unit
+        self._fixed = units.reasons(self.classes)
         self.sites = [self._site(s) for s in walk.sites]
-        self.segments = [np.unique(self._class[s.numpy()]) for s in walk.segments]
+        self.segments = [np.unique(self.classes[s.numpy()]) for s in walk.segments]
         self.mixes = list(dict.fromkeys(walk.mixes))
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
         raw = {n: [None if a is None else self._units(a) for a in axes] for n, axes in walk.axes.items()}
+        self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
         self._place = {int(u): (s.name, k) for s in self._spaces.values() for k, u in enumerate(s.units)}
@@ -168,7 +169,7 @@ class Blueprint:
     # -- how it is made ---------------------------------------------------------------------------------
 
     def _units(self, labels: torch.Tensor) -> np.ndarray:
-        return self._class[labels.numpy()]
+        return self.classes[labels.numpy()]
 
     def _site(self, site: Site) -> LayerSite:
         ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]

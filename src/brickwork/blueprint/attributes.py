@@ -1,0 +1,81 @@
+"""Numbers that modules keep beside their tensors (out_channels, groups, num_heads …), brought up to date.
+
+Most are for show; `groups`, `normalized_shape` and head counts change what forward does. A guess here is
+safe: surgery records the result again and refuses it if a single channel goes astray.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+if TYPE_CHECKING:
+    from brickwork.blueprint.plan import Blueprint
+    from brickwork.blueprint.surgery import Draft
+
+#: how public models call the number of heads, and the width of all heads together
+HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_key_value_heads")
+WIDTHS = ("all_head_size", "attn_dim", "inner_dim", "embed_dim", "hidden_dim", "inner_size")
+
+
+def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft) -> None:
+    grouped = {s.module: s for s in bp.sites if s.kind == "conv" and s.groups > 1}
+    before = dict(old.named_modules())
+    for path, module in new.named_modules():
+        if isinstance(module, _ConvNd):
+            _patch_conv(module, path in grouped, draft.groups.get(path))
+        elif isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
+        elif isinstance(module, _NormBase):
+            tensor = module.running_mean if module.running_mean is not None else module.weight
+            if tensor is not None:
+                module.num_features = tensor.shape[0]
+        elif isinstance(module, nn.LayerNorm) and module.weight is not None:
+            module.normalized_shape = tuple(module.weight.shape)
+        elif isinstance(module, nn.GroupNorm) and module.weight is not None:
+            module.num_channels = module.weight.shape[0]
+        elif isinstance(module, nn.Embedding):
+            module.num_embeddings, module.embedding_dim = module.weight.shape
+        elif isinstance(module, nn.PReLU):
+            module.num_parameters = module.weight.shape[0]
+        _patch_heads(bp, before.get(path), module, path, draft)
+
+
+def _patch_conv(module: _ConvNd, grouped: bool, groups: int | None) -> None:
+    shape = module.weight.shape
+    if groups is not None:
+        module.groups = groups
+    elif grouped:  # depthwise: as many groups as channels are left
+        module.groups = shape[0] // max(1, module.out_channels // module.groups)
+    inside = shape[0] if module.transposed else shape[1] * module.groups
+    outside = shape[1] * module.groups if module.transposed else shape[0]
+    module.in_channels, module.out_channels = inside, outside
+
+
+def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: str, draft: Draft) -> None:
+    """Head counts of an attention module, where the heads of one of its own layers were cut."""
+    if old is None:
+        return
+    names = [n for n in (*HEADS, *WIDTHS) if isinstance(getattr(module, n, None), int)]
+    if not names:
+        return
+    for site in bp.sites:
+        inside = site.module.startswith(path + ".") or not path
+        if not inside or site.kind != "linear" or site.makes is None or not site.weight:
+            continue
+        axis = draft.axes[site.weight][0]
+        units, width = len(np.unique(site.makes)), len(site.makes)
+        if axis is None or units == width or len(axis) == width:
+            continue
+        kept = len(np.unique(axis))
+        for name in names:
+            value = getattr(old, name)
+            if name in HEADS and value == units:
+                setattr(module, name, kept)
+            elif name in WIDTHS and value % units == 0 and value in (width, width // 3, width // 2):
+                setattr(module, name, value // units * kept)
+        return
