@@ -114,7 +114,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise JobFailed(
                 f"cannot write {path}: {os.strerror(error.errno or 0)}; what was there before is unchanged."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
             raise RequestError(
                 f"cannot write {path}: {os.strerror(error.errno)}; choose another --out."
             ) from error

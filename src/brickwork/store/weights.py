@@ -146,7 +146,8 @@ def load_weights(path: str | Path) -> State:
         TypeError,
         IndexError,
     ) as error:
-        raise BadFile(f"{path} is damaged or cut short: {str(error).splitlines()[0]}.") from error
+        why = (str(error) or "it ends too early").splitlines()[0]
+        raise BadFile(f"{path} is damaged or cut short: {why}.") from error
     return _tensors_in(data, path)
 
 

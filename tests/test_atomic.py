@@ -1,0 +1,134 @@
+"""A folder or file is there whole, or what was there before is."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from brickwork import atomic
+from brickwork.atomic import write_file, write_folder
+from brickwork.errors import JobFailed, OutputExists, RequestError
+
+
+def listing(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.fixture
+def old(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "config.json").write_text("old")
+    return folder
+
+
+def test_a_new_folder_with_its_parents(tmp_path):
+    with write_folder(tmp_path / "a" / "b") as folder:
+        (folder / "x").write_text("1")
+        assert not (tmp_path / "a" / "b").exists()
+    assert (tmp_path / "a" / "b" / "x").read_text() == "1"
+    assert listing(tmp_path / "a") == ["b"]
+
+
+def test_an_existing_folder_is_refused_before_the_work(tmp_path, old):
+    with pytest.raises(OutputExists, match="--force"), write_folder(old):
+        raise AssertionError("the block must not run")
+    assert (old / "config.json").read_text() == "old"
+
+
+def test_force_replaces(tmp_path, old):
+    with write_folder(old, force=True) as folder:
+        (folder / "new").write_text("1")
+        assert (old / "config.json").read_text() == "old"
+    assert listing(old) == ["new"]
+    assert listing(tmp_path) == ["out"]
+
+
+def test_force_does_not_delete_what_is_not_ours(tmp_path):
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "me.jpg").write_text("")
+    with pytest.raises(RequestError, match="not written by Brickwork"), write_folder(photos, force=True):
+        raise AssertionError("the block must not run")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="not a folder"), write_folder(tmp_path / "file", force=True):
+        raise AssertionError("the block must not run")
+    with write_folder(photos, force=True, owns=("me.jpg",)):
+        pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_an_interrupted_block(tmp_path, old, error):
+    with pytest.raises(error), write_folder(old, force=True) as folder:
+        (folder / "half").write_text("")
+        raise error
+    assert (old / "config.json").read_text() == "old"
+    assert listing(tmp_path) == ["out"]
+
+
+def test_a_full_disk(tmp_path, old):
+    said = pytest.raises(JobFailed, match="No space left on device; what was there")
+    with said, write_folder(old, force=True) as folder:
+        (folder / "half").write_text("")
+        raise OSError(errno.ENOSPC, "full")
+    assert (old / "config.json").read_text() == "old"
+    assert listing(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_failure_in_either_rename(tmp_path, old, monkeypatch, error, call):
+    calls = []
+
+    def rename(a, b, real=os.rename):
+        calls.append(a)
+        if len(calls) == call:
+            raise error
+        real(a, b)
+
+    monkeypatch.setattr(atomic.os, "rename", rename)
+    with pytest.raises((KeyboardInterrupt, JobFailed)), write_folder(old, force=True) as folder:
+        (folder / "new").write_text("")
+    assert (old / "config.json").read_text() == "old"
+    assert listing(tmp_path) == ["out"]
+
+
+def test_somebody_was_faster(tmp_path):
+    with pytest.raises(OutputExists), write_folder(tmp_path / "out"):
+        (tmp_path / "out").mkdir()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="cannot write"), write_folder(tmp_path / "file" / "out"):
+        raise AssertionError("the block must not run")
+
+
+def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, old):
+    code = (
+        "import os, sys, signal\nfrom brickwork.atomic import write_folder\n"
+        "with write_folder(sys.argv[1], force=True) as folder:\n"
+        "    (folder / 'half').write_text('')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(old)])
+    assert done.returncode == -signal.SIGKILL
+    assert listing(old) == ["config.json"]
+
+
+def test_a_file(tmp_path):
+    target = tmp_path / "deep" / "file.json"
+    with write_file(target) as path:
+        path.write_text("1")
+    assert target.read_text() == "1"
+    with pytest.raises(OutputExists), write_file(target, force=False):
+        raise AssertionError("the block must not run")
+    with pytest.raises(JobFailed), write_file(target) as path:
+        path.write_text("2")
+        raise OSError(errno.ENOSPC, "full")
+    assert target.read_text() == "1"
+    assert listing(target.parent) == ["file.json"]
+    with pytest.raises(RequestError, match="is a folder"), write_file(tmp_path):
+        raise AssertionError("the block must not run")
