@@ -1,0 +1,191 @@
+"""What every verb promises: quick help, one message for a failure, the right exit code, clean stdout."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+
+import brickwork
+from brickwork import cli, store, zoo
+from brickwork.cli.common import Device, parse_args, reporting, table
+from brickwork.errors import BadModel, JobFailed, RequestError
+
+BRICKWORK = [sys.executable, "-m", "brickwork"]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([v, "--help"] for v, _, _ in cli.VERBS)])
+def test_help_imports_no_torch(arguments):
+    code = (
+        "import sys\nfrom brickwork.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nexcept SystemExit as error:\n    assert not error.code, error.code\n"
+        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.PIPE)
+
+
+def test_help_is_quick():
+    times = []
+    for _ in range(3):  # the machine may be busy: the best of three
+        start = time.perf_counter()
+        subprocess.run([*BRICKWORK, "--help"], check=True, stdout=subprocess.PIPE)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+
+
+def test_help_lists_every_verb(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for verb, _, _ in cli.VERBS:
+        assert f"\n  {verb} " in out
+
+
+def test_version(run):
+    assert run("--version") == (0, f"brickwork {brickwork.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inof"], "Did you mean 'info'?"),
+        (["info", "--jsn"], "--json"),
+        (["info", "lenet", "--arg"], "--arg"),
+        (["info", "lenett"], "did you mean 'lenet'?"),
+        (["info", "lenet", "--arg", "num_clases=3"], "did you mean 'num_classes'?"),
+        (["info", "lenet", "--arg", "five"], "NAME=VALUE"),
+        (["info", "no/such/folder"], "is not a folder"),
+    ],
+)
+def test_wrong_requests_exit_with_two_and_say_what_is_right(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert message in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+def test_no_verb_shows_the_help(run):
+    _, out, err = run()
+    assert "Usage: brickwork" in out + err
+
+
+def test_info_json_is_one_object(run):
+    code, out, _ = run("info", "vgg16", "--arg", "batch_norm=false", "--arg", "num_classes=5", "--json")
+    data = json.loads(out)
+    assert code == 0
+    assert data["arch"] == "vgg16"
+    assert data["args"] == {"batch_norm": False, "num_classes": 5}
+    assert data["parameters"] == sum(layer["parameters"] for layer in data["layers"])
+    assert data["output_shape"] == [5]
+
+
+def test_info_table(run):
+    _, out, _ = run("info", "lenet")
+    assert "conv1  Conv2d  6×32×32          456    921,600" in out
+    assert "44,726 parameters" in out
+
+
+def test_info_alone_lists_the_zoo(run):
+    _, out, _ = run("info", "--json")
+    assert [a["name"] for a in json.loads(out)["architectures"]] == zoo.names()
+
+
+def test_info_folder(run, tmp_path):
+    model = zoo.build("lenet", num_classes=3, seed=0)
+    folder = brickwork.save(model, tmp_path / "m", provenance={"data": "digits:A"})
+    _, out, _ = run("info", folder, "--json")
+    data = json.loads(out)
+    assert data["arch"] == "lenet"
+    assert data["provenance"] == {"data": "digits:A"}
+    assert data["state_hash"] == store.state_hash(model)
+    code, out, _ = run("info", folder)
+    assert code == 0 and "digits:A" in out
+    assert run("info", folder, "--arg", "num_classes=4")[0] == 2
+    (folder / "model.safetensors").write_bytes(b"short")
+    code, out, err = run("info", folder)
+    assert code == 2 and out == "" and "damaged" in err
+
+
+# how a verb fails
+
+
+def failing(error):
+    def command(debug: bool = False) -> None:
+        raise error
+
+    return reporting(command)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (RequestError("no such thing"), 2, "brickwork: no such thing\n"),
+        (BadModel("bad"), 2, "brickwork: bad\n"),
+        (JobFailed("disk full"), 1, "brickwork: disk full\n"),
+        (KeyboardInterrupt(), 130, "brickwork: stopped by Ctrl-C; nothing half-written was left behind.\n"),
+        (ZeroDivisionError("x"), 1, "brickwork: unexpected ZeroDivisionError: x. "),
+    ],
+)
+def test_failures(capsys, error, code, message):
+    with pytest.raises(typer.Exit) as caught:
+        failing(error)()
+    out, err = capsys.readouterr()
+    assert caught.value.exit_code == code
+    assert out == ""
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+    assert ("--debug" in err) == isinstance(error, ZeroDivisionError)
+
+
+def test_debug_shows_the_traceback(capsys):
+    with pytest.raises(typer.Exit):
+        failing(RequestError("no such thing"))(debug=True)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_typers_own_exceptions_pass():
+    for error in (typer.Exit(3), typer.BadParameter("x"), typer.Abort()):
+        with pytest.raises(type(error)):
+            failing(error)()
+
+
+def test_a_closed_pipe_is_no_failure():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*BRICKWORK, "info", "lenet"], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "fault of Brickwork" not in done.stderr
+
+
+def test_parse_args():
+    assert parse_args(None) == {}
+    assert parse_args(["a=1", "b=x=y", "c=[1, 2]", "d=null"]) == {"a": 1, "b": "x=y", "c": [1, 2], "d": None}
+    for wrong in ("a", "=3", ""):
+        with pytest.raises(RequestError, match="NAME=VALUE"):
+            parse_args([wrong])
+
+
+def test_table_of_nothing():
+    assert table(["a", "b"], []) == "a  b"
+
+
+def test_devices_are_words():
+    assert [str(d) for d in Device] == ["auto", "cpu", "cuda"]

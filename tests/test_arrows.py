@@ -1,0 +1,67 @@
+"""The import arrows of design.md point one way; found by reading the imports, not by running them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
+METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
+TOP = {"cli", "studies", "report"}
+FLOOR = {"blueprint", "moments", "store", "data"}
+
+
+def imported(path: Path) -> set[str]:
+    """Which parts of brickwork a file imports anywhere: `from brickwork.data.spec import …` -> data."""
+    package = ("brickwork", *path.relative_to(SOURCE).parent.parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "brickwork" and len(parts) > 1:
+                found.add(parts[1])
+    return found
+
+
+def files() -> list[tuple[str, Path]]:
+    """Every source file with the part of brickwork it belongs to."""
+    return [(p.relative_to(SOURCE).parts[0].removesuffix(".py"), p) for p in sorted(SOURCE.rglob("*.py"))]
+
+
+def forbidden(part: str) -> set[str]:
+    if part in FLOOR:
+        return METHODS | TOP
+    if part in METHODS:
+        return (METHODS | TOP) - {part}
+    if part in TOP or part in ("__init__", "__main__"):
+        return set()
+    return METHODS | TOP  # zoo, training, engine, atomic, …: below the methods as well
+
+
+@pytest.mark.parametrize(
+    ("part", "path"), [pytest.param(a, p, id=str(p.relative_to(SOURCE))) for a, p in files()]
+)
+def test_arrows(part, path):
+    wrong = imported(path) & forbidden(part)
+    assert not wrong, f"{path.relative_to(SOURCE)} must not import {', '.join(sorted(wrong))}"
+
+
+def test_the_reader_sees_every_form_of_import(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "SOURCE", tmp_path)
+    (tmp_path / "blueprint").mkdir()
+    path = tmp_path / "blueprint" / "x.py"
+    path.write_text(
+        "import brickwork.algebra.merge\nfrom brickwork import bricks\n"
+        "from brickwork.pools.codec import pack\n"
+        "from . import labels\nfrom .. import report\nfrom ..cli.common import log\n"
+        "def f():\n    from brickwork.transplant import Net\n"
+    )
+    assert imported(path) >= {"algebra", "bricks", "pools", "blueprint", "report", "cli", "transplant"}
+    assert {"algebra", "bricks"} <= imported(path) & forbidden("blueprint")
