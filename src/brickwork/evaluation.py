@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.images import IGNORE
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.images import IGNORE, ImageData
+from brickwork.data.pixels import Images
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
-from brickwork.outputs import logits_of
+from brickwork.prediction import logit_batches, predict
+
+__all__ = [
+    "Evaluation",
+    "auroc",
+    "calibration_error",
+    "evaluate",
+    "evaluate_data",
+    "measure_logits",
+    "predict",
+]
 
 
 @dataclass(frozen=True)
@@ -78,20 +87,6 @@ class Evaluation:
         return f"<p>{self.images} images: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
 
 
-def predict(
-    model: nn.Module,
-    images: Images,
-    *,
-    batch_size: int = 512,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
-
-    The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
-    """
-    return torch.cat([logits.cpu() for logits in _batches(model, images, batch_size, device)])
-
-
 def evaluate(
     model: nn.Module,
     images: Images,
@@ -122,6 +117,33 @@ def evaluate(
             f"the model gives {tuple(logits.shape)}, not one row of logits an image; a segmenter needs masks."
         )
     return measure_logits(logits, truth, classes or origin_of(model).classes)
+
+
+def evaluate_data(
+    model: nn.Module,
+    images: ImageData,
+    *,
+    split: str = "test",
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+) -> Evaluation:
+    """Measure a model on a data set whose classes are found among the model's by name.
+
+    A segmenter (its classes are the data set's mask classes) is measured on the masks.
+    """
+    raw, labels, masks = images.split(split)
+    known = origin_of(model).classes
+    if masks is not None and known == images.mask_classes:
+        return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device, masks=masks)
+    if known is not None and known != images.classes:
+        foreign = [name for name in images.classes if name not in known]
+        if foreign:
+            raise BadData(
+                f"the model does not know {', '.join(map(repr, foreign[:10]))} of {images.name}; its classes "
+                f"are {', '.join(known[:40])}. Select classes, as in {images.name.split(':')[0]}:{known[0]}."
+            )
+        labels = np.array([known.index(name) for name in images.classes])[labels]
+    return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device)
 
 
 def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None = None) -> Evaluation:
@@ -184,7 +206,7 @@ def _evaluate_masks(
     confusion: Tensor | None = None
     nll, pixels, confidences, rights, start = 0.0, 0, [], [], 0
     # Streamed: the logits of all pixels of a test set need not fit into memory.
-    for logits in _batches(model, images, batch_size, device):
+    for logits in logit_batches(model, images, batch_size, device):
         truth = masks[start : start + len(logits)].to(logits.device).long()
         start += len(logits)
         if logits.ndim != 4 or logits.shape[2:] != truth.shape[1:]:
@@ -224,41 +246,6 @@ def _evaluate_masks(
         iou=dict(zip(names, iou, strict=True)),
         mean_iou=sum(present) / len(present),
     )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode and no gradients inside; every module's own mode as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's first parameter or buffer is; the CPU for one that has neither."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        return tensor.device
-    return torch.device("cpu")
-
-
-def _batches(
-    model: nn.Module, images: Images, batch_size: int, device: torch.device | str | None
-) -> Iterator[Tensor]:
-    if batch_size < 1:
-        raise BadData(f"batch_size is {batch_size}; it must be 1 or more.")
-    target = torch.device(device) if device is not None else device_of(model)
-    if device is not None:
-        model.to(target)
-    tensor, preprocessing = torch.as_tensor(images), origin_of(model).preprocessing
-    with evaluating(model):
-        for start in range(0, len(tensor), batch_size):
-            batch = as_input(tensor[start : start + batch_size], preprocessing, target)
-            yield logits_of(model(batch)).float()
 
 
 def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def make_optimizer(
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """The caller's random state and backend flags put back afterwards; on CUDA, TF32 and benchmarked kernels."""
+    """The caller's random state and backend flags put back afterwards; on CUDA, TF32 and tuned kernels."""
     devices = [device] if device.type == "cuda" else []
     before = (
         torch.backends.cudnn.benchmark,

@@ -1,0 +1,116 @@
+"""Where jobs run: here, in processes, on Ray. Each place yields (index, outcome) as jobs finish."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+from brickwork.engine.jobs import Job, Outcome, execute
+from brickwork.errors import MissingExtra, RequestError
+
+Finished = Iterator[tuple[int, Outcome]]
+Place = Callable[[Sequence[Job]], Finished]
+
+
+def place(engine: str) -> Place:
+    """Read 'inline', 'processes', 'processes:4', 'ray' or 'ray:ADDRESS'."""
+    kind, colon, rest = engine.partition(":")
+    if kind == "inline" and not colon:
+        return inline
+    if kind == "processes" and (not colon or (rest.isdigit() and int(rest) > 0)):
+        return lambda jobs: processes(jobs, int(rest) if rest else _cores())
+    if kind == "ray" and (rest or not colon):
+        return lambda jobs: on_ray(jobs, rest or None)
+    raise RequestError(f"engine is {engine!r}; it must be inline, processes[:N] or ray[:ADDRESS].")
+
+
+def inline(jobs: Sequence[Job]) -> Finished:
+    """One after the other, in this process."""
+    for index, job in enumerate(jobs):
+        yield index, execute(job.path, job.kwargs)
+
+
+def processes(jobs: Sequence[Job], count: int) -> Finished:
+    """In `count` fresh processes of one thread each. A process that dies takes its own job with it, no other."""
+    unfinished = dict(enumerate(jobs))
+    try:
+        for index, outcome in _pool(unfinished, min(count, len(jobs))):
+            del unfinished[index]
+            yield index, outcome
+    except BrokenProcessPool:
+        # Nobody says which job killed its process: run the rest one at a time to find out.
+        for index, job in unfinished.items():
+            try:
+                yield from _pool({index: job}, 1)
+            except BrokenProcessPool:
+                yield index, Outcome(error=f"the process of {job.path} died (killed, or out of memory).")
+
+
+def _pool(jobs: dict[int, Job], count: int) -> Finished:
+    others = set(multiprocessing.active_children())
+    # spawn: a fork of a process that runs torch threads may hang
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_prepare_process)
+    try:
+        futures = {pool.submit(execute, job.path, job.kwargs): index for index, job in jobs.items()}
+        pending = set(futures)
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=lambda f: futures[f]):
+                yield futures[future], future.result()
+    except BaseException:  # Ctrl-C, a closed generator, a broken pool: leave no process behind
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one decides
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
+    """On a Ray cluster, or on one started for this call on this machine."""
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtra("ray", "jobs on Ray") from None
+    started = not ray.is_initialized()
+    if started:
+        local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)
+        path = [] if address else list(sys.path)
+        running = {remote.remote(job.path, job.kwargs, path): index for index, job in enumerate(jobs)}
+        while running:
+            done, _ = ray.wait(list(running), num_returns=1)
+            index = running.pop(done[0])
+            try:
+                yield index, ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                yield index, Outcome(error=f"Ray lost {jobs[index].path}: {error}")
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _execute_with_path(path: str, kwargs: dict[str, Any], search: list[str]) -> Outcome:
+    """Ray's workers do not inherit where this process finds its modules."""
+    sys.path.extend(entry for entry in search if entry not in sys.path)
+    return execute(path, kwargs)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,64 @@
+"""Run a model over many images without leaving a trace on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.pixels import Images, as_input
+from brickwork.errors import RequestError
+from brickwork.origin import origin_of
+from brickwork.outputs import logits_of
+
+
+def predict(
+    model: nn.Module,
+    images: Images,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
+
+    The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
+    """
+    return torch.cat([logits.cpu() for logits in logit_batches(model, images, batch_size, device)])
+
+
+def logit_batches(
+    model: nn.Module, images: Images, batch_size: int, device: torch.device | str | None
+) -> Iterator[Tensor]:
+    """The logits batch by batch, float32 on the device, for what does not fit into memory at once."""
+    if batch_size < 1:
+        raise RequestError(f"batch_size is {batch_size}; it must be 1 or more.")
+    target = torch.device(device) if device is not None else device_of(model)
+    if device is not None:
+        model.to(target)
+    tensor, preprocessing = torch.as_tensor(images), origin_of(model).preprocessing
+    with evaluating(model):
+        for start in range(0, len(tensor), batch_size):
+            batch = as_input(tensor[start : start + batch_size], preprocessing, target)
+            yield logits_of(model(batch)).float()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients inside; every module's own mode as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's first parameter or buffer is; the CPU for one that has neither."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
