@@ -7,12 +7,17 @@ import os
 import pickle
 import re
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -106,6 +111,30 @@ def test_channels_last_and_training_mode(model, tmp_path):
     assert same(model, brickwork.load(tmp_path / "m"))
 
 
+def test_a_compiled_model_is_saved_under_its_own_names(model, tmp_path):
+    brickwork.save(torch.compile(model), tmp_path / "m")
+    assert same(model, brickwork.load(tmp_path / "m"))
+
+
+def test_surgery_is_replayed(model, tmp_path, monkeypatch):
+    """The folder holds the architecture and the steps; blueprint.replay turns one into the other."""
+    import brickwork.blueprint
+
+    step = {"op": "test", "indices": [0, 2]}
+    small = zoo.build("lenet", num_classes=2, in_channels=1, seed=4)
+    attach(small, origin_of(model).after(step))
+
+    def replay(built, origin):
+        assert built.fc3.out_features == 3 and origin.steps == (step,)
+        return zoo.build("lenet", num_classes=2, in_channels=1)
+
+    monkeypatch.setattr(brickwork.blueprint, "replay", replay, raising=False)
+    brickwork.save(small, tmp_path / "m")
+    again = brickwork.load(tmp_path / "m")
+    assert same(small, again)
+    assert origin_of(again) == origin_of(small)
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -190,6 +219,48 @@ def test_one_flipped_bit(folder, place):
     data[place] ^= 1
     path.write_bytes(data)
     refused(folder, "damaged")
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    return brickwork.save(zoo.build("lenet", seed=0), tmp_path_factory.mktemp("good") / "m")
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans())
+def test_no_damage_goes_unseen(good, where, bit, cut):
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(shutil.copytree(good, f"{parent}/m"))
+        path = folder / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        place = int(where * len(data))
+        if cut:
+            data = data[:place]
+        else:
+            data[place] ^= 1 << bit
+        path.write_bytes(data)
+        with pytest.raises(BadFile):
+            brickwork.load(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans())
+def test_a_damaged_config_is_refused_or_harmless(good, where, bit, cut):
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(shutil.copytree(good, f"{parent}/m"))
+        path = folder / "config.json"
+        data = bytearray(path.read_bytes())
+        place = int(where * len(data))
+        if cut:
+            data = data[:place]
+        else:
+            data[place] ^= 1 << bit
+        path.write_bytes(data)
+        try:
+            model = brickwork.load(folder)
+        except RequestError:
+            return
+        assert store.state_hash(model) == store.state_hash(brickwork.load(good))
 
 
 def test_no_weights(folder):

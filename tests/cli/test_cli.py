@@ -107,6 +107,24 @@ def test_info_alone_lists_the_zoo(run):
     assert [a["name"] for a in json.loads(out)["architectures"]] == zoo.names()
 
 
+def test_info_of_own_code_and_other_inputs(run, tmp_path, monkeypatch):
+    (tmp_path / "own_net_for_info.py").write_text(
+        "from torch import nn\ndef net(width=3):\n    return nn.Conv2d(3, width, 1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("info", "own_net_for_info:net")
+    assert code == 2 and "--input 3x32x32" in err
+    _, out, _ = run("info", "own_net_for_info:net", "--arg", "width=5", "--input", "3x4x4", "--json")
+    assert json.loads(out)["flops"] == 2 * 3 * 5 * 16
+    assert run("info", "own_net_for_info:net", "--input", "3x4xfour")[0] == 2
+    code, _, err = run("info", "own_net_for_info:net", "--input", "7x4x4")
+    assert code == 2 and "does not take an input of 7x4x4" in err
+    folder = brickwork.save(zoo.build("own_net_for_info:net"), tmp_path / "m")
+    assert "names code to import" in run("info", folder)[2]
+    assert run("info", folder, "--arch", "own_net_for_info:net", "--input", "3x8x8")[0] == 0
+    sys.modules.pop("own_net_for_info")
+
+
 def test_info_folder(run, tmp_path):
     model = zoo.build("lenet", num_classes=3, seed=0)
     folder = brickwork.save(model, tmp_path / "m", provenance={"data": "digits:A"})

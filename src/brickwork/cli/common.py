@@ -62,6 +62,18 @@ def parse_args(pairs: Iterable[str] | None) -> dict[str, Any]:
     return result
 
 
+def parse_shape(text: str) -> tuple[int, ...]:
+    """`3x32x32` (or `3,32,32`) as numbers.
+
+    >>> parse_shape("3x32x32")
+    (3, 32, 32)
+    """
+    parts = text.replace("×", "x").replace(",", "x").split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise RequestError(f"--input takes the shape of one example, as in 3x32x32, not {text!r}.")
+    return tuple(int(part) for part in parts)
+
+
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """The result of a verb on stdout: one JSON object, or text for people."""
     typer.echo(json.dumps(data, ensure_ascii=False) if as_json else text)

@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.cli.common import ArchOption, ArgsOption, DebugOption, JsonOption, emit, parse_args, table
+from brickwork.cli.common import (
+    ArchOption,
+    ArgsOption,
+    DebugOption,
+    JsonOption,
+    emit,
+    parse_args,
+    parse_shape,
+    table,
+)
 
 
 def command(
@@ -17,6 +26,10 @@ def command(
     ] = None,
     arg: ArgsOption = None,
     arch: ArchOption = None,
+    shape: Annotated[
+        str | None,
+        typer.Option("--input", help="Shape of one example, e.g. 3x32x32; default: the model's own."),
+    ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
@@ -40,30 +53,47 @@ def command(
     if Path(target).is_dir():
         if arg:
             raise RequestError("--arg is for architectures; a model folder records its own arguments.")
-        _folder(Path(target), arch, as_json)
+        _folder(Path(target), arch, shape, as_json)
     elif "/" in target and ":" not in target:
         raise BadFile(f"{target} is not a folder; info takes an architecture or a model folder.")
     else:
-        _architecture(target, parse_args(arg), as_json)
+        _architecture(target, parse_args(arg), shape, as_json)
 
 
-def _architecture(name: str, args: dict[str, Any], as_json: bool) -> None:
-    from brickwork import zoo
+def _summary(model: Any, shape: str | None) -> Any:
+    import torch
+
+    from brickwork.errors import BadModel, RequestError
+    from brickwork.origin import origin_of
     from brickwork.zoo.summary import summarize
 
-    summary = summarize(zoo.build(name, **args))
+    given = parse_shape(shape) if shape else origin_of(model).input_shape
+    if given is None:
+        raise RequestError(
+            "the model does not say which input it takes; pass --input, as in --input 3x32x32."
+        )
+    try:
+        first = next(model.parameters(), torch.empty(()))  # a model may have none
+        return summarize(model, torch.zeros(1, *given, dtype=first.dtype))
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise BadModel(f"the model does not take an input of {shape or given}: {error}") from error
+
+
+def _architecture(name: str, args: dict[str, Any], shape: str | None, as_json: bool) -> None:
+    from brickwork import zoo
+
+    summary = _summary(zoo.build(name, **args), shape)
     emit({"arch": name, "args": args, **summary.to_dict()}, f"{name}\n{_text(summary)}", as_json=as_json)
 
 
-def _folder(folder: Path, arch: str | None, as_json: bool) -> None:
+def _folder(folder: Path, arch: str | None, shape: str | None, as_json: bool) -> None:
     from brickwork import store
     from brickwork.origin import origin_of
-    from brickwork.zoo.summary import summarize
 
     model = store.load(folder, arch=arch)
     config = store.read_config(folder)
     origin = origin_of(model)
-    summary = summarize(model)
+    summary = _summary(model, shape)
     data = {
         "folder": str(folder),
         **origin.to_dict(),

@@ -47,6 +47,7 @@ def save(
     """
     folder = Path(folder)
     check_output(folder, force=force)
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper renames every tensor
     origin = origin_of(model)
     origin = replace(origin, provenance={**origin.provenance, **(provenance or {})})
     state = w.state_of(model)
