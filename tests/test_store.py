@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import brickwork
-from brickwork import store, zoo
+from brickwork import blueprint, store, zoo
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError
 from brickwork.origin import Origin, Preprocessing, attach, origin_of
 
@@ -118,8 +118,6 @@ def test_a_compiled_model_is_saved_under_its_own_names(model, tmp_path):
 
 def test_surgery_is_replayed(model, tmp_path, monkeypatch):
     """The folder holds the architecture and the steps; blueprint.replay turns one into the other."""
-    import brickwork.blueprint
-
     step = {"op": "test", "indices": [0, 2]}
     small = zoo.build("lenet", num_classes=2, in_channels=1, seed=4)
     attach(small, origin_of(model).after(step))
@@ -128,7 +126,7 @@ def test_surgery_is_replayed(model, tmp_path, monkeypatch):
         assert built.fc3.out_features == 3 and origin.steps == (step,)
         return zoo.build("lenet", num_classes=2, in_channels=1)
 
-    monkeypatch.setattr(brickwork.blueprint, "replay", replay, raising=False)
+    monkeypatch.setattr(blueprint, "replay", replay, raising=False)
     brickwork.save(small, tmp_path / "m")
     again = brickwork.load(tmp_path / "m")
     assert same(small, again)
@@ -450,6 +448,19 @@ def test_own_code_when_the_caller_says_so(tmp_path, monkeypatch):
     refused(folder, "names code to import")
     assert "own_net_for_store" not in sys.modules
     assert same(model, brickwork.load(folder, arch="own_net_for_store:net"))
+    # the same for the parts of a joined model: the loader lets the name through, replay builds it
+    part = {"arch": "own_net_for_store:net", "args": {"width": 5}}
+    edit_config(folder, lambda c: c.update(arch="join", args={}, parts=[part]))
+    refused(folder, "names code to import")
+    seen = []
+    monkeypatch.setattr(
+        blueprint,
+        "replay",
+        lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5),
+        raising=False,
+    )
+    assert same(model, brickwork.load(folder, arch="own_net_for_store:net"))
+    assert seen == [(None, "own_net_for_store:net")]
     sys.modules.pop("own_net_for_store")
 
 

@@ -39,9 +39,9 @@ def test_seed_decides_the_weights_and_leaves_the_global_generator_alone(name):
 
 @pytest.mark.parametrize("name", zoo.names())
 def test_every_parameter_gets_a_gradient(name):
-    small = {"image_size": 16} if name == "vit_small" else {}
+    small = {"image_size": 8} if name == "vit_small" else {}
     model = zoo.build(name, num_classes=3, seed=0, **small).train()
-    out = model(torch.randn(2, 3, 16, 16))
+    out = model(torch.randn(2, 3, 8, 8))
     # The logits' sum is blind to what the last layers add equally; squares see everything.
     (out**2).sum().backward()
     lost = [n for n, p in model.named_parameters() if p.grad is None]

@@ -108,11 +108,14 @@ def load(
 def _source(folder: Path, config: Config, arch: Arch | None) -> Arch | None:
     """What to build: the folder's own architecture, or the caller's where the folder may not decide."""
     named = config.arch
-    if isinstance(arch, str) and named is not None and arch != named:
+    parts = _all_parts(config)
+    if isinstance(arch, str) and named is not None and arch not in [part.arch for part in parts]:
         raise RequestError(f"{folder} holds a {named!r}, not a {arch!r}.")
-    for part in _all_parts(config):
-        # The top-level name may be code if the caller gives the very same; a part's never.
-        allowed = part is config and arch is not None
+    for part in parts:
+        # Code may be named only if the caller names the very same, or gives the function itself.
+        allowed = (
+            arch == part.arch if isinstance(arch, str) and part.arch else arch is not None and part is config
+        )
         if part.arch is not None and zoo.needs_import(part.arch) and not allowed:
             raise BadFile(
                 f"{folder}/{CONFIG} names code to import, {part.arch!r}; a folder cannot do that by itself. "
@@ -123,7 +126,7 @@ def _source(folder: Path, config: Config, arch: Arch | None) -> Arch | None:
                 f"{folder} does not say which architecture it holds (Brickwork did not build it); "
                 "give arch='package.module:factory' or a function that returns the module."
             )
-    return arch or named
+    return named if config.parts else arch or named
 
 
 def _all_parts(config: OriginConfig) -> list[OriginConfig]:
