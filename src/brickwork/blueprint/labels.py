@@ -8,6 +8,7 @@ of one attention head, the two factors of a product), are united.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -92,6 +93,9 @@ class Units:
         there = labels != 0
         self.unite(own[there], labels[there], where)
 
+    def meet_groups(self, labels: Tensor | None, source: str | None, where: str) -> None:
+        """A grouped convolution reads these labels; its weight has no axis of its own for them."""
+
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         ids = ids.reshape(-1)
         ids = ids[ids != 0]
@@ -132,8 +136,10 @@ class Mismatch(Exception):
 class KnownUnits(Units):
     """The same walk over a finished model whose units are known: every union must already hold."""
 
-    def __init__(self, classes: np.ndarray) -> None:
+    def __init__(self, classes: np.ndarray, group_reads: Mapping[str, np.ndarray]) -> None:
         super().__init__()
+        self.group_reads = group_reads  # grouped convolution's weight -> the units it was built to read
+        self.arrived_groups: dict[str, np.ndarray] = {}  # where they arrive in another order: that order
         self.known = torch.from_numpy(classes)
         self.count = len(classes)  # ids of axes that are no channel axes come after the known ones
         self.arrived: dict[tuple[str, bytes], Tensor] = {}  # (parameter, axis as built) -> the order needed
@@ -154,6 +160,18 @@ class KnownUnits(Units):
         order = torch.where(there, came, built)
         if not torch.equal(self.arrived.setdefault(key, order), order):
             raise Mismatch(where, f"{source} is used twice and channels arrive in different orders")
+
+    def meet_groups(self, labels: Tensor | None, source: str | None, where: str) -> None:
+        if labels is None:
+            return
+        if source not in self.group_reads:
+            raise Mismatch(where, f"nothing is known of what the groups of {source or 'a kernel'} read")
+        came, built = self.unit(labels).numpy(), self.group_reads[source]
+        there = came != 0
+        if len(came) != len(built) or not np.array_equal(np.sort(came[there]), np.sort(built[there])):
+            raise Mismatch(where, f"other channels arrive than the groups of {source} were built for")
+        if not np.array_equal(came[there], built[there]):
+            self.arrived_groups[source] = np.where(there, came, built)
 
     def unite(self, a: Tensor, b: Tensor, where: str) -> None:
         a, b = self.unit(a), self.unit(b)

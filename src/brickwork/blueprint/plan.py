@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
-from brickwork.blueprint.labels import Units
+from brickwork.blueprint.labels import Units, varies
 from brickwork.blueprint.record import Graph, record
 from brickwork.blueprint.walk import Site, Walk
 from brickwork.errors import BadModel, UnknownName
@@ -92,11 +92,12 @@ class Blueprint:
         self.classes = units.classes()  # id -> unit
         self._fixed = units.reasons(self.classes)
         self.sites = [self._site(s) for s in walk.sites]
-        self.segments = [np.unique(self.classes[s.numpy()]) for s in walk.segments]
+        self.raw_segments = [s.numpy() for s in walk.segments]  # ids that a split takes out of a layer's output
         self.mixes = list(dict.fromkeys(walk.mixes))
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
         raw = {n: [None if a is None else self._units(a) for a in axes] for n, axes in walk.axes.items()}
+        self.channel_dims = self._channel_dims(walk)  # module -> the axis of its (first) input that holds channels
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
@@ -175,6 +176,15 @@ class Blueprint:
         ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
         return LayerSite(site.kind, site.module, site.weight, site.bias, ids[0], ids[1], site.groups,
                          site.transposed, site.positions, site.kernel, site)  # fmt: skip
+
+    @staticmethod
+    def _channel_dims(walk: Walk) -> dict[str, int]:
+        found = {}
+        for path, value in walk.graph.module_inputs.items():
+            plane = walk.of(value).plane
+            if plane is not None and len(varies(plane)) == 1:
+                found[path] = next(iter(varies(plane))) + len(value.shape) - plane.dim()
+        return found
 
     def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
         """Units made by one layer, and all that share a unit with them, are one space."""

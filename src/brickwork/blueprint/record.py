@@ -253,6 +253,9 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
         value = mode.value(tensor)
         value.name = value.name or name
         names[name] = value
+    for name, buffer in model.named_buffers():  # index tables are small and decide where values go: keep them
+        if not buffer.is_floating_point() and not buffer.is_complex() and not buffer.is_meta:
+            names[name].constant = buffer
     flat, spec = tree_flatten((args, kwargs))
     flat = [_meta_input(x) for x in flat]
     inputs = [mode.value(x) for x in flat if isinstance(x, Tensor)]

@@ -87,6 +87,7 @@ def _grouped(walk: Walk, op: Op, w: Value, reads: Tensor | None, groups: int, tr
     if not transposed and w.shape[1] == 1:  # depthwise: an input channel and what is made of it live together
         walk.unite_groups(first, source, groups, weight, op)
         return first
+    walk.units.meet_groups(reads, weight.source, op.place)
     if not transposed:
         return first
     if w.shape[0] == groups and w.shape[1] == 1:
@@ -154,7 +155,7 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
                 why = "it is contracted with what belongs to no channel"
                 walk.units.fix(plane[0], f"{why} ({op.place})", channel=not plain)
                 if not plain and not other.weight:
-                    walk.mixes.append(f"{why} ({op.place})")
+                    walk.mix(op, f"{why}")
     shape = tuple(out.shape)
     batch = [(_ghost(a, ndim), Tags(rest_a)), (_ghost(b, ndim), Tags(rest_b))]
     planes = _product_planes(walk, op, batch, label, ta, tb, shape)
@@ -193,7 +194,7 @@ def _product_planes(
                     walk.units.fix(plane, f"two channel axes meet at {op.place}", channel=not is_weight)
                     if not is_weight:
                         walk.units.fix(found[0], f"two channel axes meet at {op.place}")
-                        walk.mixes.append(f"two channel axes meet ({op.place})")
+                        walk.mix(op, f"two channel axes meet")
                 else:
                     found.append(plane)
     return found
@@ -220,7 +221,7 @@ def _note_linear(
 )  # fmt: skip
 def batch_norm(walk: Walk, op: Op) -> None:
     x = op.args[0]
-    labels = _channel_labels(walk, x, 1, op)
+    labels = _channel_labels(walk, x, 1, op) if not walk.of(x).weight else along(walk.of(x), 1)
     names = []
     for v in op.args[1:5]:
         tags = walk.of(v)
@@ -235,7 +236,12 @@ def batch_norm(walk: Walk, op: Op) -> None:
     out = op.outputs[0]
     assert out is not None
     planes = [] if labels is None else [labels.reshape(1, -1, *([1] * (len(out.shape) - 2)))]
-    walk.put(out, Tags(planes, zero=True))
+    if walk.of(x).weight:  # weight standardisation: statistics run over the other axes, which therefore must stay
+        planes = [align(p, len(x.shape)) for p in walk.of(x).planes]
+        for plane in planes:
+            if varies(plane) - {1}:
+                walk.units.fix(plane, f"its weights are standardised together ({op.place})")
+    walk.put(out, Tags(planes, zero=True, weight=walk.of(x).weight, source=walk.of(x).source))
     for extra in op.outputs[1:]:
         walk.put(extra, Tags())
     walk.sites.append(

@@ -10,6 +10,7 @@ from torch import Tensor
 from brickwork.blueprint.labels import Tags, align, compress, varies
 from brickwork.blueprint.record import Op, Value
 from brickwork.blueprint.walk import Walk, merge_planes, rule, rule_name
+from brickwork.errors import Unsupported
 
 #: moves that take part of a tensor: what they take is a segment of the layer that made it
 _SPLITS = {"split", "split_with_sizes", "chunk", "unbind", "select", "slice", "narrow"}
@@ -71,6 +72,16 @@ def _note_segments(walk: Walk, planes: list[Tensor], results: list[list[Tensor]]
             ids = part[k].reshape(-1).unique()
             if len(ids) < len(everything):
                 walk.segments.append(ids)
+
+
+@rule("as_strided")
+def restride(walk: Walk, op: Op) -> None:
+    """Memory-format changes of tensors that hold one value a channel; anything else could move values unseen."""
+    source, out = op.args[0], op.outputs[0]
+    assert out is not None
+    if tuple(source.shape) != tuple(out.shape) or sum(n > 1 for n in source.shape) > 2:
+        raise Unsupported(f"{op.place} ({op.line}) re-reads memory by strides; use view, permute or reshape instead")
+    identity(walk, op)
 
 
 @rule("constant_pad_nd", "pad")

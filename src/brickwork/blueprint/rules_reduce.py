@@ -64,14 +64,14 @@ def reduction(walk: Walk, op: Op) -> None:
         if varies(plane) & dims:
             if name in _ZERO_SAFE and tags.zero:
                 if not tags.weight:
-                    walk.mixes.append(f"a {name} over channels ({op.place})")
+                    walk.mix(op, f"a {name} over channels")
                 if not varies(plane) - dims:
                     continue
                 plane = walk.collapse(plane, varies(plane) & dims, op)
             else:
                 walk.units.fix(plane, f"a {name} is taken over its channels ({op.place})", channel=not tags.weight)
                 if not tags.weight:
-                    walk.mixes.append(f"a {name} over channels ({op.place})")
+                    walk.mix(op, f"a {name} over channels")
                 continue
         kept = plane if keep else plane.squeeze(tuple(sorted(dims)))
         planes.append(kept)

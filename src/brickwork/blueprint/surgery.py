@@ -150,12 +150,12 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
         new = _assemble(bp, model, draft)
         try:
             graph = record(new, bp.example, output=bp.output)
-            units = KnownUnits(bp.classes)
+            units = KnownUnits(bp.classes, _group_reads(bp, draft))
             walk = Walk(graph, units).run(given_labels(bp, graph, draft, units))
             _same_constants(bp.graph, graph, new)
         except (Mismatch, BadModel) as error:
             raise _refused(error) from error
-        if not _follow(bp, draft, units, walk):
+        if not _follow(draft, units):
             return new
     raise Unsupported("the order of channels did not settle after six tries; this model cannot be cut exactly")
 
@@ -200,22 +200,24 @@ def _axis_home(draft: Draft, name: str, dim: int, ndim: int) -> tuple[str, np.nd
     return (home, draft.axes[home][0], 0) if dim == ndim - 1 else (home, None, 0)
 
 
-def _follow(bp: Blueprint, draft: Draft, units: KnownUnits, walk: Walk) -> bool:
+def _group_reads(bp: Blueprint, draft: Draft) -> dict[str, np.ndarray]:
+    reads = {s.weight: s.reads for s in bp.sites if s.groups > 1 and s.weight and s.reads is not None}
+    return {**reads, **draft.reads}
+
+
+def _follow(draft: Draft, units: KnownUnits) -> bool:
     """Rebuild axes in the order in which channels really arrive. Says whether anything changed."""
     changed = False
     for (name, built), arrived in units.arrived.items():
         for dim, axis in enumerate(draft.axes[name]):
             if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived.numpy()):
                 draft.axes[name][dim] = arrived.numpy()
+                if name in draft.reads and dim == 1:
+                    draft.reads[name] = arrived.numpy()
                 changed = True
-    for site in walk.sites:
-        if site.weight in draft.reads and site.reads is not None:
-            arrived_reads = bp.classes[site.reads.numpy()]
-            if not np.array_equal(draft.reads[site.weight], arrived_reads):
-                if not np.array_equal(np.sort(draft.reads[site.weight]), np.sort(arrived_reads)):
-                    raise _refused(Mismatch(site.module, "other channels arrive than its groups were built for"))
-                draft.reads[site.weight] = arrived_reads
-                changed = True
+    for name, order in units.arrived_groups.items():
+        draft.reads[name] = order
+        changed = True
     return changed
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brickwork.blueprint.labels import Tags, Units, align, compress, varies
+from brickwork.blueprint.labels import Tags, Units, align, varies
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.errors import Unsupported
 
@@ -60,7 +60,7 @@ class Walk:
     tags: dict[int, Tags] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
     segments: list[Tensor] = field(default_factory=list)  # label sets that a split takes out of a layer's output
-    mixes: list[str] = field(default_factory=list)  # places where channels meet without parameters
+    mixes: list[tuple[str, str]] = field(default_factory=list)  # (module, how) channels meet without parameters
     axes: dict[str, list[Tensor | None]] = field(default_factory=dict)  # parameter -> labels of each axis
 
     def run(self, given: dict[str, list[Tensor | None]] | None = None) -> Walk:
@@ -129,9 +129,13 @@ class Walk:
         for value in op.inputs():
             for plane in self.of(value).planes:
                 self.units.fix(plane, f"{why} ({op.place}{', ' + op.line if op.line else ''})")
-        self.mixes.append(f"{why} ({op.place})")
+        self.mix(op, why)
         for value in op.outputs:
             self.put(value, Tags(weight=all(self.of(v).weight for v in op.inputs())))
+
+    def mix(self, op: Op, why: str) -> None:
+        """Note that channels influence each other here, so that two networks cannot share the operation."""
+        self.mixes.append((op.module, f"{why} ({op.place})"))
 
     def step(self, op: Op) -> None:
         labelled = [v for v in op.inputs() if self.of(v).planes]
@@ -203,7 +207,11 @@ def _has_act(operands: list[tuple[Value, Tags]]) -> bool:
     return any(t.planes and not t.weight for _, t in operands) and not any(t.weight and t.planes for _, t in operands)
 
 
-@rule("pointwise", "_prelu_kernel", "where", "native_dropout", "dropout", "_to_copy_pointwise")
+@rule(
+    "pointwise", "_prelu_kernel", "where", "native_dropout", "dropout", "hardswish", "hardsigmoid", "hardtanh",
+    "leaky_relu", "elu", "celu", "selu", "mish", "softplus", "softshrink", "hardshrink", "threshold", "relu6",
+    "log_sigmoid_forward", "masked_fill", "clamp", "lerp", "nan_to_num", "rrelu_with_noise",
+)  # fmt: skip
 def pointwise(walk: Walk, op: Op) -> None:
     operands = [(v, walk.of(v)) for v in op.inputs()]
     shape = op.outputs[0].shape  # type: ignore[union-attr]
@@ -265,7 +273,3 @@ def like(walk: Walk, op: Op) -> None:
 def unlabelled(walk: Walk, op: Op) -> None:
     for value in op.outputs:
         walk.put(value, Tags())
-
-
-def one_plane(plane: Tensor) -> list[Tensor]:
-    return [compress(plane)]

@@ -1,0 +1,405 @@
+"""Join networks: one network whose logits are those of the parts side by side.
+
+Layers become block-diagonal: one grouped convolution where the parts' widths agree, parts in lock-step
+where they do not, so k joined parts cost k parts, not k². Everything is proved by recording the joined
+network again, as in surgery. Networks that cannot be interleaved run as whole branches.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+from brickwork.blueprint.attributes import HEADS, WIDTHS
+from brickwork.blueprint.labels import KnownUnits, Mismatch
+from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
+from brickwork.blueprint.parts import Branches, Parts
+from brickwork.blueprint.plan import Blueprint, LayerSite, trace
+from brickwork.blueprint.record import record
+from brickwork.blueprint.request import example_to_json
+from brickwork.blueprint.walk import Walk
+from brickwork.errors import BadModel, RequestError, Unsupported
+from brickwork.origin import Origin, attach, origin_of
+
+#: layers that run over all channels of a part at once, and so run part by part
+TOGETHER = (nn.LayerNorm, nn.GroupNorm, SparseLayerNorm, SparseGroupNorm)
+Axis = list[tuple[int, int]]  # (part, place on that part's axis) for each place of the joined axis
+
+
+def join(
+    models: Sequence[nn.Module], example: Any, *, how: str = "auto", output: str | int | None = None
+) -> nn.Module:
+    """A new module whose output is the outputs of `models` side by side; the models are left unchanged.
+
+    how: "blocks" interleaves networks of one architecture layer by layer, "branches" runs them whole,
+    "auto" takes blocks where that is exact.
+
+    >>> import brickwork
+    >>> nets = [nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, k)) for k in (2, 5)]
+    >>> brickwork.join(nets, torch.zeros(1, 4))(torch.zeros(1, 4)).shape
+    torch.Size([1, 7])
+    """
+    models = list(models)
+    if how not in ("auto", "blocks", "branches"):
+        raise RequestError(f"how must be 'auto', 'blocks' or 'branches', not {how!r}")
+    if not models:
+        raise RequestError("join needs at least one model")
+    bps = [trace(m, example, output=output) for m in models]
+    joined: nn.Module | None = None
+    if how != "branches" and len(models) > 1:
+        try:
+            joined = _Joiner(models, bps).build()
+        except Unsupported:
+            if how == "blocks":
+                raise
+    if joined is None:
+        joined = Branches([copy.deepcopy(m) for m in models], [output] * len(models))
+        how = "branches"
+    else:
+        how = "blocks"
+    _finish(models, bps, joined, how, output)
+    return joined
+
+
+def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, how: str, output: Any) -> None:
+    origins = [origin_of(m) for m in models]
+    classes = [o.classes for o in origins]
+    names = tuple(c for group in classes for c in group) if all(classes) else None  # type: ignore[union-attr]
+    first = origins[0]
+    step = {"op": "join", "how": how, "example": example_to_json(bps[0].example), "output": output}
+    origin = Origin(
+        arch="join", parts=tuple(origins), steps=(step,), classes=names, input_shape=first.input_shape,
+        preprocessing=first.preprocessing if len({o.preprocessing for o in origins}) == 1 else None,
+    )  # fmt: skip
+    attach(joined, origin)
+    joined.train(models[0].training)
+
+
+class _Joiner:
+    """One attempt to interleave networks of one architecture."""
+
+    def __init__(self, models: list[nn.Module], bps: list[Blueprint]) -> None:
+        self.models, self.bps = models, bps
+        self.tensors = [
+            dict([*m.named_parameters(remove_duplicate=False), *m.named_buffers(remove_duplicate=False)])
+            for m in models
+        ]
+        self._check_structure()
+        self.offsets = np.cumsum([0, *(len(bp.classes) for bp in bps)])[:-1]
+        self.known = np.concatenate(
+            [np.where(bp.classes == 0, 0, bp.classes + o) for bp, o in zip(bps, self.offsets, strict=True)]
+        )
+        self.sites = {s.weight or s.module: s for s in bps[0].sites}
+        self.split: set[str] = set()  # convolutions that cannot be grouped: channels arrive interleaved
+        self.reads: dict[tuple[str, int], np.ndarray] = {}  # (Parts module, part) -> places of the input
+        self.axes: dict[tuple[str, int], Axis] = {}
+
+    def _check_structure(self) -> None:
+        first, bp = self.models[0], self.bps[0]
+        kinds = [(n, type(m)) for n, m in first.named_modules()]
+        ops = [o.name for o in bp.graph.live()]
+        for k, (model, other) in enumerate(zip(self.models[1:], self.bps[1:], strict=True), 1):
+            same = kinds == [(n, type(m)) for n, m in model.named_modules()]
+            if not same or ops != [o.name for o in other.graph.live()] or set(self.tensors[0]) != set(self.tensors[k]):
+                raise Unsupported(
+                    f"network {k} has another structure than network 0; networks of different architectures are "
+                    'joined as branches: how="branches"'
+                )
+        loose = [how for path, how in bp.mixes if not isinstance(first.get_submodule(path), TOGETHER)]
+        if loose:
+            raise Unsupported(f"parts cannot be kept apart: {loose[0]}; join them as branches")
+
+    # -- axes ---------------------------------------------------------------------------------------------
+
+    def _runs(self, bp: Blueprint, units: np.ndarray, ids: np.ndarray | None) -> list[int]:
+        """Where an axis is made of pieces: places at which another layer's channels, or another split, begin."""
+        births: dict[int, int] = {}
+        for k, site in enumerate(bp.sites):
+            if site.makes is not None and site.kind in ("conv", "linear"):
+                for u in np.unique(site.makes).tolist():
+                    births.setdefault(u, k)
+        marks: list[Any] = [births.get(int(u), -1) for u in units]
+        if ids is not None:
+            for number, segment in enumerate(bp.raw_segments):
+                inside = np.isin(ids, segment)
+                if inside.any():
+                    marks = [(m, number if i else -1) for m, i in zip(marks, inside, strict=True)]
+        return [k for k in range(len(marks)) if k == 0 or marks[k] != marks[k - 1]]
+
+    def _weave(self, name: str, dim: int, piecewise: bool = True) -> Axis:
+        """Part behind part, piece by piece."""
+        cuts, sizes = [], []
+        for bp in self.bps:
+            layout = bp.axes[name][dim]
+            assert layout is not None
+            ids = bp.ids[name][dim]
+            starts = self._runs(bp, layout.units, None if ids is None else ids.numpy()) if piecewise else [0]
+            cuts.append([*starts, len(layout.units)])
+            sizes.append(len(starts))
+        if len(set(sizes)) > 1:
+            raise Unsupported(f"the channels of {name} are put together differently in the parts")
+        return [
+            (p, place)
+            for piece in range(sizes[0])
+            for p, c in enumerate(cuts)
+            for place in range(c[piece], c[piece + 1])
+        ]
+
+    def _unit(self, name: str, dim: int, axis: Axis) -> np.ndarray:
+        layouts = [bp.axes[name][dim] for bp in self.bps]
+        return np.array([layouts[p].units[k] + self.offsets[p] for p, k in axis], np.int64)  # type: ignore[union-attr]
+
+    def _ids(self, name: str, dim: int, axis: Axis) -> Tensor:
+        ids = [bp.ids[name][dim] for bp in self.bps]
+        return torch.tensor([int(ids[p][k]) + int(self.offsets[p]) for p, k in axis])  # type: ignore[index]
+
+    # -- building -----------------------------------------------------------------------------------------
+
+    def build(self) -> nn.Module:
+        for _ in range(24):
+            self.home: dict[str, tuple[int, str]] = {}  # tensor of the joined model -> (part, tensor) where copied
+            model = self._assemble()
+            graph = record(model, self.bps[0].example, output=self.bps[0].output)
+            units = KnownUnits(self.known, self._group_reads())
+            walk = Walk(graph, units)
+            try:
+                walk.run(self._given(graph, units))
+            except Mismatch as error:
+                if self._follow_parts(model, walk):
+                    continue
+                raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
+            except BadModel as error:
+                raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
+            if not self._follow(walk, units):
+                return model
+        raise Unsupported("the order of joined channels did not settle; join the networks as branches")
+
+    def _assemble(self) -> nn.Module:
+        first = self.models[0]
+        memo: dict[int, Any] = {}
+        done: dict[str, nn.Module] = {}
+        for path, module in first.named_modules():
+            if list(module.children()) or not (list(module.parameters(False)) or list(module.buffers(False))):
+                continue
+            replacement = self._join_leaf(path, module)
+            if replacement is not None:
+                done[path] = replacement
+                for tensor in [*module.parameters(False), *module.buffers(False)]:
+                    memo[id(tensor)] = tensor  # replaced below; no need to copy
+        for name, tensor in self.tensors[0].items():
+            if id(tensor) not in memo and name.rpartition(".")[0] not in done:
+                memo[id(tensor)] = self._join_tensor(name)
+        joined = copy.deepcopy(first, memo)
+        for path, module in done.items():
+            parent, _, leaf = path.rpartition(".")
+            setattr(joined.get_submodule(parent), leaf, module)
+        self._patch_heads(joined)
+        return joined
+
+    def _leaf_site(self, path: str) -> LayerSite | None:
+        return next((s for s in self.bps[0].sites if s.module == path), None)
+
+    def _join_leaf(self, path: str, module: nn.Module) -> nn.Module | None:
+        leaves = [m.get_submodule(path) for m in self.models]
+        if isinstance(module, TOGETHER):
+            return self._parts(path, leaves)
+        site = self._leaf_site(path)
+        if site is None or site.kind not in ("conv", "linear"):
+            return None  # tensor by tensor
+        if site.reads is None:
+            return self._widen(path, module)
+        if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:
+            same = len({tuple(m.weight.shape) for m in leaves}) == 1  # type: ignore[union-attr, arg-type]
+            depthwise = site.groups > 1 and module.weight.shape[1] == 1
+            if depthwise or (same and self._out_order(path) is None):
+                return self._group(path, module, leaves)
+        return self._parts(path, leaves)
+
+    def _out_order(self, path: str) -> np.ndarray | None:
+        """Where a layer's outputs must stand piece by piece (query, key, value), the places to take them from."""
+        name = f"{path}.weight"
+        dim = 1 if getattr(self.models[0].get_submodule(path), "transposed", False) else 0
+        if any(bp.axes[name][dim] is None for bp in self.bps):
+            return None
+        starts = np.cumsum([0, *(len(bp.axes[name][dim]) for bp in self.bps)])  # type: ignore[arg-type]
+        order = np.array([starts[p] + k for p, k in self._weave(name, dim)])
+        return None if np.array_equal(order, np.arange(len(order))) else order
+
+    def _widen(self, path: str, module: nn.Module) -> nn.Module:
+        """The first layer: all parts read the same input, so their outputs are simply stacked."""
+        if isinstance(module, _ConvNd) and (module.transposed or module.groups > 1):
+            raise Unsupported(f"{path} reads the model's input through groups; join the networks as branches")
+        new = copy.deepcopy(module)
+        for name, _ in module.named_parameters(recurse=False):
+            setattr(new, name, self._join_tensor(f"{path}.{name}"))
+        width = new.weight.shape[0]  # type: ignore[union-attr]
+        setattr(new, "out_channels" if isinstance(new, _ConvNd) else "out_features", width)
+        return new
+
+    def _group(self, path: str, module: _ConvNd, leaves: Sequence[nn.Module]) -> nn.Module:
+        new = copy.deepcopy(module)
+        for name, _ in module.named_parameters(recurse=False):
+            setattr(new, name, self._join_tensor(f"{path}.{name}", dims=[0]))
+        new.groups = sum(m.groups for m in leaves)  # type: ignore[union-attr, misc]
+        new.in_channels = sum(m.in_channels for m in leaves)  # type: ignore[union-attr, misc]
+        new.out_channels = new.weight.shape[0]
+        return new
+
+    def _parts(self, path: str, leaves: Sequence[nn.Module]) -> Parts:
+        norm = isinstance(leaves[0], TOGETHER)
+        conv = isinstance(leaves[0], (_ConvNd, nn.GroupNorm, SparseGroupNorm))
+        dim = self.bps[0].channel_dims.get(path, 1 if conv else -1)
+        widths = [len(self._reads_of(p, path)) for p in range(len(leaves))]
+        starts = np.cumsum([0, *widths])
+        reads = []
+        for p, width in enumerate(widths):
+            places = self.reads.setdefault((path, p), np.arange(starts[p], starts[p] + width))
+            reads.append(torch.from_numpy(places))
+        for p, leaf in enumerate(leaves):
+            for name, _ in [*leaf.named_parameters(), *leaf.named_buffers()]:
+                self.home[f"{path}.parts.{p}.{name}"] = (p, f"{path}.{name}")
+        order = self._norm_order(path, reads, int(starts[-1])) if norm else self._out_order(path)
+        index = None if order is None else torch.as_tensor(order)
+        return Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
+
+    def _norm_order(self, path: str, reads: list[Tensor], total: int) -> Tensor | None:
+        """A normalisation hands channels on in the order they came."""
+        places = torch.cat(reads)
+        return None if torch.equal(places, torch.arange(total)) else torch.argsort(places)
+
+    def _reads_of(self, part: int, path: str) -> np.ndarray:
+        layout = self.bps[part].axes.get(f"{path}.weight", (None,))[0]
+        if isinstance(self.models[part].get_submodule(path), TOGETHER) and layout is not None:
+            return layout.units
+        reads = self._site_of(part, path).reads
+        if reads is None:
+            raise Unsupported(f"{path} reads channels in one part and none in another")
+        return reads
+
+    def _site_of(self, part: int, path: str) -> LayerSite:
+        return next(s for s in self.bps[part].sites if s.module == path)
+
+    def _join_tensor(self, name: str, dims: list[int] | None = None) -> Any:
+        tensors = [t[name] for t in self.tensors]
+        dims = dims or [d for d, a in enumerate(self.bps[0].axes[name]) if a is not None]
+        site = self.sites.get(name)
+        if site is not None and len(dims) == 2 and site.reads is None:
+            dims = dims[:1]
+        if not dims:
+            if any(t.shape != tensors[0].shape or not _equal(t, tensors[0]) for t in tensors[1:]):
+                raise Unsupported(f"{name} belongs to no channel and differs between the parts")
+            data = tensors[0].detach().clone()
+        elif len(dims) > 1:
+            raise Unsupported(f"{name} mixes two channel axes outside a layer that can be joined")
+        else:
+            dim = dims[0]
+            axis = self.axes.setdefault((name, dim), self._weave(name, dim))
+            starts = np.cumsum([0, *(t.shape[dim] for t in tensors)])
+            try:
+                together = torch.cat([t.detach() for t in tensors], dim)
+            except RuntimeError as error:
+                raise Unsupported(f"{name} has different shapes in the parts beside its channels") from error
+            places = torch.tensor([int(starts[p]) + k for p, k in axis], device=together.device)
+            data = together.index_select(dim, places)
+        if isinstance(tensors[0], nn.Parameter):
+            return nn.Parameter(data, tensors[0].requires_grad)
+        return data
+
+    def _patch_heads(self, joined: nn.Module) -> None:
+        heads = {s.module.rpartition(".")[0] for s in self.bps[0].sites
+                 if s.kind == "linear" and s.makes is not None and len(np.unique(s.makes)) < len(s.makes)}  # fmt: skip
+        for path, module in joined.named_modules():
+            if isinstance(module, _NormBase) and module.running_mean is not None:
+                module.num_features = module.running_mean.shape[0]
+            if isinstance(module, nn.PReLU):
+                module.num_parameters = module.weight.shape[0]
+            for name in (*HEADS, *WIDTHS):
+                if path in heads and isinstance(getattr(module, name, None), int):
+                    setattr(module, name, sum(getattr(m.get_submodule(path), name) for m in self.models))
+
+    # -- proving ------------------------------------------------------------------------------------------
+
+    def _given(self, graph: Any, units: KnownUnits) -> dict[str, list[Tensor | None]]:
+        given: dict[str, list[Tensor | None]] = {}
+        for name, value in graph.tensors.items():
+            given[name] = []
+            part, home = self.home.get(name, (None, name))
+            for dim, size in enumerate(value.shape):
+                if size == 1:
+                    given[name].append(None)
+                elif part is not None:
+                    ids = self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
+                    given[name].append(units.fresh(size) if ids is None else ids + int(self.offsets[part]))
+                elif (name, dim) in self.axes and self.axes[name, dim]:
+                    given[name].append(self._ids(name, dim, self.axes[name, dim]))
+                else:
+                    given[name].append(units.fresh(size))
+        return given
+
+    def _follow_parts(self, model: nn.Module, walk: Walk) -> bool:
+        """Channels arrive interleaved at layers in lock-step: read them from where they really are."""
+        changed = False
+        units = walk.units
+        assert isinstance(units, KnownUnits)
+        for path, module in model.named_modules():
+            value = walk.graph.module_inputs.get(path)
+            if not isinstance(module, Parts) or value is None or value.index not in walk.tags:
+                continue
+            plane = walk.of(value).plane
+            if plane is None or plane.numel() != module.total:
+                continue
+            arrived = units.unit(plane.reshape(-1)).numpy()
+            for p in range(len(self.models)):
+                wanted = self._reads_of(p, path) + self.offsets[p]
+                if not set(wanted.tolist()) <= set(arrived.tolist()):
+                    continue
+                from brickwork.blueprint.surgery import locate
+
+                places = locate(arrived, wanted)
+                if not np.array_equal(places, self.reads[path, p]):
+                    self.reads[path, p] = places
+                    changed = True
+        return changed
+
+    def _follow(self, walk: Walk, units: KnownUnits) -> bool:
+        from brickwork.blueprint.surgery import locate
+
+        changed = False
+        for (name, built), order in units.arrived.items():
+            for (key, dim), axis in self.axes.items():
+                if key != name or not axis:
+                    continue
+                mine = self._unit(name, dim, axis)
+                if mine.tobytes() == built and not np.array_equal(mine, order.numpy()):
+                    places = locate(mine, order.numpy())
+                    self.axes[key, dim] = [axis[k] for k in places]
+                    changed = True
+        for name in units.arrived_groups:  # interleaved: this convolution must run part by part
+            path = name.rpartition(".")[0]
+            if path in self.split or ".parts." in name:
+                raise Unsupported(f"channels arrive at the groups of {name} in another order")
+            self.split.add(path)
+            changed = True
+        return changed
+
+    def _group_reads(self) -> dict[str, np.ndarray]:
+        """What every convolution that may run in groups reads, in the joined network's units."""
+        found: dict[str, np.ndarray] = {}
+        for site in self.bps[0].sites:
+            if site.kind == "conv" and site.reads is not None and site.weight:
+                each = [self._reads_of(p, site.module) + o for p, o in enumerate(self.offsets)]
+                found[site.weight] = np.concatenate(each)
+                leaf = site.weight.rpartition(".")[2]
+                found.update({f"{site.module}.parts.{p}.{leaf}": units for p, units in enumerate(each)})
+        return found
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.is_meta or b.is_meta or bool(torch.equal(a.to(b.device), b))
