@@ -15,7 +15,8 @@ from brickwork.errors import BadData, BadFile
 def load_npz(path: Path, name: str) -> ImageData:
     """An .npz of train_images, train_labels, test_images, test_labels, classes; or of images and labels."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # opened here: numpy leaves a broken file open
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise BadFile(f"{path} cannot be read as an .npz of plain arrays: {error}") from error

@@ -1,4 +1,4 @@
-"""A job: a function by name and its arguments; a result: JSON values and arrays, kept under the job's hash."""
+"""A job: a function by name and its arguments; a result: JSON values and arrays, kept by the job's hash."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import importlib
 import json
+import os
 import time
 import traceback
 import zipfile
@@ -44,8 +45,8 @@ class Job:
             object.__setattr__(self, "function", f"{module}:{name}")
         if "<" in self.path or self.path.count(":") != 1:
             raise RequestError(
-                f"{self.path!r} cannot be called from another process; a job needs a function at the top of a "
-                "module, or 'module:name'."
+                f"{self.path!r} cannot be called from another process; a job needs a function at the top of "
+                "a module, or 'module:name'."
             )
         try:
             same = json.loads(json.dumps(self.kwargs)) == self.kwargs
@@ -113,7 +114,7 @@ def execute(path: str, kwargs: dict[str, Any]) -> Outcome:
 class ResultStore:
     """A folder with KEY.json, and KEY.npz where arrays were returned. Nothing is pickled."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
 
     def get(self, job: Job) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -37,7 +38,7 @@ def inline(jobs: Sequence[Job]) -> Finished:
 
 
 def processes(jobs: Sequence[Job], count: int) -> Finished:
-    """In `count` fresh processes of one thread each. A process that dies takes its own job with it, no other."""
+    """In `count` fresh processes of one thread each. One that dies takes its own job with it, no other."""
     unfinished = dict(enumerate(jobs))
     try:
         for index, outcome in _pool(unfinished, min(count, len(jobs))):
@@ -89,7 +90,7 @@ def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
     started = not ray.is_initialized()
     if started:
         local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
         remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)
         path = [] if address else list(sys.path)

@@ -47,7 +47,10 @@ def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     if not path.exists():
         return None
     with _open(path) as file:
-        return json.loads((file.metadata() or {})["facts"])
+        metadata = file.metadata() or {}
+    if "facts" not in metadata:
+        raise BadFile(f"{path} is not a checkpoint of a training run; choose another folder.")
+    return json.loads(metadata["facts"])
 
 
 def restore(folder: str | os.PathLike[str], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

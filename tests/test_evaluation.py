@@ -1,0 +1,169 @@
+"""Evaluation against scikit-learn and by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
+from torch import Tensor, nn
+
+from brickwork import data
+from brickwork.data.images import IGNORE
+from brickwork.errors import BadData, BadModel
+from brickwork.evaluation import auroc, calibration_error, evaluate, evaluate_data, measure_logits, predict
+from brickwork.origin import Origin, Preprocessing, attach
+from brickwork.outputs import logits_of
+
+NAMES = ("cat", "dog", "fox")
+
+
+def sample(count=200, seed=0):
+    source = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 3, (count,), generator=source)
+    return 2 * nn.functional.one_hot(labels, 3) + torch.randn(count, 3, generator=source), labels
+
+
+def test_measures_agree_with_scikit_learn():
+    logits, labels = sample()
+    found = evaluate(nn.Identity(), logits, labels, classes=NAMES, batch_size=7)
+    share = logits.double().softmax(1).numpy()
+    predicted = logits.argmax(1).numpy()
+    assert found.accuracy == pytest.approx((predicted == labels.numpy()).mean())
+    assert found.confusion == confusion_matrix(labels, predicted).tolist()
+    assert found.nll == pytest.approx(log_loss(labels, share), rel=1e-6)
+    for i, name in enumerate(NAMES):
+        assert found.auroc[name] == pytest.approx(roc_auc_score(labels == i, share[:, i]))
+        assert found.per_class[name] == pytest.approx((predicted == i)[labels == i].mean())
+
+
+def test_auroc_counts_ties_half_and_needs_both_kinds():
+    scores = torch.randint(0, 4, (300,), generator=torch.Generator().manual_seed(1)).float()
+    positive = torch.rand(300, generator=torch.Generator().manual_seed(2)) < 0.3
+    assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
+    assert auroc(scores, torch.zeros(300, dtype=torch.bool)) is None
+
+
+def test_one_output_is_ranked_by_its_logit():
+    logits = torch.tensor([[3.0], [1.0], [2.0]])
+    found = measure_logits(logits, torch.zeros(3, dtype=torch.int64))
+    assert found.accuracy == 1.0 and found.auroc == {"0": None}
+
+
+def test_calibration_error_by_hand():
+    # four answers at 0.9 of which one is right, two at 0.6 of which both are
+    confidence = torch.tensor([0.9, 0.9, 0.9, 0.9, 0.6, 0.6])
+    right = torch.tensor([True, False, False, False, True, True])
+    assert calibration_error(confidence, right) == pytest.approx((4 * 0.65 + 2 * 0.4) / 6)
+    assert calibration_error(torch.ones(5), torch.ones(5, dtype=torch.bool)) == 0
+
+
+def test_masks_by_hand():
+    truth = torch.tensor([[[0, 0, 1], [1, 1, IGNORE]]])
+    predicted = torch.tensor([[[0, 1, 1], [1, 0, 0]]])
+    logits = nn.functional.one_hot(predicted, 2).permute(0, 3, 1, 2).float() * 5
+    found = evaluate(nn.Identity(), logits, None, classes=("ground", "thing"), masks=truth)
+    assert found.accuracy == pytest.approx(3 / 5)
+    assert found.iou == {"ground": pytest.approx(1 / 3), "thing": pytest.approx(2 / 4)}
+    assert found.mean_iou == pytest.approx((1 / 3 + 1 / 2) / 2)
+    told = found.to_dict()
+    assert told["pixel_accuracy"] == found.accuracy and "auroc" not in told
+    assert "mean IoU" in str(found)
+
+
+@dataclass
+class Output:
+    loss: float
+    logits: Tensor
+
+
+@dataclass
+class Nameless:
+    first: Tensor
+
+
+ONE = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [ONE, (ONE, 1), [ONE], {"logits": ONE, "a": ONE * 2}, {"x": ONE}, Output(0.0, ONE), Nameless(ONE)],
+    ids=lambda o: type(o).__name__,
+)
+def test_logits_of_any_output(output):
+    assert torch.equal(logits_of(output), ONE)
+
+
+@pytest.mark.parametrize("output", [None, "text", {}, {"a": 1}])
+def test_no_logits_is_refused(output):
+    with pytest.raises(BadModel, match="holds no tensor"):
+        logits_of(output)
+
+
+def test_the_model_is_left_as_it_was():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(), nn.Linear(3, 3))
+    model.train()
+    model[0].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    first = predict(model, torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), batch_size=3)
+    second = predict(model, torch.randn(10, 3, generator=torch.Generator().manual_seed(0)), batch_size=10)
+    torch.testing.assert_close(first, second)
+    assert [m.training for m in model.modules()] == [True, False, True, True]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.is_grad_enabled()
+
+
+def test_raw_images_go_through_the_models_preprocessing():
+    model = nn.Flatten()
+    attach(model, Origin(preprocessing=Preprocessing(size=(2, 2), channels=1, mean=(0.5,), std=(0.25,))))
+    found = predict(model, np.full((1, 4, 4, 3), 255, np.uint8))
+    torch.testing.assert_close(found, torch.full((1, 4), 2.0))
+
+
+class Mean(nn.Module):
+    """Scores five classes by the brightness of five rows."""
+
+    def forward(self, images):
+        return images.mean((1, 3))[:, :5]
+
+
+def test_classes_are_matched_by_name():
+    model = Mean()
+    attach(model, Origin(classes=tuple("01234")))
+    whole = evaluate_data(model, data.load("digits:A", size=8))
+    some = evaluate_data(model, data.load("digits:3,1", size=8))
+    assert some.classes == tuple("01234")
+    assert some.per_class["3"] == whole.per_class["3"] and some.per_class["0"] is None
+    with pytest.raises(BadData, match="does not know '7'"):
+        evaluate_data(model, data.load("digits:1,7", size=8))
+
+
+def test_results_print_and_serialise():
+    logits, labels = sample()
+    found = evaluate(nn.Identity(), logits, labels, classes=("<b>", "dog", "fox"))
+    assert json.loads(json.dumps(found.to_dict()))["classes"] == ["<b>", "dog", "fox"]
+    assert str(found).splitlines()[0].startswith("200 images: accuracy ")
+    assert len(str(found).splitlines()) == 5
+    assert "&lt;b&gt;" in found._repr_html_()
+    assert replace(found, accuracy=0.5).accuracy == 0.5
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "message"),
+    [
+        (torch.tensor([0, 1]), None, "3 images and labels of shape"),
+        (torch.tensor([0, 1, 3]), None, "labels run from 0 to 3; the model has 3 outputs"),
+        (torch.tensor([0, 1, 2]), ["a"], "1 class names for 3 outputs"),
+    ],
+)
+def test_what_does_not_fit_is_refused(labels, classes, message):
+    with pytest.raises(BadData, match=message):
+        evaluate(nn.Identity(), torch.eye(3), labels, classes=classes)
+
+
+def test_no_images_is_refused():
+    with pytest.raises(BadData, match="no images"):
+        evaluate(nn.Identity(), torch.zeros(0, 3), torch.zeros(0))
