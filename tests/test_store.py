@@ -13,6 +13,7 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -549,7 +550,7 @@ def test_push_to_hub_uploads_a_model_folder(model, tmp_path, monkeypatch):
 
     def create_repo(self, repo_id, **options):
         seen["private"] = options.get("private")
-        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+        return SimpleNamespace(repo_id=repo_id)
 
     def upload_folder(self, *, repo_id, folder_path, **options):
         seen["repo_id"] = repo_id
