@@ -43,7 +43,8 @@ class Run:
         """Train for one epoch and return its row of numbers."""
         crew, batches = self.crew, self.batches
         seed = mixed_seed(self.settings.seed, epoch)
-        torch.manual_seed(seed)  # dropout and the like; the caller's generators are put back afterwards
+        # Dropout and the like, of its own in each process; the caller's generators are put back afterwards.
+        torch.manual_seed(mixed_seed(self.settings.seed, epoch, crew.rank))
         draw = batches.draw(seed=seed)
         # An incomplete last batch is left out: every epoch leaves out others.
         size = min(self.settings.batch_size, batches.count)
@@ -92,9 +93,9 @@ class Run:
         }
 
 
-def mixed_seed(seed: int, epoch: int) -> int:
+def mixed_seed(seed: int, epoch: int, *more: int) -> int:
     """A seed of its own for each epoch: a resumed run draws what the uninterrupted one would have drawn."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(np.random.SeedSequence([seed, epoch, *more]).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def cross_entropy(label_smoothing: float) -> Loss:
