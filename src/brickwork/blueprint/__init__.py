@@ -2,5 +2,6 @@
 
 from brickwork.blueprint.join import join
 from brickwork.blueprint.plan import CLASSES, Blueprint, Layout, Space, trace
+from brickwork.blueprint.replay import replay
 
-__all__ = ["CLASSES", "Blueprint", "Layout", "Space", "join", "trace"]
+__all__ = ["CLASSES", "Blueprint", "Layout", "Space", "join", "replay", "trace"]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 #: how public models call the number of heads, and the width of all heads together
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_key_value_heads")
-WIDTHS = ("all_head_size", "attn_dim", "inner_dim", "embed_dim", "hidden_dim", "inner_size")
+WIDTHS = (
+    "all_head_size", "attn_dim", "inner_dim", "embed_dim", "hidden_dim", "inner_size", "key_attn_dim", "val_attn_dim",
+)  # fmt: skip
 
 
 def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft) -> None:
@@ -42,6 +44,8 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
             module.num_embeddings, module.embedding_dim = module.weight.shape
         elif isinstance(module, nn.PReLU):
             module.num_parameters = module.weight.shape[0]
+        else:
+            _patch_own(before.get(path), module)
         _patch_heads(bp, before.get(path), module, path, draft)
 
 
@@ -76,6 +80,22 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
             value = getattr(old, name)
             if name in HEADS and value == units:
                 setattr(module, name, kept)
-            elif name in WIDTHS and value % units == 0 and value in (width, width // 3, width // 2):
+            elif name in WIDTHS and value % units == 0 and value <= width:
                 setattr(module, name, value // units * kept)
         return
+
+
+def _patch_own(old: nn.Module | None, module: nn.Module) -> None:
+    """A module of somebody's own that keeps the size of its tensors in a number or a tuple."""
+    if old is None or type(module) is not type(old) or type(module).__module__.startswith(("torch.", "brickwork.")):
+        return
+    sizes: dict[int, int] = {}
+    for name, tensor in module.named_parameters(recurse=False):
+        for a, b in zip(old.get_parameter(name).shape, tensor.shape, strict=False):
+            if a != b:
+                sizes[a] = b
+    for name, value in list(vars(module).items()) if sizes else []:
+        if isinstance(value, int) and not isinstance(value, bool) and value in sizes:
+            setattr(module, name, sizes[value])
+        elif isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
+            setattr(module, name, tuple(sizes.get(v, v) for v in value))

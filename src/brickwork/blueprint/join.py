@@ -8,6 +8,7 @@ network again, as in surgery. Networks that cannot be interleaved run as whole b
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,12 +35,14 @@ Axis = list[tuple[int, int]]  # (part, place on that part's axis) for each place
 
 
 def join(
-    models: Sequence[nn.Module], example: Any, *, how: str = "auto", output: str | int | None = None
-) -> nn.Module:
+    models: Sequence[nn.Module], example: Any, *, how: str = "auto", output: str | int | None = None,
+    trust: bool = False,
+) -> nn.Module:  # fmt: skip
     """A new module whose output is the outputs of `models` side by side; the models are left unchanged.
 
     how: "blocks" interleaves networks of one architecture layer by layer, "branches" runs them whole,
-    "auto" takes blocks where that is exact.
+    "auto" takes blocks where that is exact. trust: the values of shared tensors are known to be equal and
+    will be filled in later (a replay).
 
     >>> import brickwork
     >>> nets = [nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, k)) for k in (2, 5)]
@@ -55,7 +58,7 @@ def join(
     joined: nn.Module | None = None
     if how != "branches" and len(models) > 1:
         try:
-            joined = _Joiner(models, bps).build()
+            joined = _Joiner(models, bps, trust).build()
         except Unsupported:
             if how == "blocks":
                 raise
@@ -85,8 +88,8 @@ def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, ho
 class _Joiner:
     """One attempt to interleave networks of one architecture."""
 
-    def __init__(self, models: list[nn.Module], bps: list[Blueprint]) -> None:
-        self.models, self.bps = models, bps
+    def __init__(self, models: list[nn.Module], bps: list[Blueprint], trust: bool) -> None:
+        self.models, self.bps, self.trust = models, bps, trust
         self.tensors = [
             dict([*m.named_parameters(remove_duplicate=False), *m.named_buffers(remove_duplicate=False)])
             for m in models
@@ -120,18 +123,21 @@ class _Joiner:
 
     def _runs(self, bp: Blueprint, units: np.ndarray, ids: np.ndarray | None) -> list[int]:
         """Where an axis is made of pieces: places at which another layer's channels, or another split, begin."""
-        births: dict[int, int] = {}
-        for k, site in enumerate(bp.sites):
-            if site.makes is not None and site.kind in ("conv", "linear"):
-                for u in np.unique(site.makes).tolist():
-                    births.setdefault(u, k)
-        marks: list[Any] = [births.get(int(u), -1) for u in units]
+        marks = [self._births(bp)[units]]
         if ids is not None:
-            for number, segment in enumerate(bp.raw_segments):
-                inside = np.isin(ids, segment)
-                if inside.any():
-                    marks = [(m, number if i else -1) for m, i in zip(marks, inside, strict=True)]
-        return [k for k in range(len(marks)) if k == 0 or marks[k] != marks[k - 1]]
+            inside = (np.isin(ids, segment) for segment in bp.raw_segments)
+            marks += [i for i in inside if i.any() and not i.all()]
+        change = np.any([m[1:] != m[:-1] for m in marks], axis=0)
+        return [0, *(np.flatnonzero(change) + 1).tolist()]
+
+    @functools.lru_cache(maxsize=None)  # noqa: B019  (a joiner lives for one join)
+    def _births(self, bp: Blueprint) -> np.ndarray:
+        """For every unit the first layer that makes it."""
+        births = np.full(len(bp.classes), -1)
+        for k, site in reversed(list(enumerate(bp.sites))):
+            if site.makes is not None and site.kind in ("conv", "linear"):
+                births[site.makes] = k
+        return births
 
     def _weave(self, name: str, dim: int, piecewise: bool = True) -> Axis:
         """Part behind part, piece by piece."""
@@ -218,9 +224,18 @@ class _Joiner:
         if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:
             same = len({tuple(m.weight.shape) for m in leaves}) == 1  # type: ignore[union-attr, arg-type]
             depthwise = site.groups > 1 and module.weight.shape[1] == 1
-            if depthwise or (same and self._out_order(path) is None):
+            if depthwise or (same and self._out_order(path) is None and self._in_order(path, site) is None):
                 return self._group(path, module, leaves)
         return self._parts(path, leaves)
+
+    def _in_order(self, path: str, site: LayerSite) -> np.ndarray | None:
+        """Where channels reach a layer piece by piece (behind a concatenation): the part each comes from."""
+        name = site.weight or ""
+        dim = 0 if site.transposed else 1
+        if site.groups > 1 or any(len(bp.axes[name]) <= dim or bp.axes[name][dim] is None for bp in self.bps):
+            return None
+        parts = np.array([p for p, _ in self._weave(name, dim)])
+        return None if (np.diff(parts) >= 0).all() else parts
 
     def _out_order(self, path: str) -> np.ndarray | None:
         """Where a layer's outputs must stand piece by piece (query, key, value), the places to take them from."""
@@ -258,16 +273,21 @@ class _Joiner:
         dim = self.bps[0].channel_dims.get(path, 1 if conv else -1)
         widths = [len(self._reads_of(p, path)) for p in range(len(leaves))]
         starts = np.cumsum([0, *widths])
+        site = self._leaf_site(path)
+        woven = self._in_order(path, site) if site is not None and not norm else None
         reads = []
         for p, width in enumerate(widths):
-            places = self.reads.setdefault((path, p), np.arange(starts[p], starts[p] + width))
+            guess = np.arange(starts[p], starts[p] + width) if woven is None else np.flatnonzero(woven == p)
+            places = self.reads.setdefault((path, p), guess)
             reads.append(torch.from_numpy(places))
         for p, leaf in enumerate(leaves):
             for name, _ in [*leaf.named_parameters(), *leaf.named_buffers()]:
                 self.home[f"{path}.parts.{p}.{name}"] = (p, f"{path}.{name}")
         order = self._norm_order(path, reads, int(starts[-1])) if norm else self._out_order(path)
         index = None if order is None else torch.as_tensor(order)
-        return Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
+        device = next(leaves[0].parameters()).device
+        parts = Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
+        return parts if device.type == "meta" else parts.to(device)
 
     def _norm_order(self, path: str, reads: list[Tensor], total: int) -> Tensor | None:
         """A normalisation hands channels on in the order they came."""
@@ -293,7 +313,7 @@ class _Joiner:
         if site is not None and len(dims) == 2 and site.reads is None:
             dims = dims[:1]
         if not dims:
-            if any(t.shape != tensors[0].shape or not _equal(t, tensors[0]) for t in tensors[1:]):
+            if any(t.shape != tensors[0].shape or not (self.trust or _equal(t, tensors[0])) for t in tensors[1:]):
                 raise Unsupported(f"{name} belongs to no channel and differs between the parts")
             data = tensors[0].detach().clone()
         elif len(dims) > 1:

@@ -154,6 +154,8 @@ class KnownUnits(Units):
         built, came = self.unit(own), self.unit(labels)
         there = (built != 0) & (came != 0)
         a, b = built[there], came[there]
+        if len(own) == len(labels) and torch.equal(a, b) and source is None:
+            return
         if source is None or len(own) != len(labels) or not torch.equal(a.sort().values, b.sort().values):
             raise Mismatch(where, f"{source or 'a parameter'} was built for other channels than arrive")
         key = (source, built.numpy().tobytes())

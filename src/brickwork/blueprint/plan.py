@@ -97,6 +97,7 @@ class Blueprint:
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
         raw = {n: [None if a is None else self._units(a) for a in axes] for n, axes in walk.axes.items()}
+        self.gathers = {name: (self._units(a), self._units(b)) for name, a, b in walk.gathers}
         self.channel_dims = self._channel_dims(walk)  # module -> the axis of its (first) input that holds channels
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
@@ -118,6 +119,10 @@ class Blueprint:
         if name not in self._spaces:
             raise UnknownName("channel space", name, self._spaces)
         return self._spaces[name]
+
+    def place(self, unit: int) -> tuple[str, int]:
+        """The space of a unit, and its index there."""
+        return self._place[unit]
 
     def layers(self) -> dict[str, list[int]]:
         """For every layer with a weight, the space indices of the channels it makes."""
@@ -190,9 +195,12 @@ class Blueprint:
         """Units made by one layer, and all that share a unit with them, are one space."""
         made = [(s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")]
         covered = {int(u) for _, units in made for u in units}
+        used = {v.index for op in self.graph.live() for v in op.inputs()}
         for name, axes in raw.items():  # parameters that no layer makes: embeddings, tokens, free gains
             for units in axes:
-                if units is not None and not covered & set(units.tolist()):
+                if units is None or self.graph.tensors[name].index not in used:
+                    continue
+                if not covered & set(units.tolist()):
                     made.append((name, units))
                     covered |= set(units.tolist())
         made = [(name, units[np.array([u != 0 and u not in self._plain for u in units], bool)]) for name, units in made]

@@ -141,6 +141,8 @@ def meta_copy(model: nn.Module) -> nn.Module:
 
 
 class _Recorder(TorchDispatchMode):
+    active: _Recorder | None = None  # the recording under way, for code that runs inside it
+
     def __init__(self) -> None:
         super().__init__()
         self.ops: list[Op] = []
@@ -237,6 +239,11 @@ def _user_line() -> str:
     return f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" if frame else ""
 
 
+def current_value(tensor: Tensor) -> Value | None:
+    """Inside a recording: the value a tensor has now."""
+    return _Recorder.active.values.get(id(tensor)) if _Recorder.active is not None else None
+
+
 def record(model: nn.Module, example: Any, *, output: str | int | None = None) -> Graph:
     """Record one forward of `model` on tensors shaped like `example`."""
     if not isinstance(model, nn.Module):
@@ -263,6 +270,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     graph = Graph(mode.ops, inputs, inputs[0], names)
     handles = _watch(twin, mode, graph)
     try:
+        _Recorder.active = mode
         with torch.no_grad(), mode:
             result = twin(*args, **kwargs)
     except RequestError:
@@ -270,6 +278,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     except Exception as error:
         raise _refusal(error, mode, [tuple(x.shape) for x in flat if isinstance(x, Tensor)]) from error
     finally:
+        _Recorder.active = None
         for handle in handles:
             handle.remove()
     chosen = pick_output(result, output)

@@ -35,13 +35,37 @@ def reshape(walk: Walk, op: Op) -> None:
     source, out = op.args[0], op.outputs[0]
     assert out is not None
     tags = walk.of(source)
-    planes = []
-    for plane in tags.planes:
-        before, after = list(source.shape), list(out.shape)
-        if before and after and before[0] == after[0] and 0 not in varies(plane):
-            before[0] = after[0] = 1  # the batch stays as it is: labels of one example are enough
-        planes.append(compress(align(plane, len(before)).expand(before).reshape(after)))
+    planes = [_reshaped(align(p, len(source.shape)), source.shape, out.shape) for p in tags.planes]
     walk.put(out, Tags(planes, tags.zero, tags.weight, tags.source))
+
+
+def _reshaped(plane: Tensor, before: tuple[int, ...], after: tuple[int, ...]) -> Tensor:
+    """Reshape a plane, spelling out only the axes that it changes along and those merged with or split from them."""
+    if 0 in before:
+        return plane.expand(before).reshape(after)
+    small_in, small_out = [], []
+    for left, right in _matching(before, after):
+        plain = all(plane.shape[d] == 1 for d in left)
+        small_in += [1 if plain else before[d] for d in left]
+        small_out += [1 if plain else after[d] for d in right]
+    return compress(plane.expand(small_in).reshape(small_out))
+
+
+def _matching(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Group the axes of two shapes of one tensor so that each group holds equally many elements."""
+    groups = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        left, right = [i] if i < len(before) else [], [j] if j < len(after) else []
+        m, n = before[i] if left else 1, after[j] if right else 1
+        i, j = i + len(left), j + len(right)
+        while m != n:
+            if m < n:
+                m, left, i = m * before[i], [*left, i], i + 1
+            else:
+                n, right, j = n * after[j], [*right, j], j + 1
+        groups.append((left, right))
+    return groups
 
 
 @rule(
@@ -172,6 +196,8 @@ def index(walk: Walk, op: Op) -> None:
         if name == "embedding":
             args = [full, torch.zeros(op.args[1].shape, dtype=torch.int64)]
         planes.append(compress(op.func(*args) if name != "embedding" else full[args[1]]))
+        if name == "index_select" and varies(plane) == dims and indices[0] is not None and indices[0].name:
+            walk.gathers.append((indices[0].name, plane.reshape(-1), planes[-1].reshape(-1)))
     if name == "gather" and not tags.planes:
         walk.freeze(op, "a gather by labelled indices")
         return

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.attributes import patch_attributes
+from brickwork.blueprint.gather import with_gathers
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
@@ -39,20 +40,39 @@ class Draft:
     axes: Axes
     reads: dict[str, np.ndarray] = field(default_factory=dict)  # grouped convolution's weight -> input units
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
+    gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
 
 
 def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None) -> nn.Module:
     check_model(bp, model)
     kept = kept_indices(bp, keep, round_to)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
-    draft = _draft(bp, lambda units: units[_mask(units, gone)])
-    small = build(bp, model, draft)
+    small = _cut(bp, model, gone)
     unsorted = {n: np.argsort(np.argsort(ids)) for n, ids in kept.items() if (np.diff(ids) < 0).any()}
     step = {"op": "select", "keep": {n: ids.tolist() for n, ids in kept.items()}}
     finish(bp, model, small, step)
     if not unsorted:
         return small
     return _reorder(small, bp, kept, step)
+
+
+def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
+    """The model without some units: its own forward where that can be kept exact, else with explicit gathers."""
+    try:
+        return build(bp, model, _draft(bp, lambda units: units[_mask(units, gone)]))
+    except Unsupported as refusal:
+        explicit = with_gathers(model, bp)
+        if explicit is None:
+            raise
+        module, blueprint = explicit
+        if blueprint.spaces != bp.spaces:
+            raise
+        lost = {int(u): bp.place(int(u)) for u in gone}
+        units = {int(blueprint.space(name).units[k]) for name, k in lost.values()}
+        try:
+            return build(blueprint, module, _draft(blueprint, lambda u: u[_mask(u, units)]))
+        except Unsupported:
+            raise refusal from None
 
 
 def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Module:
@@ -106,7 +126,8 @@ def _mask(units: np.ndarray, gone: set[int]) -> np.ndarray:
 def _draft(bp: Blueprint, change: Any) -> Draft:
     axes = {n: [None if a is None else change(a.units) for a in layout] for n, layout in bp.axes.items()}
     reads = {s.weight: change(s.reads) for s in bp.sites if s.groups > 1 and s.weight and s.reads is not None}
-    return Draft(axes, reads)
+    gathers = {name: (change(a), change(b)) for name, (a, b) in bp.gathers.items()}
+    return Draft(axes, reads, gathers=gathers)
 
 
 def finish(bp: Blueprint, model: nn.Module, new: nn.Module, step: dict[str, Any]) -> None:
@@ -151,11 +172,14 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
         try:
             graph = record(new, bp.example, output=bp.output)
             units = KnownUnits(bp.classes, _group_reads(bp, draft))
-            walk = Walk(graph, units).run(given_labels(bp, graph, draft, units))
-            _same_constants(bp.graph, graph, new)
+            walk = Walk(graph, units)
+            walk.run(given_labels(bp, graph, draft, units))
+            _same_constants(bp.graph, graph)
         except (Mismatch, BadModel) as error:
-            raise _refused(error) from error
-        if not _follow(draft, units):
+            if not isinstance(error, Mismatch) or not _follow_gathers(draft, walk, units):
+                raise _refused(error) from error
+            continue
+        if not (_follow(draft, units) | _follow_gathers(draft, walk, units)):
             return new
     raise Unsupported("the order of channels did not settle after six tries; this model cannot be cut exactly")
 
@@ -209,7 +233,7 @@ def _follow(draft: Draft, units: KnownUnits) -> bool:
     """Rebuild axes in the order in which channels really arrive. Says whether anything changed."""
     changed = False
     for (name, built), arrived in units.arrived.items():
-        for dim, axis in enumerate(draft.axes[name]):
+        for dim, axis in enumerate(draft.axes.get(name, ())):
             if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived.numpy()):
                 draft.axes[name][dim] = arrived.numpy()
                 if name in draft.reads and dim == 1:
@@ -221,21 +245,32 @@ def _follow(draft: Draft, units: KnownUnits) -> bool:
     return changed
 
 
-def _same_constants(before: Graph, after: Graph, new: nn.Module) -> None:
+def _follow_gathers(draft: Draft, walk: Walk, units: KnownUnits) -> bool:
+    """A gather picks from the channels that really arrive."""
+    changed = False
+    for name, source, _ in walk.gathers:
+        arrived = units.unit(source).numpy()
+        if name in draft.gathers and not np.array_equal(draft.gathers[name][0], arrived):
+            if np.array_equal(np.sort(arrived), np.sort(draft.gathers[name][0])):
+                draft.gathers[name] = (arrived, draft.gathers[name][1])
+                changed = True
+    return changed
+
+
+def _same_constants(before: Graph, after: Graph) -> None:
     """A number that changed with the width (a scale of 1/√width, say) would change the function."""
 
     def numbers(graph: Graph) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for op in graph.live():
-            floats = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, float)]
-            found.setdefault(op.module, []).extend(floats)
+            kinds = (float, int) if torch.Tag.pointwise in getattr(op.func, "tags", ()) else float
+            scalars = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, kinds)]
+            found.setdefault(op.module, []).extend(scalars)
         return found
 
     old = numbers(before)
     for module, floats in numbers(after).items():
         if module in old and len(old[module]) == len(floats) and old[module] != floats:
-            if isinstance(new.get_submodule(module), (SparseLayerNorm, SparseGroupNorm)):
-                continue
             pair = next((a, b) for a, b in zip(old[module], floats, strict=True) if a != b)
             raise Mismatch(module or "the top module", f"a constant depends on the width ({pair[0]:g} → {pair[1]:g})")
 
@@ -257,6 +292,8 @@ def _assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
     tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
     memo: dict[int, Any] = {}
     grouped = {s.weight: s for s in bp.sites if s.groups > 1 and s.weight in draft.reads}
+    for name, (source, result) in draft.gathers.items():
+        memo[id(tensors[name])] = torch.from_numpy(locate(source, result)).to(tensors[name].device)
     for name, tensor in tensors.items():
         if id(tensor) in memo:
             continue

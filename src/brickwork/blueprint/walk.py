@@ -61,6 +61,7 @@ class Walk:
     sites: list[Site] = field(default_factory=list)
     segments: list[Tensor] = field(default_factory=list)  # label sets that a split takes out of a layer's output
     mixes: list[tuple[str, str]] = field(default_factory=list)  # (module, how) channels meet without parameters
+    gathers: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)  # (index buffer, source, result labels)
     axes: dict[str, list[Tensor | None]] = field(default_factory=dict)  # parameter -> labels of each axis
 
     def run(self, given: dict[str, list[Tensor | None]] | None = None) -> Walk:
@@ -80,6 +81,8 @@ class Walk:
         for dim, size in enumerate(value.shape):
             if given is not None:
                 ids = given[dim]
+            elif not value.dtype.is_floating_point:  # counters and index tables have no channels
+                ids = None
             else:
                 ids = self.units.fresh(size) if size > 1 else None
             axes.append(ids)

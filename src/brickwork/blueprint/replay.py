@@ -1,0 +1,54 @@
+"""Do recorded surgery again on a freshly built architecture, so that a model folder needs no pickle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from brickwork.blueprint.join import join
+from brickwork.blueprint.plan import trace
+from brickwork.blueprint.request import example_from_json
+from brickwork.errors import BadFile
+from brickwork.origin import Origin, origin_of
+
+
+def replay(model: nn.Module | None, origin: Origin) -> nn.Module:
+    """The module that `origin` describes. `model` is its architecture as built; None for joined networks."""
+    steps = list(origin.steps)
+    if origin.parts:
+        first = steps.pop(0) if steps else {}
+        if first.get("op") != "join":
+            raise BadFile("a joined network must record the join as its first step")
+        parts = [rebuild(part) for part in origin.parts]
+        model = join(parts, example_from_json(first["example"]), how=first["how"], output=first["output"], trust=True)
+    assert model is not None
+    for step in steps:
+        model = _apply(model, step)
+    return model
+
+
+def rebuild(origin: Origin) -> nn.Module:
+    """A part from its own record, weights as the architecture initialises them."""
+    from brickwork import zoo
+
+    model = None if origin.parts else zoo.build(str(origin.arch), seed=0, **origin.args)
+    return replay(model, origin) if origin.steps or origin.parts else model  # type: ignore[return-value]
+
+
+def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
+    op = step.get("op")
+    known = origin_of(model).steps
+    example, output = example_from_json(step["example"]), step.get("output")
+    if op == "select":
+        result = trace(model, example, output=output).select(model, step["keep"])
+    elif op == "permute":
+        result = trace(model, example, output=output).permute(model, step["order"])
+    elif op == "fold_batch_norm":
+        from brickwork.moments import fold_batch_norm
+
+        result = fold_batch_norm(model, example)
+    else:
+        raise BadFile(f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm")
+    assert len(origin_of(result).steps) > len(known)
+    return result
