@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -58,11 +60,20 @@ def as_input(
 
 def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """(N, C, H, W) on the 0..255 scale to zero mean and unit spread, float32."""
+    scale, shift = _constants(preprocessing, images.device)
+    return images.float() * scale + shift
+
+
+@functools.lru_cache(maxsize=32)
+def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(x / 255 - mean) / std as one factor and one summand; kept, because copying them waits for the GPU."""
     mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
-    # One multiplication and one addition: (x / 255 - mean) / std.
-    scale = torch.tensor([1 / (255 * s) for s in std], device=images.device)
-    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=images.device)
-    return images.float() * scale.view(1, -1, 1, 1) + shift.view(1, -1, 1, 1)
+    with torch.inference_mode(False):  # kept beyond the block that happens to ask first
+        scale = torch.tensor([1 / (255 * s) for s in std], device=device).view(1, -1, 1, 1)
+        shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device).view(
+            1, -1, 1, 1
+        )
+    return scale, shift
 
 
 def check_raw(images: Images) -> None:
