@@ -5,7 +5,7 @@
     python benchmarks/train_gpu.py resnet8 --data digits --epochs 2      a trial run anywhere
 
 The target on one H200: vgg16 at 60,000 images/s or more and 93 % within a minute; resnet8 92 %. "seconds"
-counts everything from the loaded arrays to the trained model: copying, tuning of kernels, compiling, training.
+counts everything from the loaded arrays to the trained model: copying, kernel tuning, compiling, training.
 """
 
 from __future__ import annotations
