@@ -26,7 +26,7 @@ class Recipe:
 
 
 RECIPES = {
-    # digits 97.8 to 99.2 % (seeds 0-2), 4.3 to 5.2 s on two cores, 6.6 to 7.8 s on one; torch 2.13, 2026-11-15
+    # digits 97.8 to 99.2 % (seeds 0-2), 4.3 to 5.2 s on two cores, 6.6 to 7.8 on one; torch 2.13, 2026-11-15
     "lenet": Recipe(epochs=15, batch_size=128, lr=5e-3, weight_decay=0.01, optimizer="adamw", steps=180),
     "vgg16": Recipe(epochs=40, batch_size=512, lr=0.1, label_smoothing=0.1),
     "resnet8": Recipe(epochs=30, batch_size=512, lr=0.2, label_smoothing=0.1),
