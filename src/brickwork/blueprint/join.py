@@ -22,7 +22,8 @@ from brickwork.blueprint.attributes import HEADS, WIDTHS
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.parts import Branches, Parts
-from brickwork.blueprint.plan import Blueprint, LayerSite, trace
+from brickwork.blueprint.plan import Blueprint, LayerSite, shapes_of, trace
+from brickwork.blueprint.prove import on_meta, precision, prove, random_input, run, scrambled
 from brickwork.blueprint.record import record
 from brickwork.blueprint.request import example_to_json
 from brickwork.blueprint.walk import Walk
@@ -58,8 +59,11 @@ def join(
     joined: nn.Module | None = None
     if how != "branches" and len(models) > 1:
         try:
-            joined = _Joiner(models, bps, trust).build()
+            joiner = _Joiner(models, bps, trust)
+            joined = joiner.build()
+            joiner.prove(example, output)
         except Unsupported:
+            joined = None
             if how == "blocks":
                 raise
     if joined is None:
@@ -90,10 +94,7 @@ class _Joiner:
 
     def __init__(self, models: list[nn.Module], bps: list[Blueprint], trust: bool) -> None:
         self.models, self.bps, self.trust = models, bps, trust
-        self.tensors = [
-            dict([*m.named_parameters(remove_duplicate=False), *m.named_buffers(remove_duplicate=False)])
-            for m in models
-        ]
+        self.tensors = [_tensors(m) for m in models]
         self._check_structure()
         self.offsets = np.cumsum([0, *(len(bp.classes) for bp in bps)])[:-1]
         self.known = np.concatenate(
@@ -144,7 +145,8 @@ class _Joiner:
         cuts, sizes = [], []
         for bp in self.bps:
             layout = bp.axes[name][dim]
-            assert layout is not None
+            if layout is None or not all(bp.has_place(int(u)) for u in layout.units):
+                raise Unsupported(f"{name} reads channels of the parts together with ones that belong to no part")
             ids = bp.ids[name][dim]
             starts = self._runs(bp, layout.units, None if ids is None else ids.numpy()) if piecewise else [0]
             cuts.append([*starts, len(layout.units)])
@@ -186,6 +188,23 @@ class _Joiner:
             if not self._follow(walk, units):
                 return model
         raise Unsupported("the order of joined channels did not settle; join the networks as branches")
+
+    def prove(self, example: Any, output: Any) -> None:
+        """Join scrambled copies the same way and compare numbers."""
+        if any(on_meta(m) for m in self.models):
+            return
+        dtype = precision(self.bps[0])
+        twins = [scrambled(m, 0, dtype) for m in self.models]  # one seed: tensors that parts must share stay equal
+        numbers = random_input(shapes_of(example), 1, dtype)
+        self.models, kept = twins, self.models
+        self.tensors = [_tensors(m) for m in twins]
+        try:
+            joined = self._assemble()
+        finally:
+            self.models = kept
+        dim = 1 if self.bps[0].output_dim is None else self.bps[0].output_dim
+        prove(self.bps[0], lambda: run(joined, numbers, output),
+              lambda: torch.cat([run(t, numbers, output) for t in twins], dim), "this join")  # fmt: skip
 
     def _assemble(self) -> nn.Module:
         first = self.models[0]
@@ -243,7 +262,7 @@ class _Joiner:
         dim = 1 if getattr(self.models[0].get_submodule(path), "transposed", False) else 0
         if any(bp.axes[name][dim] is None for bp in self.bps):
             return None
-        starts = np.cumsum([0, *(len(bp.axes[name][dim]) for bp in self.bps)])  # type: ignore[arg-type]
+        starts = np.cumsum([0, *(len(bp.axes[name][dim] or ()) for bp in self.bps)])
         order = np.array([starts[p] + k for p, k in self._weave(name, dim)])
         return None if np.array_equal(order, np.arange(len(order))) else order
 
@@ -304,7 +323,10 @@ class _Joiner:
         return reads
 
     def _site_of(self, part: int, path: str) -> LayerSite:
-        return next(s for s in self.bps[part].sites if s.module == path)
+        site = next((s for s in self.bps[part].sites if s.module == path), None)
+        if site is None:
+            raise Unsupported(f"{path} has no channels of its own to join")
+        return site
 
     def _join_tensor(self, name: str, dims: list[int] | None = None) -> Any:
         tensors = [t[name] for t in self.tensors]
@@ -419,6 +441,10 @@ class _Joiner:
                 leaf = site.weight.rpartition(".")[2]
                 found.update({f"{site.module}.parts.{p}.{leaf}": units for p, units in enumerate(each)})
         return found
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

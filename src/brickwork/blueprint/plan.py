@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
-from brickwork.blueprint.labels import Units, varies
+from brickwork.blueprint.labels import Units, align, varies
 from brickwork.blueprint.record import Graph, record
 from brickwork.blueprint.walk import Site, Walk
 from brickwork.errors import BadModel, UnknownName
@@ -86,7 +87,9 @@ class Blueprint:
     torch.Size([1, 2])
     """
 
-    def __init__(self, graph: Graph, walk: Walk, example: Any, output: str | int | None) -> None:
+    def __init__(
+        self, graph: Graph, walk: Walk, example: Any, output: str | int | None, parameters: set[str]
+    ) -> None:
         self.graph, self.example, self.output = graph, example, output
         units = walk.units
         self.classes = units.classes()  # id -> unit
@@ -96,7 +99,11 @@ class Blueprint:
         self.mixes = list(dict.fromkeys(walk.mixes))
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
+        dims = varies(align(plane, len(graph.output.shape))) if plane is not None else set()
+        self.output_dim = next(iter(dims)) if len(dims) == 1 else None
         raw = {n: [None if a is None else self._units(a) for a in axes] for n, axes in walk.axes.items()}
+        self.written = self._written(walk)  # (bytes, units or None) of everything the operations write
+        self.parameters = [n for n in graph.tensors if n in parameters]
         self.gathers = {name: (self._units(a), self._units(b)) for name, a, b in walk.gathers}
         self.channel_dims = self._channel_dims(walk)  # module -> the axis of its (first) input that holds channels
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
@@ -123,6 +130,28 @@ class Blueprint:
     def place(self, unit: int) -> tuple[str, int]:
         """The space of a unit, and its index there."""
         return self._place[unit]
+
+    def kinds(self, name: str) -> np.ndarray:
+        """A number for every channel of a space; channels that live on the same axes have the same number."""
+        units = self.space(name).units
+        axes: dict[Any, np.ndarray] = {a.units.tobytes(): a.units for layouts in self.axes.values() for a in layouts if a is not None}
+        for site in self.sites:  # a channel of one group cannot take a place in another
+            own = site.kind == "group_norm" or (site.kind == "conv" and site.weight and
+                                                self.graph.tensors[site.weight].shape[1] > 1)  # fmt: skip
+            if site.groups > 1 and own and site.makes is not None:
+                for units_of in (site.reads, site.makes):
+                    if units_of is not None:
+                        size = len(units_of) // site.groups
+                        axes.update({(site.module, k, id(units_of)): units_of[k * size : (k + 1) * size]
+                                     for k in range(site.groups)})  # type: ignore[misc]  # fmt: skip
+        counts = [np.bincount(np.searchsorted(np.sort(units), a[np.isin(a, units)]), minlength=len(units))
+                  for a in axes.values()]  # fmt: skip
+        back = np.argsort(np.argsort(units))
+        table = np.stack(counts, 1)[back] if counts else np.zeros((len(units), 1), int)
+        return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def has_place(self, unit: int) -> bool:
+        return unit in self._place
 
     def layers(self) -> dict[str, list[int]]:
         """For every layer with a weight, the space indices of the channels it makes."""
@@ -166,6 +195,12 @@ class Blueprint:
 
         return permute(self, model, order)
 
+    def align(self, model: nn.Module, other: nn.Module) -> dict[str, np.ndarray]:
+        """The order of `other`'s channels that brings its weights closest to `model`'s, for `permute`."""
+        from brickwork.blueprint.align import align
+
+        return align(self, model, other)
+
     def zero(self, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
         """The model at full width with every parameter of the channels that are not kept set to zero."""
         from brickwork.blueprint.surgery import zero
@@ -181,6 +216,19 @@ class Blueprint:
         ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
         return LayerSite(site.kind, site.module, site.weight, site.bias, ids[0], ids[1], site.groups,
                          site.transposed, site.positions, site.kernel, site)  # fmt: skip
+
+    def _written(self, walk: Walk) -> list[tuple[int, np.ndarray | None]]:
+        found = []
+        for op in walk.graph.live():
+            out = op.outputs[0]
+            if isinstance(op.func, str) or out is None or op.func._schema.arguments and walk.of(out).weight:
+                continue
+            if any(r.alias_info is not None for r in op.func._schema.returns):
+                continue  # views and in-place writes take no memory of their own
+            plane = walk.of(out).plane
+            size = math.prod(out.shape) * out.dtype.itemsize
+            found.append((size, None if plane is None else self._units(plane.reshape(-1))))
+        return found
 
     @staticmethod
     def _channel_dims(walk: Walk) -> dict[str, int]:
@@ -211,7 +259,7 @@ class Blueprint:
             _, first = np.unique(units, return_index=True)
             units = units[np.sort(first)]
             name = made[group[0]][0] or "output"
-            if len(self.output_units) and np.isin(self.output_units, units).any():
+            if len(self.output_units) and np.isin(self.output_units, units).all():
                 name = CLASSES
             while name in spaces:
                 name += "'"
@@ -258,9 +306,16 @@ def trace(model: nn.Module, example: Any, *, output: str | int | None = None) ->
     """Trace a model once on shapes alone; `example` is a tensor, a tuple of arguments or a dict of keywords."""
     graph = record(model, example, output=output)
     walk = Walk(graph, Units()).run()
+    for site in walk.sites:
+        if site.kind in ("layer_norm", "group_norm") and site.reads is not None:
+            module = model.get_submodule(site.module)
+            if not isinstance(module, (nn.LayerNorm, nn.GroupNorm)) or module.weight is None:
+                why = "its channels are normalised together by something else than a LayerNorm or GroupNorm with weights"
+                walk.units.fix(site.reads, f"{why} ({site.module or 'the top module'})")
     if not walk.sites:
         raise BadModel("nothing to cut: the output does not pass through any convolution or linear layer")
-    return Blueprint(graph, walk, shapes_of(example), output)
+    names = {n for n, _ in model.named_parameters(remove_duplicate=False)}
+    return Blueprint(graph, walk, shapes_of(example), output, names)
 
 
 def shapes_of(example: Any) -> Any:

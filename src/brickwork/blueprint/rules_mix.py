@@ -58,6 +58,12 @@ def convolution(walk: Walk, op: Op) -> None:
     axes = [along(weight, 0), along(weight, 1)]
     rows, columns = (axes[1], axes[0]) if transposed else (axes[0], axes[1])
     channels = out.shape[1]
+    if not weight.zero:  # a kernel that is not 0 where its parameters are: zeroing cannot stand for cutting
+        for plane in weight.planes:
+            walk.units.fix(plane, f"its kernel is computed in a way that does not keep zeros ({op.place})")
+    bare = axes[0 if transposed else 1] is None and w.shape[0 if transposed else 1] > 1
+    if groups == 1 and bare and reads is not None:
+        walk.units.fix(reads, f"it is read by a kernel that is not a parameter ({op.place})")
     if groups == 1:
         _read(walk, columns, reads, weight, op)
         makes = rows
@@ -82,6 +88,10 @@ def _grouped(walk: Walk, op: Op, w: Value, reads: Tensor | None, groups: int, tr
     first, local = along(weight, 0), along(weight, 1)
     if local is not None:
         walk.units.fix(local, "places within a group", channel=False)
+    if first is None and w.shape[0] > 1 and reads is not None:
+        if weight.source is not None and w.shape[1] == 1 and w.shape[0] == groups and not transposed:
+            return reads  # one kernel for all channels (blur pooling): each channel for itself
+        walk.units.fix(reads, f"it is read by a kernel that is not a parameter ({op.place})")
     first = first if first is not None else torch.zeros(w.shape[0], dtype=torch.int64)
     source = reads if reads is not None else torch.zeros(groups, dtype=torch.int64)
     if not transposed and w.shape[1] == 1:  # depthwise: an input channel and what is made of it live together
@@ -127,6 +137,10 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     """
     ta, tb, out = walk.of(a), walk.of(b), op.outputs[0]
     assert out is not None
+    for tags in (ta, tb):
+        if tags.weight and not tags.zero:
+            for plane in tags.planes:
+                walk.units.fix(plane, f"its weights are computed in a way that does not keep zeros ({op.place})")
     if len(a.shape) < 2 or len(b.shape) < 2:
         walk.freeze(op, "a product with a vector")
         return
@@ -148,6 +162,7 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
             walk.units.unite(left, right, op.place)
         if not ta.weight and not tb.weight:
             label = [walk.collapse(left, {ka}, op)]
+            _note_attention(walk, op, a, out, label[0])
     else:
         for plane, other in ((over_a, tb), (over_b, ta)):
             if plane:
@@ -156,6 +171,8 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
                 walk.units.fix(plane[0], f"{why} ({op.place})", channel=not plain)
                 if not plain and not other.weight:
                     walk.mix(op, f"{why}")
+    if not over_a and not over_b and rest_a and rest_b and not ta.weight and not tb.weight:
+        _note_attention(walk, op, a, out, rest_a[0])
     shape = tuple(out.shape)
     batch = [(_ghost(a, ndim), Tags(rest_a)), (_ghost(b, ndim), Tags(rest_b))]
     planes = _product_planes(walk, op, batch, label, ta, tb, shape)
@@ -167,6 +184,13 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     zero = (tb.weight and tb.zero) or (ta.weight and ta.zero) or ta.zero or tb.zero
     walk.put(out, Tags(planes, zero=zero, weight=weight))
     _note_linear(walk, op, a, b, bias, planes, out)
+
+
+def _note_attention(walk: Walk, op: Op, a: Value, out: Value, heads: Tensor) -> None:
+    macs = math.prod(out.shape) * a.shape[-1]
+    walk.sites.append(
+        Site("attention", op.module, None, None, heads.reshape(-1), None, positions=macs, input=a, output=out, op=op)
+    )
 
 
 def _ghost(value: Value, ndim: int) -> Value:
@@ -185,7 +209,7 @@ def _product_planes(
         for plane in planes:
             plane = align(plane, ndim)
             for k, other in enumerate(found):
-                if not varies(plane) or not varies(other) or varies(plane) & varies(other):
+                if varies(plane) & varies(other):
                     walk.units.unite(plane, other, op.place)
                     found[k] = plane if len(varies(plane)) > len(varies(other)) else other
                     break
@@ -261,7 +285,7 @@ def layer_norm(walk: Walk, op: Op) -> None:
     inside = [p for p in planes if varies(p) & dims]
     if inside:
         labels = inside[0]
-        if not tags.zero or varies(labels) - dims or len(varies(labels)) > 1:
+        if not tags.zero or varies(labels) - dims or len(normal) > 1:
             walk.units.fix(labels, f"its channels are normalised together ({op.place})")
         walk.sites.append(
             Site("layer_norm", op.module, walk.of(op.args[2]).source, walk.of(op.args[3]).source,

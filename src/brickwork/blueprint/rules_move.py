@@ -128,53 +128,32 @@ def pad(walk: Walk, op: Op) -> None:
 @rule("cat", "concat", "concatenate", "stack")
 def cat(walk: Walk, op: Op) -> None:
     """Along the joined axis labels line up one behind the other; along the others the operands must agree."""
-    parts = list(op.args[0])
-    dim = op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)
+    stack = rule_name(op) == "stack"
     out = op.outputs[0]
     assert out is not None
     ndim = len(out.shape)
-    dim %= ndim
-    stack = rule_name(op) == "stack"
-    shapes = [(*p.shape[:dim], 1, *p.shape[dim:]) if stack else tuple(p.shape) for p in parts]
-    keep = [k for k, s in enumerate(shapes) if len(s) == ndim]  # torch allows an empty 1-d tensor among the parts
-    tags = [walk.of(parts[k]) for k in keep]
-    along: list[list[Tensor]] = []  # planes that change along the joined axis, or would
-    across = []
-    for k, t in zip(keep, tags, strict=True):
-        shape = shapes[k]
-        planes = [p.unsqueeze(dim) if stack else p for p in t.planes]
-        across.append((Value(-1, shape[:dim] + (1,) + shape[dim + 1 :], torch.int64), Tags(_without(planes, dim))))
-        along.append([p for p in planes if dim in varies(p) or p.dim() == 0])
-    shared = merge_planes(walk, op, across, tuple(1 if d == dim else n for d, n in enumerate(out.shape)))
-    planes = list(shared)
-    if any(along):
-        pieces = []
-        for k, (n, mine) in enumerate(zip(keep, along, strict=True)):
-            shape = list(shapes[n])
-            piece = torch.zeros([1] * ndim, dtype=torch.int64) if not mine else mine[0]
-            if not mine and shapes[n][dim] == 1 and tags[k].planes:
-                piece = tags[k].planes[0].unsqueeze(dim) if stack else tags[k].planes[0]
-            shape = [shape[d] if d == dim else max(p.shape[d] for p in _pieces(along, piece)) for d in range(ndim)]
-            pieces.append(piece.expand(shape))
-        planes.append(compress(torch.cat(pieces, dim)))
-    if len(planes) > 1 and not all(t.weight for t in tags):
-        planes = _only_channel(walk, op, planes, dim)
-    walk.put(out, Tags(planes, all(t.zero or not t.planes for t in tags) and any(t.zero for t in tags),
-                       all(t.weight for t in tags)))  # fmt: skip
-
-
-def _pieces(along: list[list[Tensor]], piece: Tensor) -> list[Tensor]:
-    return [piece, *(p for group in along for p in group)]
-
-
-def _without(planes: list[Tensor], dim: int) -> list[Tensor]:
-    return [p for p in planes if dim not in varies(p)]
-
-
-def _only_channel(walk: Walk, op: Op, planes: list[Tensor], dim: int) -> list[Tensor]:
-    for plane in planes[1:]:
-        walk.units.fix(plane, f"two channel axes meet at {op.place}")
-    return planes[:1]
+    dim = (op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", 0)) % ndim
+    parts = [p for p in op.args[0] if len(p.shape) + stack == ndim]  # torch lets an empty 1-d tensor in
+    tags = [walk.of(p) for p in parts]
+    across, pieces = [], []
+    for value, known in zip(parts, tags, strict=True):
+        shape = [*value.shape[:dim], 1, *value.shape[dim:]] if stack else list(value.shape)
+        planes = [p.unsqueeze(dim) if stack else align(p, ndim) for p in known.planes]
+        beside = [n if d != dim else 1 for d, n in enumerate(shape)]
+        across.append((Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)])))
+        mine = next((p for p in planes if dim in varies(p)), None)
+        pieces.append(mine if mine is not None else torch.zeros([n if d == dim else 1 for d, n in enumerate(shape)],
+                                                                dtype=torch.int64))  # fmt: skip
+    planes = merge_planes(walk, op, across, tuple(1 if d == dim else n for d, n in enumerate(out.shape)))
+    if any(bool(p.any()) for p in pieces):
+        common = [max(p.shape[d] for p in pieces) for d in range(ndim)]
+        full = [p.expand([p.shape[d] if d == dim else n for d, n in enumerate(common)]) for p in pieces]
+        planes.insert(0, compress(torch.cat(full, dim)))
+    weight = all(t.weight for t in tags)
+    for extra in planes[1:] if not weight else []:
+        walk.units.fix(extra, f"two channel axes meet at {op.place}")
+    zero = all(t.zero or not t.planes for t in tags) and any(t.zero for t in tags)
+    walk.put(out, Tags(planes if weight else planes[:1], zero, weight))
 
 
 @rule("index", "index_select", "gather", "embedding", "take_along_dim")
@@ -201,7 +180,8 @@ def index(walk: Walk, op: Op) -> None:
     if name == "gather" and not tags.planes:
         walk.freeze(op, "a gather by labelled indices")
         return
-    walk.put(op.outputs[0], Tags(planes, tags.zero, tags.weight))
+    weight = all(walk.of(v).weight for v in op.inputs())  # picked by the input, a table's rows are activations
+    walk.put(op.outputs[0], Tags(planes, tags.zero, weight))
 
 
 def _indexed(name: str, op: Op) -> tuple[set[int], list[Value | None]]:

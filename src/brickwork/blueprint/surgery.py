@@ -21,6 +21,7 @@ from brickwork.blueprint.attributes import patch_attributes
 from brickwork.blueprint.gather import with_gathers
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
+from brickwork.blueprint.prove import on_meta, output_places, precision, prove, random_input, run, scrambled
 from brickwork.blueprint.record import Graph, record
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
 from brickwork.blueprint.walk import Walk
@@ -47,6 +48,7 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
     check_model(bp, model)
     kept = kept_indices(bp, keep, round_to)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
+    _refuse_empty(bp, gone)
     small = _cut(bp, model, gone)
     unsorted = {n: np.argsort(np.argsort(ids)) for n, ids in kept.items() if (np.diff(ids) < 0).any()}
     step = {"op": "select", "keep": {n: ids.tolist() for n, ids in kept.items()}}
@@ -56,10 +58,17 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
     return _reorder(small, bp, kept, step)
 
 
+def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
+    for name, axes in bp.axes.items():
+        for axis in axes:
+            if axis is not None and not _mask(axis.units, gone).any():
+                raise RequestError(f"nothing would be left of {name} (an axis over {axis}); keep a channel of it")
+
+
 def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
     """The model without some units: its own forward where that can be kept exact, else with explicit gathers."""
     try:
-        return build(bp, model, _draft(bp, lambda units: units[_mask(units, gone)]))
+        return _proved_cut(bp, model, gone)
     except Unsupported as refusal:
         explicit = with_gathers(model, bp)
         if explicit is None:
@@ -70,9 +79,25 @@ def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
         lost = {int(u): bp.place(int(u)) for u in gone}
         units = {int(blueprint.space(name).units[k]) for name, k in lost.values()}
         try:
-            return build(blueprint, module, _draft(blueprint, lambda u: u[_mask(u, units)]))
+            return _proved_cut(blueprint, module, units)
         except Unsupported:
             raise refusal from None
+
+
+def _proved_cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
+    draft = _draft(bp, lambda units: units[_mask(units, gone)])
+    small = build(bp, model, draft)
+    if not on_meta(model):
+        dtype = precision(bp)
+        twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
+        places = output_places(bp, gone)
+
+        def reference() -> Tensor:
+            full = run(_blank(bp, twin, gone), example, bp.output)
+            return full if places is None else full.index_select(*places)
+
+        prove(bp, lambda: run(_assemble(bp, twin, draft), example, bp.output), reference, "this cut")
+    return small
 
 
 def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Module:
@@ -88,20 +113,43 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
         stuck = [k for k in space.fixed if indices[k] != k]
         if stuck:
             raise BadModel(f"channel {stuck[0]} of space {name!r} cannot move: {space.fixed[stuck[0]]}")
+        kinds = bp.kinds(name)
+        crossed = np.flatnonzero(kinds[indices] != kinds)
+        if len(crossed):
+            a, b = int(crossed[0]), int(indices[crossed[0]])
+            raise BadModel(f"channels {a} and {b} of space {name!r} live in different layers and cannot change places")
         to.update({int(u): int(v) for u, v in zip(space.units, space.units[indices], strict=True)})
     draft = _draft(bp, lambda units: np.array([to.get(int(u), int(u)) for u in units], np.int64))
     moved = build(bp, model, draft)
+    if not on_meta(model):
+        dtype = precision(bp)
+        twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
+        back = torch.from_numpy(locate(bp.output_units, draft_output(bp, to)))
+
+        def reference() -> Tensor:
+            full = run(twin, example, bp.output)
+            return full if bp.output_dim is None else full.index_select(bp.output_dim, back)
+
+        prove(bp, lambda: run(_assemble(bp, twin, draft), example, bp.output), reference, "this order")
     finish(bp, model, moved, {"op": "permute", "order": {n: [int(i) for i in o] for n, o in order.items()}})
     return moved
+
+
+def draft_output(bp: Blueprint, to: dict[int, int]) -> np.ndarray:
+    return np.array([to.get(int(u), int(u)) for u in bp.output_units], np.int64)
 
 
 def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
     check_model(bp, model)
     kept = kept_indices(bp, keep)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
+    return _blank(bp, model, gone)
+
+
+def _blank(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
     blank = copy.deepcopy(model)
     tensors = dict([*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)])
-    grouped = {s.weight for s in bp.sites if s.groups > 1}
+    grouped = {s.weight for s in bp.sites if s.kind == "conv" and s.groups > 1}
     with torch.no_grad():
         for name, axes in bp.axes.items():
             for dim, axis in enumerate(axes):
@@ -113,9 +161,12 @@ def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
         for site in bp.sites:  # a grouped convolution's inputs are not an axis of its weight
             if site.weight in grouped and site.reads is not None and site.weight and not site.transposed:
                 weight = tensors[site.weight]
+                if weight.shape[0] % site.groups or weight.shape[0] * weight.shape[1] < len(site.reads):
+                    continue  # one kernel expanded over all channels: nothing of it belongs to a channel
                 dead = torch.from_numpy(~_mask(site.reads, gone)).reshape(site.groups, -1)
                 rows = dead.repeat_interleave(weight.shape[0] // site.groups, 0).to(weight.device)
-                weight[rows] = 0
+                if rows.shape == weight.shape[:2]:
+                    weight[rows] = 0
     return blank
 
 
@@ -125,7 +176,7 @@ def _mask(units: np.ndarray, gone: set[int]) -> np.ndarray:
 
 def _draft(bp: Blueprint, change: Any) -> Draft:
     axes = {n: [None if a is None else change(a.units) for a in layout] for n, layout in bp.axes.items()}
-    reads = {s.weight: change(s.reads) for s in bp.sites if s.groups > 1 and s.weight and s.reads is not None}
+    reads = {s.weight: change(s.reads) for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight and s.reads is not None}
     gathers = {name: (change(a), change(b)) for name, (a, b) in bp.gathers.items()}
     return Draft(axes, reads, gathers=gathers)
 
@@ -225,7 +276,7 @@ def _axis_home(draft: Draft, name: str, dim: int, ndim: int) -> tuple[str, np.nd
 
 
 def _group_reads(bp: Blueprint, draft: Draft) -> dict[str, np.ndarray]:
-    reads = {s.weight: s.reads for s in bp.sites if s.groups > 1 and s.weight and s.reads is not None}
+    reads = {s.weight: s.reads for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight and s.reads is not None}
     return {**reads, **draft.reads}
 
 
@@ -291,7 +342,7 @@ def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 def _assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
     tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
     memo: dict[int, Any] = {}
-    grouped = {s.weight: s for s in bp.sites if s.groups > 1 and s.weight in draft.reads}
+    grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     for name, (source, result) in draft.gathers.items():
         memo[id(tensors[name])] = torch.from_numpy(locate(source, result)).to(tensors[name].device)
     for name, tensor in tensors.items():
@@ -324,18 +375,15 @@ def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) ->
     makes = site.makes if makes is None else makes
     places_in, places_out = locate(site.reads, draft.reads[name]), locate(site.makes, makes)
     group_in, group_out = places_in // per_in, places_out // per_out
-    groups = len(np.unique(group_in))
+    groups = regroup(group_in, group_out)
     local = torch.from_numpy(places_in % per_in)
-    rows = weight.detach()[torch.from_numpy(places_out)]
-    if len(group_in) % groups == 0 and len(group_out) % groups == 0:
-        blocks_in, blocks_out = group_in.reshape(groups, -1), group_out.reshape(groups, -1)
-        tidy = (blocks_in == blocks_in[:, :1]).all() and (blocks_out == blocks_out[:, :1]).all()
-        if tidy and (blocks_in[:, 0] == blocks_out[:, 0]).all():
-            draft.groups[site.module] = groups
-            draft.axes[name][1] = None
-            index = local.reshape(groups, -1).repeat_interleave(blocks_out.shape[1], 0)
-            index = index.reshape(*index.shape, *[1] * (weight.dim() - 2)).expand(-1, -1, *weight.shape[2:])
-            return rows.gather(1, index.to(weight.device))
+    rows = weight.detach()[torch.from_numpy(places_out).to(weight.device)]
+    if groups:
+        draft.groups[site.module] = groups
+        draft.axes[name][1] = None
+        index = local.reshape(groups, -1).repeat_interleave(len(group_out) // groups, 0)
+        index = index.reshape(*index.shape, *[1] * (weight.dim() - 2)).expand(-1, -1, *weight.shape[2:])
+        return rows.gather(1, index.to(weight.device))
     draft.groups[site.module] = 1
     draft.axes[name][1] = draft.reads[name]
     dense = rows[:, local.to(weight.device)]
@@ -343,12 +391,22 @@ def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) ->
     return dense * same.reshape(*same.shape, *[1] * (weight.dim() - 2)).to(weight.dtype)
 
 
+def regroup(group_in: np.ndarray, group_out: np.ndarray) -> int | None:
+    """The number of groups that kept inputs and outputs still form, block by block; None where they do not."""
+    groups = len(np.unique(group_in))
+    if not groups or len(group_in) % groups or len(group_out) % groups or not len(group_out):
+        return None
+    blocks_in, blocks_out = group_in.reshape(groups, -1), group_out.reshape(groups, -1)
+    tidy = (blocks_in == blocks_in[:, :1]).all() and (blocks_out == blocks_out[:, :1]).all()
+    return groups if tidy and (blocks_in[:, 0] == blocks_out[:, 0]).all() else None
+
+
 def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
     for site in bp.sites:
         if site.kind not in ("layer_norm", "group_norm") or site.reads is None:
             continue
         old = new.get_submodule(site.module)
-        if isinstance(old, (SparseLayerNorm, SparseGroupNorm)):
+        if not isinstance(old, (nn.LayerNorm, nn.GroupNorm)):
             continue
         axis = draft.axes[site.weight][0] if site.weight else None
         if axis is None or len(axis) == len(site.reads):

@@ -103,7 +103,7 @@ class Walk:
 
     def put(self, value: Value | None, tags: Tags) -> None:
         if value is not None:
-            tags.planes = [p for p in tags.planes if bool(p.any())]
+            tags.planes = [p for p in tags.planes if varies(p) and bool(p.any())]
             self.tags[value.index] = tags
 
     def collapse(self, plane: Tensor, dims: set[int], op: Op) -> Tensor:
@@ -179,7 +179,7 @@ def merge_planes(walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: 
             for k, other in enumerate(merged):
                 if who in owners[k]:
                     continue
-                if not dims or not varies(other) or dims & varies(other):
+                if dims & varies(other):
                     walk.units.unite(plane, other, op.place)
                     if varies(other) < dims:
                         merged[k] = plane
