@@ -87,9 +87,9 @@ def _macs(bp: Blueprint, lost: np.ndarray, batch: int) -> int:
     total = 0
     for site in bp.sites:
         if site.kind == "attention":
-            assert site.reads is not None
-            heads = len(np.unique(site.reads))
-            total += site.positions * len(np.unique(site.reads[~lost[site.reads]])) // heads // batch
+            share = (1, 1) if site.reads is None else (len(np.unique(site.reads[~lost[site.reads]])),
+                                                       len(np.unique(site.reads)))  # fmt: skip
+            total += site.positions * share[0] // share[1] // batch
         if site.kind not in ("conv", "linear") or site.raw.input is None or site.raw.output is None:
             continue
         axis = 1 if site.kind == "conv" else -1

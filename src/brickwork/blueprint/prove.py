@@ -29,7 +29,9 @@ _SMALL = 50_000_000  # multiply-adds up to which float64 costs next to nothing
 
 
 def precision(bp: Blueprint) -> torch.dtype:
-    return torch.float64 if bp.count().macs <= _SMALL else torch.float32
+    """float64 where it is cheap; grouped convolution has no fast float64 form on a CPU."""
+    grouped = any(s.kind == "conv" and s.groups > 1 for s in bp.sites)
+    return torch.float64 if bp.count().macs <= _SMALL and not grouped else torch.float32
 
 
 def scrambled(model: nn.Module, seed: int, dtype: torch.dtype) -> nn.Module:

@@ -68,6 +68,7 @@ class Graph:
     output: Value
     tensors: dict[str, Value]  # every parameter and buffer, all names (tied names share a Value)
     module_inputs: dict[str, Value] = field(default_factory=dict)  # first tensor each module was called with
+    module_outputs: dict[str, Value] = field(default_factory=dict)  # last tensor each module returned
     calls: dict[str, int] = field(default_factory=dict)  # how often each module ran
 
     def live(self) -> list[Op]:
@@ -318,8 +319,10 @@ def _watch(twin: nn.Module, mode: _Recorder, graph: Graph) -> list[Any]:
             if first is not None and id(first) in mode.values:
                 graph.module_inputs.setdefault(path, mode.values[id(first)])
 
-        def leave(*_: Any) -> None:
+        def leave(_: nn.Module, args: Any, result: Any, path: str = path) -> None:
             mode.stack.pop()
+            if isinstance(result, Tensor) and id(result) in mode.values:
+                graph.module_outputs[path] = mode.values[id(result)]
 
         handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         handles.append(module.register_forward_hook(leave))

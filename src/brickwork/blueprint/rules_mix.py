@@ -162,7 +162,6 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
             walk.units.unite(left, right, op.place)
         if not ta.weight and not tb.weight:
             label = [walk.collapse(left, {ka}, op)]
-            _note_attention(walk, op, a, out, label[0])
     else:
         for plane, other in ((over_a, tb), (over_b, ta)):
             if plane:
@@ -171,8 +170,8 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
                 walk.units.fix(plane[0], f"{why} ({op.place})", channel=not plain)
                 if not plain and not other.weight:
                     walk.mix(op, f"{why}")
-    if not over_a and not over_b and rest_a and rest_b and not ta.weight and not tb.weight:
-        _note_attention(walk, op, a, out, rest_a[0])
+    if not ta.weight and not tb.weight:
+        _note_attention(walk, op, a, out, [*label, *rest_a, *rest_b])
     shape = tuple(out.shape)
     batch = [(_ghost(a, ndim), Tags(rest_a)), (_ghost(b, ndim), Tags(rest_b))]
     planes = _product_planes(walk, op, batch, label, ta, tb, shape)
@@ -186,11 +185,10 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     _note_linear(walk, op, a, b, bias, planes, out)
 
 
-def _note_attention(walk: Walk, op: Op, a: Value, out: Value, heads: Tensor) -> None:
+def _note_attention(walk: Walk, op: Op, a: Value, out: Value, labels: list[Tensor]) -> None:
     macs = math.prod(out.shape) * a.shape[-1]
-    walk.sites.append(
-        Site("attention", op.module, None, None, heads.reshape(-1), None, positions=macs, input=a, output=out, op=op)
-    )
+    heads = next((p.reshape(-1) for p in labels if varies(p)), None)
+    walk.sites.append(Site("attention", op.module, None, None, heads, None, positions=macs, input=a, output=out, op=op))
 
 
 def _ghost(value: Value, ndim: int) -> Value:

@@ -1,0 +1,79 @@
+"""Second moments in a stream: XᵀX and XᵀY, float32 (or any type) in, float64 sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brickwork.errors import BadData
+
+_PIECE = 16384  # rows summed in float32 before the sum goes on in float64
+_BLOCK = 2048  # rows of a Gram matrix computed at once: bounds the temporary beside the float64 sum
+
+
+@dataclass
+class Moments:
+    """Sums over all rows seen: the Gram matrix of the inputs, their products with the responses, both sums.
+
+    Every sum may have one leading axis: the groups of a grouped convolution, each with its own rows.
+    """
+
+    gram: Tensor  # (…, d, d)
+    cross: Tensor  # (…, d, m)
+    sum_x: Tensor  # (…, d)
+    sum_y: Tensor  # (…, m)
+    sum_yy: Tensor  # (…, m) squares of the responses
+    rows: float = 0.0
+
+    @classmethod
+    def empty(
+        cls, inputs: int, outputs: int, device: torch.device | str = "cpu", *, groups: int | None = None
+    ) -> Moments:
+        """Nothing seen yet.
+
+        >>> seen = Moments.empty(2, 1)
+        >>> seen.add(torch.eye(2), torch.ones(2, 1)).gram.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
+        lead = () if groups is None else (groups,)
+        shapes = [(inputs, inputs), (inputs, outputs), (inputs,), (outputs,), (outputs,)]
+        return cls(*[torch.zeros(lead + s, dtype=torch.float64, device=device) for s in shapes])
+
+    def add(self, x: Tensor, y: Tensor) -> Moments:
+        """Take in rows of inputs x (…, n, d) and responses y (…, n, m)."""
+        if x.shape[:-1] != y.shape[:-1]:
+            raise BadData(f"inputs are {tuple(x.shape)} and responses {tuple(y.shape)}; their rows must be paired")
+        for start in range(0, x.shape[-1], _BLOCK):
+            self.gram[..., start : start + _BLOCK, :] += _product(x[..., start : start + _BLOCK], x)
+        self.cross += _product(x, y)
+        self.sum_x += x.sum(-2, dtype=torch.float64)
+        self.sum_y += y.sum(-2, dtype=torch.float64)
+        self.sum_yy += y.double().square().sum(-2)
+        self.rows += x.shape[-2]
+        return self
+
+    def plus(self, other: Moments, weight: float = 1.0) -> Moments:
+        """The moments of both sets of rows, the other's weighted."""
+        mine, theirs = vars(self), vars(other)
+        return Moments(**{k: mine[k] + weight * theirs[k] for k in mine})
+
+    def scaled(self, factor: float) -> Moments:
+        return Moments(**{k: v * factor for k, v in vars(self).items()})
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(torch.isfinite(t).all()) for t in (self.gram, self.cross, self.sum_yy))
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀb summed in pieces short enough that float32 sums stay accurate, then in float64."""
+    if a.dtype == torch.float64:
+        return a.mT @ b
+    total: Tensor | None = None
+    for start in range(0, a.shape[-2], _PIECE):
+        part = (a[..., start : start + _PIECE, :].mT @ b[..., start : start + _PIECE, :]).double()
+        total = part if total is None else total + part
+    assert total is not None
+    return total

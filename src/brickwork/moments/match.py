@@ -1,0 +1,301 @@
+"""Response matching: solve a network's layers, from the input up, for the responses that source networks had.
+
+min over W of Σ_i w_i · mean ‖X_i W + b − Y_i‖² + ridge, where X_i is what arrives at the layer now, with all
+layers below already solved, and Y_i what network i answered on its own features. Needs unlabelled images only.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from brickwork.blueprint.record import record
+from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.moments.gram import Moments
+from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
+from brickwork.moments.program import Program
+from brickwork.moments.ridge import Ridge, solve_ridge
+from brickwork.progress import bar
+
+
+@dataclass(frozen=True)
+class Source:
+    """A network whose responses are to be matched, on images of its own.
+
+    rows: for each layer, which of the source's output channels the student's outputs stand for; all, if absent.
+    """
+
+    model: nn.Module
+    images: Tensor  # (n, …) as the networks take them
+    rows: Mapping[str, np.ndarray] | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class LayerFit:
+    """How one layer's fit went."""
+
+    layer: str
+    rows: int
+    inputs: int
+    unexplained: float  # share of the response's variance that the new network does not give
+    error: float  # of the normal equations
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The new network, and how each of its layers was fitted."""
+
+    model: nn.Module
+    fits: tuple[LayerFit, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"layers": [f.to_dict() for f in self.fits]}
+
+
+def match_responses(
+    student: nn.Module,
+    sources: Sequence[Source],
+    *,
+    ridge: float = 1e-4,
+    layers: Collection[str] | Callable[[str], bool] | None = None,
+    batch_size: int = 250,
+    feedback: bool = True,
+    places: int | str | None = "auto",
+    seed: int = 0,
+    progress: bool = True,
+) -> Matched:
+    """A copy of `student` whose layers answer as the sources' do; the given networks are left unchanged.
+
+    layers: which ones to solve (names, or a test of a name); all convolutions and linear layers by default.
+    feedback: in front of a residual sum, make good what the other summand got wrong.
+    places: at most so many output places of an image are used; "auto" uses all on a GPU and, on a CPU, as many
+        as keep the moments about as cheap as the forward pass; None uses all.
+    """
+    _check(sources, batch_size)
+    student = copy.deepcopy(student).eval()
+    device = next(student.parameters()).device
+    runs = [_Run(student, s, batch_size, device) for s in sources]
+    wanted = _wanted(layers, runs[0].layers)
+    precise = _no_tf32()
+    fits = []
+    try:
+        with bar("matching", len(wanted), show=progress) as advance:
+            order = _order(runs[0], wanted)
+            for path, use_feedback in order:
+                fits.append(_solve_layer(student, runs, path, use_feedback and feedback, ridge, places, seed))
+                advance(1, path)
+    finally:
+        _restore_tf32(precise)
+    return Matched(student, tuple(fits))
+
+
+def _check(sources: Sequence[Source], batch_size: int) -> None:
+    if not sources:
+        raise RequestError("response matching needs at least one source network")
+    if batch_size < 1:
+        raise RequestError(f"batch_size must be 1 or more, not {batch_size}")
+    for k, source in enumerate(sources):
+        if len(source.images) == 0:
+            raise BadData(f"source {k} has no images; give it some hundred unlabelled ones")
+        if not bool(torch.isfinite(source.images).all()):
+            raise BadData(f"the images of source {k} hold NaN or infinite values")
+
+
+class _Run:
+    """Student and source over one source's images, batch by batch, all batches side by side."""
+
+    def __init__(self, student: nn.Module, source: Source, batch_size: int, device: torch.device) -> None:
+        self.source = source
+        images = source.images.to(device)
+        pieces = -(-len(images) // batch_size)
+        teacher = source.model
+        modes = [(m, m.training) for m in teacher.modules()]
+        self.mine: list[Program] = []
+        self.theirs: list[Program] = []
+        sizes = sorted({len(p) for p in images.tensor_split(pieces)}, reverse=True)
+        dtype = next(student.parameters()).dtype
+        for size in sizes:  # at most two: whole batches, and ones that are one image shorter
+            batches = [p.to(dtype) for p in images.tensor_split(pieces) if len(p) == size]
+            self.mine.append(Program(student, record(student, batches[0]), batches))
+            same = teacher.to(device) if next(teacher.parameters()).device != device else teacher
+            self.theirs.append(Program(same, record(same, batches[0]), batches))
+        for module, mode in modes:
+            module.training = mode
+        self.layers = find_layers(self.mine[0].graph, student)
+        self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
+        self.theirs_by_path = [{layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs]
+        self.rows = source.rows or {}
+
+
+def _wanted(layers: Any, known: list[Layer]) -> list[str]:
+    paths = [layer.path for layer in known]
+    if layers is None:
+        return paths
+    if callable(layers):
+        return [p for p in paths if layers(p)]
+    missing = [p for p in layers if p not in paths]
+    if missing:
+        raise RequestError(f"layer {missing[0]!r} cannot be matched; layers that can: {', '.join(paths)}")
+    return [p for p in paths if p in set(layers)]
+
+
+def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
+    """Layers in the order of the forward; whatever a residual sum adds is settled before the layer that mends it."""
+    graph, known = run.mine[0].graph, {layer.path: layer for layer in run.layers}
+    order: list[tuple[str, bool]] = []
+    done: set[str] = set()
+    for path in wanted:
+        if path in done:
+            continue
+        layer = known[path]
+        use = layer.other is not None
+        if layer.other is not None:
+            above = ancestors(graph, layer.other)
+            if layer.output.index in above:
+                use = False
+            else:
+                for earlier in wanted:
+                    if earlier not in done and earlier != path and known[earlier].output.index in above:
+                        order.append((earlier, _own_feedback(known[earlier], layer)))
+                        done.add(earlier)
+        order.append((path, use))
+        done.add(path)
+    return order
+
+
+def _own_feedback(earlier: Layer, layer: Layer) -> bool:
+    """A projection that meets the layer in the same sum is matched by itself; the layer then mends the sum."""
+    return earlier.other is not None and earlier.response is not layer.response
+
+
+def _solve_layer(
+    student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, places: int | str | None, seed: int
+) -> LayerFit:
+    module = student.get_submodule(path)
+    layer = runs[0].by_path[0][path]
+    groups = int(layer.op.args[8]) if layer.op is not None else 1
+    weight = module.weight
+    outputs, inputs = weight.shape[0] // groups, weight[0].numel()
+    total: Moments | None = None
+    count = 0
+    for run in runs:
+        moments = Moments.empty(inputs, outputs, weight.device, groups=groups)
+        _gather(run, path, groups, feedback, _limit(places, run, layer, inputs, weight), seed, moments)
+        count += int(moments.rows)
+        share = moments.scaled(run.source.weight / moments.rows)
+        total = share if total is None else total.plus(share)
+    assert total is not None
+    norm = student.get_submodule(layer.norm) if layer.norm else None
+    prior = _effective(module, norm).reshape(groups, outputs, inputs).mT
+    has_bias = norm is not None or module.bias is not None
+    fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
+    _write(module, norm, fit, total)
+    return LayerFit(path, count, inputs, fit.unexplained, fit.error)
+
+
+def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weight: Tensor) -> int | None:
+    if places is None or layer.op is None:
+        return None
+    if isinstance(places, int):
+        return places
+    if weight.is_cuda:
+        return None
+    images = sum(len(b) for p in run.mine for b in p.batches)
+    full = int(np.prod(layer.output.shape[2:]))
+    cheap = full * weight.shape[0] // max(1, inputs)  # as many rows as make the Gram cost what the layer costs
+    needed = -(-16 * inputs // images)  # and enough of them to determine the weights
+    return max(1, cheap, needed)
+
+
+def _gather(
+    run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments
+) -> None:
+    rows = run.rows.get(path)
+    generator = torch.Generator().manual_seed(seed)
+    for k, (mine, theirs) in enumerate(zip(run.mine, run.theirs, strict=True)):
+        layer, target = run.by_path[k][path], run.theirs_by_path[k].get(path)
+        if target is None:
+            raise BadModel(f"a source network has no layer {path!r} to match")
+        use = feedback and layer.other is not None and target.other is not None
+        point = target.response if use else _own_point(theirs, target)
+        wanted = theirs.get(point)
+        came = mine.get(layer.input)
+        besides = mine.get(layer.other) if use and layer.other is not None else None
+        index = None if rows is None else torch.as_tensor(rows, device=mine.device)
+        dim = 1 if layer.op is not None else -1
+        for b, (x, y) in enumerate(zip(came, wanted, strict=True)):
+            if index is not None:
+                y = y.index_select(dim, index)
+            if besides is not None:
+                y = y - besides[b]
+            if layer.op is not None:
+                chosen = positions(layer, limit, generator)
+                rows_x, rows_y = patches(layer, x, chosen), responses(y, groups, chosen)
+            else:
+                rows_x, rows_y = x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
+            if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
+                raise BadData(f"activations at {path} became NaN or infinite in batch {b}")
+            moments.add(rows_x, rows_y)
+        theirs.drop(point) if theirs.uses.get(point.index, 0) == 0 else None
+
+
+def _own_point(program: Program, layer: Layer) -> Any:
+    return program.graph.module_outputs[layer.norm] if layer.norm else layer.output
+
+
+def _effective(module: nn.Module, norm: nn.Module | None) -> Tensor:
+    """The layer's weight with the batch norm behind it taken in."""
+    weight = module.weight.detach().double()
+    if isinstance(norm, _BatchNorm):
+        from brickwork.moments.batch_norm import scale_and_shift
+
+        scale = scale_and_shift(norm)[0].detach().double()
+        weight = weight * scale.reshape(-1, *[1] * (weight.dim() - 1))
+    return weight
+
+
+def _write(module: nn.Module, norm: nn.Module | None, fit: Ridge, moments: Moments) -> None:
+    """Put a solution into the layer; a batch norm behind it keeps true statistics of what it will see."""
+    with torch.no_grad():
+        weight = fit.weight.mT.reshape(module.weight.shape)
+        module.weight.copy_(weight)
+        if isinstance(norm, _BatchNorm):
+            assert fit.bias is not None and norm.running_mean is not None and norm.running_var is not None
+            mean_x = moments.sum_x / moments.rows
+            cov = moments.gram / moments.rows - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
+            mean = (mean_x.unsqueeze(-2) @ fit.weight).reshape(-1)
+            var = (fit.weight * (cov @ fit.weight)).sum(-2).reshape(-1).clamp(min=0)
+            if module.bias is not None:
+                module.bias.zero_()
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(var)
+            deviation = (norm.running_var.double() + norm.eps).sqrt()
+            shift = fit.bias.reshape(-1) + norm.running_mean.double()
+            if norm.weight is None or norm.bias is None:
+                raise BadModel("a batch norm without weight and bias cannot take a matched response")
+            norm.weight.copy_(deviation)
+            norm.bias.copy_(shift)
+        elif module.bias is not None and fit.bias is not None:
+            module.bias.copy_(fit.bias.reshape(-1))
+
+
+def _no_tf32() -> tuple[bool, bool]:
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    return before
+
+
+def _restore_tf32(before: tuple[bool, bool]) -> None:
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,84 @@
+"""Ridge regression from moments, safe where the Gram matrix is singular, with a certificate of its error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brickwork.errors import BadData, RequestError
+from brickwork.moments.gram import Moments
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """weight (d, m) and bias (m,) with y ≈ x·weight + bias, and how well the normal equations hold."""
+
+    weight: Tensor
+    bias: Tensor | None
+    error: float  # ‖(G + λI)W − C‖ / ‖C‖ of the solved system
+    unexplained: float  # share of the responses' variance (or square, without bias) that is left
+
+
+def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, prior: Tensor | None = None) -> Ridge:
+    """Minimise Σ‖x·W + b − y‖² + ridge · mean diagonal · ‖W − prior‖².
+
+    The bias is not shrunk: inputs and responses are centred first. `prior` (d, m) is what the weights go to where
+    the data say nothing; zero if not given.
+
+    >>> x = torch.randn(50, 3); y = x @ torch.tensor([[1.0], [2.0], [0.0]]) + 4
+    >>> fit = solve_ridge(Moments.empty(3, 1).add(x, y), ridge=0.0)
+    >>> [round(v, 3) for v in (*fit.weight.flatten().tolist(), fit.bias.item())]
+    [1.0, 2.0, 0.0, 4.0]
+    """
+    if ridge < 0:
+        raise RequestError(f"ridge must not be negative, not {ridge}")
+    if moments.rows <= 0:
+        raise BadData("no rows were collected: there is nothing to fit")
+    if not moments.finite:
+        raise BadData("the collected moments hold NaN or infinite values")
+    n = moments.rows
+    gram, cross = moments.gram / n, moments.cross / n
+    mean_x, mean_y = moments.sum_x / n, moments.sum_y / n
+    total = moments.sum_yy / n
+    if bias:
+        gram = gram - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
+        cross = cross - mean_x.unsqueeze(-1) * mean_y.unsqueeze(-2)
+        total = total - mean_y.square()
+    diagonal = gram.diagonal(dim1=-2, dim2=-1)
+    strength = ridge * diagonal.mean(-1, keepdim=True).clamp(min=0)
+    system = gram + torch.diag_embed(strength.expand_as(diagonal))
+    right = cross if prior is None else cross + strength.unsqueeze(-1) * prior.to(cross)
+    weight, error = _solve(system, right)
+    if prior is not None and error > 1e-6:  # nothing to go by in some direction: solve for the change instead
+        change, error = _solve(system, cross - gram @ prior.to(cross))
+        weight = prior.to(cross) + change
+    left = total - 2 * (weight * cross).sum(-2) + (weight * (gram @ weight)).sum(-2)
+    scale = float(total.clamp(min=0).sum())
+    if scale <= 1e-12 * float(moments.sum_yy.sum() / n):  # a response that never changes is explained by the bias
+        unexplained = 0.0
+    else:
+        unexplained = float(left.clamp(min=0).sum()) / scale
+    shift = mean_y - (mean_x.unsqueeze(-2) @ weight).squeeze(-2) if bias else None
+    return Ridge(weight, shift, error, unexplained)
+
+
+def _solve(system: Tensor, right: Tensor) -> tuple[Tensor, float]:
+    """Cholesky with one refinement; where that fails, the minimum-norm solution by eigenvalues."""
+    size = float(right.norm())
+    if size == 0:
+        return torch.zeros_like(right), 0.0
+    factor, failed = torch.linalg.cholesky_ex(system)
+    if not bool(failed.any()):
+        weight = torch.cholesky_solve(right, factor)
+        weight = weight + torch.cholesky_solve(right - system @ weight, factor)
+        error = float((system @ weight - right).norm()) / size
+        if error < 1e-8:
+            return weight, error
+    values, vectors = torch.linalg.eigh(system)
+    floor = values[..., -1:] * values.shape[-1] * torch.finfo(values.dtype).eps
+    usable = values > floor
+    inverse = torch.where(usable, 1 / torch.where(usable, values, 1.0), 0.0)
+    weight = vectors @ (inverse.unsqueeze(-1) * (vectors.mT @ right))
+    return weight, float((system @ weight - right).norm()) / size
