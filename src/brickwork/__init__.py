@@ -6,10 +6,14 @@ The public names are loaded on first use, so that `import brickwork` and `brickw
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
-__version__ = _version("brickwork")
+try:
+    __version__ = _version("brickwork")
+except PackageNotFoundError:  # a source tree that is on the path but not installed
+    __version__ = "0+unknown"
 
 #: public name -> the module that defines it
 _HOME = {

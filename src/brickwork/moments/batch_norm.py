@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.plan import shapes_of
-from brickwork.blueprint.record import Graph, record
+from brickwork.blueprint.record import Graph, Op, record
 from brickwork.blueprint.request import example_to_json
 from brickwork.blueprint.walk import rule_name
 from brickwork.errors import BadData
@@ -33,7 +33,7 @@ def scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 
 def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
-    """For every convolution or linear layer that only a batch norm reads: that batch norm."""
+    """For every convolution or linear layer that only a batch norm (with statistics) reads: that batch norm."""
     readers: dict[int, list[Any]] = {}
     ops = graph.live()
     for op in ops:
@@ -42,15 +42,28 @@ def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
     found = {}
     for op in ops:
         layer = model.get_submodule(op.module) if op.module else None
-        if not isinstance(layer, (_ConvNd, nn.Linear)) or graph.calls.get(op.module, 0) != 1:
+        if layer is None or graph.calls.get(op.module, 0) != 1 or not is_plain(graph, op, layer):
             continue
         out = op.outputs[0]
         after = readers.get(out.index, []) if out is not None else []
         if len(after) == 1 and "batch_norm" in rule_name(after[0]) and after[0].args[0] is out:
             norm = model.get_submodule(after[0].module)
-            if isinstance(norm, _BatchNorm) and graph.calls.get(after[0].module, 0) == 1:
+            known = isinstance(norm, _BatchNorm) and norm.running_mean is not None
+            if known and graph.calls.get(after[0].module, 0) == 1:
                 found[op.module] = after[0].module
     return found
+
+
+def is_plain(graph: Graph, op: Op, layer: nn.Module) -> bool:
+    """Whether an operation is all that this layer does: x · weight + bias, with its own parameters as they are.
+
+    A kernel computed from the parameter (weight standardisation, say) or a result worked on further is not.
+    """
+    if graph.module_outputs.get(op.module) is not op.outputs[0]:
+        return False
+    if isinstance(layer, _ConvNd):
+        return rule_name(op) == "convolution" and op.args[1] is graph.tensors.get(f"{op.module}.weight")
+    return isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward
 
 
 def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
@@ -87,41 +100,62 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
 
 
 def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
-    """A copy whose batch norms have the statistics of these batches (unlabelled), averaged over all of them.
+    """A copy whose batch norms have the mean and variance of these batches (unlabelled), all taken together.
 
     Every batch norm normalises by the batch while the statistics are gathered, so that later ones see what they
-    will see; batches count by their number of images.
+    will see. The first one's do not depend on how the images were split into batches.
     """
     new = copy.deepcopy(model)
-    norms = [m for m in new.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    norms = {n: m for n, m in new.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
     modes = {m: m.training for m in new.modules()}
-    sums: dict[nn.Module, list[Tensor]] = {m: [] for m in norms}
-    momenta = {m: m.momentum for m in norms}
-    counters = {m: m.num_batches_tracked.clone() for m in norms if m.num_batches_tracked is not None}
+    momenta = {n: m.momentum for n, m in norms.items()}
+    counters = {n: m.num_batches_tracked.clone() for n, m in norms.items() if m.num_batches_tracked is not None}
+    sums: dict[str, list[Any]] = {}
     new.eval()
-    for m in norms:
-        m.train()
-        m.momentum = 1.0  # after each batch the running statistics are exactly that batch's
+    handles = []
+    for name, norm in norms.items():
+        norm.train()
+        norm.momentum = 1.0  # after each call the running statistics are exactly that call's
+        handles.append(norm.register_forward_hook(_adding_to(sums, name)))
     seen = 0
     with torch.no_grad():
         for images in batches:
-            new(images)
+            try:
+                new(images)
+            except ValueError as error:
+                raise BadData(f"a batch of {len(images)} cannot be used to re-estimate batch norms: {error}") from error
             seen += len(images)
-            for m in norms:
-                assert m.running_mean is not None and m.running_var is not None
-                now = torch.stack([m.running_mean, m.running_var]).double() * len(images)
-                sums[m] = [sums[m][0] + now] if sums[m] else [now]
     if not seen:
         raise BadData("no images were given to re-estimate batch norms on")
-    for m in norms:
-        mean, var = sums[m][0] / seen
-        if not bool(torch.isfinite(mean).all() and torch.isfinite(var).all()):
-            raise BadData("activations became NaN or infinite while batch norms were re-estimated")
-        m.running_mean.copy_(mean)  # type: ignore[union-attr]
-        m.running_var.copy_(var)  # type: ignore[union-attr]
-        m.momentum = momenta[m]
-        if m in counters:
-            m.num_batches_tracked.copy_(counters[m])  # type: ignore[union-attr]
+    for handle in handles:
+        handle.remove()
+    for name, norm in norms.items():
+        if name in sums:  # else it never ran
+            _set_statistics(norm, name, *sums[name])
+        norm.momentum = momenta[name]
+        if name in counters:
+            norm.num_batches_tracked.copy_(counters[name])  # type: ignore[union-attr]
     for m, mode in modes.items():
         m.training = mode
     return new
+
+
+def _adding_to(sums: dict[str, list[Any]], name: str) -> Any:
+    def hook(norm: _BatchNorm, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        assert norm.running_mean is not None and norm.running_var is not None
+        n = inputs[0].numel() // inputs[0].shape[1]
+        mean, var = norm.running_mean.double(), norm.running_var.double()  # PyTorch keeps the unbiased variance
+        now = [n, n * mean, (n - 1) * var + n * mean.square()]
+        sums[name] = [a + b for a, b in zip(sums[name], now, strict=True)] if name in sums else now
+
+    return hook
+
+
+def _set_statistics(norm: _BatchNorm, name: str, n: int, total: Tensor, squares: Tensor) -> None:
+    assert norm.running_mean is not None and norm.running_var is not None
+    mean = total / n
+    var = (squares - n * mean.square()).clamp(min=0) / max(1, n - 1)
+    if not bool(torch.isfinite(mean).all() and torch.isfinite(squares).all()):
+        raise BadData(f"activations at {name} became NaN or infinite while batch norms were re-estimated")
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(var)

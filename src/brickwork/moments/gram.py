@@ -71,9 +71,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     """aᵀb summed in pieces short enough that float32 sums stay accurate, then in float64."""
     if a.dtype == torch.float64:
         return a.mT @ b
-    total: Tensor | None = None
+    total = torch.zeros(*a.shape[:-2], a.shape[-1], b.shape[-1], dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-2], _PIECE):
-        part = (a[..., start : start + _PIECE, :].mT @ b[..., start : start + _PIECE, :]).double()
-        total = part if total is None else total + part
-    assert total is not None
+        total += a[..., start : start + _PIECE, :].mT @ b[..., start : start + _PIECE, :]
     return total

@@ -15,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.blueprint.walk import rule_name
-from brickwork.moments.batch_norm import norm_behind
+from brickwork.moments.batch_norm import is_plain, norm_behind
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         module = model.get_submodule(path) if path else None
         if module is None or path in seen or graph.calls.get(path) != 1 or path not in graph.module_outputs:
             continue
-        if isinstance(module, _ConvNd) and rule_name(op) == "convolution" and not module.transposed:
-            if op.args[1] is not graph.tensors.get(f"{path}.weight"):
-                continue  # a kernel computed from the parameter: there is no weight to solve for
+        if not is_plain(graph, op, module) or _shared(graph, path, "weight", "bias"):
+            continue
+        if isinstance(module, _ConvNd) and not module.transposed:
             source, output, conv = op.args[0], op.outputs[0], op
         elif isinstance(module, nn.Linear) and path in graph.module_inputs:
-            source, output, conv = graph.module_inputs[path], graph.module_outputs[path], None
+            source, output, conv = graph.module_inputs[path], op.outputs[0], None
         else:
             continue
         seen.add(path)
@@ -60,6 +60,12 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         total, other = _sum_behind(point, readers, ops)
         found.append(Layer(path, conv, source, output, norm, total or point, other))
     return found
+
+
+def _shared(graph: Graph, path: str, *names: str) -> bool:
+    """Whether a parameter has a second owner, which a new weight would change as well."""
+    mine = [graph.tensors.get(f"{path}.{name}") for name in names]
+    return any(value is not None and sum(v is value for v in graph.tensors.values()) > 1 for value in mine)
 
 
 def _sum_behind(point: Value, readers: dict[int, list[Op]], ops: list[Op]) -> tuple[Value | None, Value | None]:

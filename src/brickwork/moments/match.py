@@ -68,6 +68,7 @@ def match_responses(
     sources: Sequence[Source],
     *,
     ridge: float = 1e-4,
+    shrink_to: str = "weights",
     layers: Collection[str] | Callable[[str], bool] | None = None,
     batch_size: int = 250,
     feedback: bool = True,
@@ -77,15 +78,19 @@ def match_responses(
 ) -> Matched:
     """A copy of `student` whose layers answer as the sources' do; the given networks are left unchanged.
 
+    shrink_to: where the ridge pulls: to the student's own "weights", or to "zero".
     layers: which ones to solve (names, or a test of a name); all convolutions and linear layers by default.
     feedback: in front of a residual sum, make good what the other summand got wrong.
     places: at most so many output places of an image are used; "auto" uses all on a GPU and, on a CPU, as many
         as keep the moments about as cheap as the forward pass; None uses all.
     """
-    _check(sources, batch_size)
-    student = copy.deepcopy(student).eval()
-    device = next(student.parameters()).device
-    runs = [_Run(student, s, batch_size, device) for s in sources]
+    _check(student, sources, batch_size, ridge, places)
+    if shrink_to not in ("weights", "zero"):
+        raise RequestError(f"shrink_to must be 'weights' or 'zero', not {shrink_to!r}")
+    student = copy.deepcopy(student)
+    modes = [(m, m.training) for m in student.modules()]
+    student.eval()
+    runs = [_Run(student, s, batch_size) for s in sources]
     wanted = _wanted(layers, runs[0].layers)
     precise = _no_tf32()
     fits = []
@@ -93,14 +98,26 @@ def match_responses(
         with bar("matching", len(wanted), show=progress) as advance:
             order = _order(runs[0], wanted)
             for path, use_feedback in order:
-                fits.append(_solve_layer(student, runs, path, use_feedback and feedback, ridge, places, seed))
+                fits.append(
+                    _solve_layer(student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed)
+                )
                 advance(1, path)
     finally:
         _restore_tf32(precise)
+    for module, mode in modes:
+        module.training = mode
     return Matched(student, tuple(fits))
 
 
-def _check(sources: Sequence[Source], batch_size: int) -> None:
+def _check(
+    student: nn.Module, sources: Sequence[Source], batch_size: int, ridge: float, places: int | str | None
+) -> None:
+    if next(student.parameters(), None) is None:
+        raise BadModel("a network without parameters has nothing to match")
+    if not ridge >= 0:
+        raise RequestError(f"ridge must be 0 or more, not {ridge}")
+    if not (places is None or places == "auto" or (isinstance(places, int) and places >= 1)):
+        raise RequestError(f"places must be 'auto', None (all) or a number from 1 up, not {places!r}")
     if not sources:
         raise RequestError("response matching needs at least one source network")
     if batch_size < 1:
@@ -110,32 +127,49 @@ def _check(sources: Sequence[Source], batch_size: int) -> None:
             raise BadData(f"source {k} has no images; give it some hundred unlabelled ones")
         if not bool(torch.isfinite(source.images).all()):
             raise BadData(f"the images of source {k} hold NaN or infinite values")
+        if not 0 < source.weight < float("inf"):
+            raise RequestError(f"the weight of source {k} must be a positive number, not {source.weight}")
 
 
 class _Run:
     """Student and source over one source's images, batch by batch, all batches side by side."""
 
-    def __init__(self, student: nn.Module, source: Source, batch_size: int, device: torch.device) -> None:
+    def __init__(self, student: nn.Module, source: Source, batch_size: int) -> None:
         self.source = source
-        images = source.images.to(device)
+        like = next(student.parameters())
+        images = source.images.to(like)
         pieces = -(-len(images) // batch_size)
-        teacher = source.model
-        modes = [(m, m.training) for m in teacher.modules()]
+        teacher = _alike(source.model, like)
         self.mine: list[Program] = []
         self.theirs: list[Program] = []
         sizes = sorted({len(p) for p in images.tensor_split(pieces)}, reverse=True)
-        dtype = next(student.parameters()).dtype
         for size in sizes:  # at most two: whole batches, and ones that are one image shorter
-            batches = [p.to(dtype) for p in images.tensor_split(pieces) if len(p) == size]
+            batches = [p for p in images.tensor_split(pieces) if len(p) == size]
             self.mine.append(Program(student, record(student, batches[0]), batches))
-            same = teacher.to(device) if next(teacher.parameters()).device != device else teacher
-            self.theirs.append(Program(same, record(same, batches[0]), batches))
-        for module, mode in modes:
-            module.training = mode
+            self.theirs.append(Program(teacher, record(teacher, batches[0]), batches))
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
         self.theirs_by_path = [{layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs]
         self.rows = source.rows or {}
+
+
+    def forget(self, path: str) -> None:
+        """A layer has new weights: whatever was computed behind it is stale."""
+        for program, layers in zip(self.mine, self.by_path, strict=True):
+            stale = {layers[path].output.index}
+            for op in program.ops:
+                if any(v.index in stale for v in op.inputs()):
+                    stale.update(v.index for v in op.outputs if v is not None)
+            for index in stale & set(program.store):
+                del program.store[index]
+
+
+def _alike(model: nn.Module, like: Tensor) -> nn.Module:
+    """The model itself, or a copy on the device and in the precision of the student."""
+    floats = [t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()]
+    if all(t.device == like.device and t.dtype == like.dtype for t in floats):
+        return model
+    return copy.deepcopy(model).to(like)
 
 
 def _wanted(layers: Any, known: list[Layer]) -> list[str]:
@@ -153,35 +187,30 @@ def _wanted(layers: Any, known: list[Layer]) -> list[str]:
 def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
     """Layers in the order of the forward; whatever a residual sum adds is settled before the layer that mends it."""
     graph, known = run.mine[0].graph, {layer.path: layer for layer in run.layers}
-    order: list[tuple[str, bool]] = []
-    done: set[str] = set()
-    for path in wanted:
-        if path in done:
-            continue
-        layer = known[path]
-        use = layer.other is not None
-        if layer.other is not None:
-            above = ancestors(graph, layer.other)
-            if layer.output.index in above:
-                use = False
-            else:
-                for earlier in wanted:
-                    if earlier not in done and earlier != path and known[earlier].output.index in above:
-                        order.append((earlier, _own_feedback(known[earlier], layer)))
-                        done.add(earlier)
-        order.append((path, use))
-        done.add(path)
-    return order
+    above = {p: ancestors(graph, layer.other) for p in wanted if (layer := known[p]).other is not None}
+    mends = {p for p, values in above.items() if known[p].output.index not in values}
+    order: dict[str, bool] = {}
 
+    def settle(paths: list[str], met: set[int]) -> None:
+        for path in paths:
+            if path in order:
+                continue
+            layer = known[path]
+            # two layers that meet in one sum: the first to be reached mends it, the other is matched by itself
+            use = path in mends and layer.response.index not in met
+            if use:
+                behind = [p for p in wanted if p != path and p not in order and known[p].output.index in above[path]]
+                settle(behind, met | {layer.response.index})
+            order[path] = use
 
-def _own_feedback(earlier: Layer, layer: Layer) -> bool:
-    """A projection that meets the layer in the same sum is matched by itself; the layer then mends the sum."""
-    return earlier.other is not None and earlier.response is not layer.response
+    settle(wanted, set())
+    return list(order.items())
 
 
 def _solve_layer(
-    student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, places: int | str | None, seed: int
-) -> LayerFit:
+    student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, shrink_to: str,
+    places: int | str | None, seed: int,
+) -> LayerFit:  # fmt: skip
     module = student.get_submodule(path)
     layer = runs[0].by_path[0][path]
     groups = int(layer.op.args[8]) if layer.op is not None else 1
@@ -197,10 +226,14 @@ def _solve_layer(
         total = share if total is None else total.plus(share)
     assert total is not None
     norm = student.get_submodule(layer.norm) if layer.norm else None
-    prior = _effective(module, norm).reshape(groups, outputs, inputs).mT
+    prior = _effective(module, norm).reshape(groups, outputs, inputs).mT if shrink_to == "weights" else None
+    if not bool(torch.isfinite(module.weight).all()) or (prior is not None and not bool(torch.isfinite(prior).all())):
+        raise BadModel(f"the weights of {path} hold NaN or infinite values; there is nothing to start from")
     has_bias = norm is not None or module.bias is not None
     fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
     _write(module, norm, fit, total)
+    for run in runs:
+        run.forget(path)
     return LayerFit(path, count, inputs, fit.unexplained, fit.error)
 
 
@@ -234,9 +267,15 @@ def _gather(
         besides = mine.get(layer.other) if use and layer.other is not None else None
         index = None if rows is None else torch.as_tensor(rows, device=mine.device)
         dim = 1 if layer.op is not None else -1
+        first = sum(len(p.batches) for p in run.mine[:k])
         for b, (x, y) in enumerate(zip(came, wanted, strict=True)):
             if index is not None:
                 y = y.index_select(dim, index)
+            if y.shape[dim] != layer.output.shape[dim]:
+                raise BadModel(
+                    f"{path} makes {layer.output.shape[dim]} channels and is to match {y.shape[dim]} of a source; "
+                    "give the source's channels that they stand for in Source.rows"
+                )
             if besides is not None:
                 y = y - besides[b]
             if layer.op is not None:
@@ -245,7 +284,7 @@ def _gather(
             else:
                 rows_x, rows_y = x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
             if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
-                raise BadData(f"activations at {path} became NaN or infinite in batch {b}")
+                raise BadData(f"activations at {path} became NaN or infinite in batch {first + b}")
             moments.add(rows_x, rows_y)
         theirs.drop(point) if theirs.uses.get(point.index, 0) == 0 else None
 

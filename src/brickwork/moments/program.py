@@ -104,11 +104,39 @@ class Program:
                 self.store.pop(value.index, None)
 
 
+def run_with_grad(model: nn.Module, graph: Graph, images: Tensor, wanted: set[int]) -> tuple[Tensor, dict[int, Tensor]]:
+    """One batch through a recorded network with gradients: the output, and the values asked for by index."""
+    program = Program(model, graph, [images])
+    values: dict[int, Any] = {graph.inputs[0].index: images}
+    with torch.enable_grad():
+        for op in program.ops:
+            kwargs = dict(op.kwargs)
+            if kwargs.get("device") is not None:
+                kwargs["device"] = images.device
+
+            def fill(x: Any) -> Any:
+                if not isinstance(x, Value):
+                    return x
+                return values[x.index] if x.index in values else program._read(x)[0].detach()
+
+            made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
+            for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
+                if value is None:
+                    continue
+                if value.index in wanted:
+                    part = part if part.requires_grad else part.detach().requires_grad_()
+                    part.retain_grad()
+                values[value.index] = part
+    return values[graph.output.index], {k: values[k] for k in wanted}
+
+
 def _functional(op: Op) -> Any:
     """In-place operations run as their pure twins: stored values must not change under our hands."""
     if isinstance(op.func, str):
         raise Unsupported(f"{op.args[2]} in {op.module or 'the top module'} writes into shared memory; make it out-of-place")
     name = op.func._schema.name.removeprefix("aten::")
+    if name in ("view", "_unsafe_view"):  # real tensors may lie in memory otherwise than the recorded ones
+        return lambda x, size: x.reshape(size)
     if name.endswith("_") and not name.endswith("__"):
         packet = getattr(torch.ops.aten, name[:-1], None)
         if packet is None:

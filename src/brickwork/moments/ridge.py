@@ -17,7 +17,7 @@ class Ridge:
 
     weight: Tensor
     bias: Tensor | None
-    error: float  # ‖(G + λI)W − C‖ / ‖C‖ of the solved system
+    error: float  # ‖(G + λI)W − C − λ·prior‖ / ‖C + λ·prior‖ of the solved system
     unexplained: float  # share of the responses' variance (or square, without bias) that is left
 
 
@@ -38,10 +38,15 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
         raise BadData("no rows were collected: there is nothing to fit")
     if not moments.finite:
         raise BadData("the collected moments hold NaN or infinite values")
+    if prior is not None and not bool(torch.isfinite(prior).all()):
+        raise BadData("the weights to start from hold NaN or infinite values")
     n = moments.rows
     gram, cross = moments.gram / n, moments.cross / n
     mean_x, mean_y = moments.sum_x / n, moments.sum_y / n
     total = moments.sum_yy / n
+    # centring leaves rounding errors of this size: below them there is nothing to learn from
+    floor = gram.shape[-1] * torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    tiny = 1e-9 * float(cross.norm())
     if bias:
         gram = gram - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
         cross = cross - mean_x.unsqueeze(-1) * mean_y.unsqueeze(-2)
@@ -49,11 +54,12 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
     diagonal = gram.diagonal(dim1=-2, dim2=-1)
     strength = ridge * diagonal.mean(-1, keepdim=True).clamp(min=0)
     system = gram + torch.diag_embed(strength.expand_as(diagonal))
-    right = cross if prior is None else cross + strength.unsqueeze(-1) * prior.to(cross)
-    weight, error = _solve(system, right)
-    if prior is not None and error > 1e-6:  # nothing to go by in some direction: solve for the change instead
-        change, error = _solve(system, cross - gram @ prior.to(cross))
-        weight = prior.to(cross) + change
+    start = torch.zeros_like(cross) if prior is None else prior.to(cross).expand_as(cross)
+    right = cross + strength.unsqueeze(-1) * start
+    # solved for the change: a direction in which the data say nothing keeps the prior, also without a ridge
+    size = max(float(right.norm()), tiny)
+    weight = start + _solve(system, cross - gram @ start, floor, size)
+    error = float((system @ weight - right).norm()) / size if size else 0.0
     left = total - 2 * (weight * cross).sum(-2) + (weight * (gram @ weight)).sum(-2)
     scale = float(total.clamp(min=0).sum())
     if scale <= 1e-12 * float(moments.sum_yy.sum() / n):  # a response that never changes is explained by the bias
@@ -64,21 +70,20 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
     return Ridge(weight, shift, error, unexplained)
 
 
-def _solve(system: Tensor, right: Tensor) -> tuple[Tensor, float]:
-    """Cholesky with one refinement; where that fails, the minimum-norm solution by eigenvalues."""
-    size = float(right.norm())
-    if size == 0:
-        return torch.zeros_like(right), 0.0
+def _solve(system: Tensor, right: Tensor, floor: Tensor, size: float) -> Tensor:
+    """Cholesky with one refinement; where the system is (nearly) singular, the minimum-norm solution by eigenvalues.
+
+    floor: eigenvalues up to it are rounding errors; size: what a residual is small against.
+    """
     factor, failed = torch.linalg.cholesky_ex(system)
     if not bool(failed.any()):
-        weight = torch.cholesky_solve(right, factor)
-        weight = weight + torch.cholesky_solve(right - system @ weight, factor)
-        error = float((system @ weight - right).norm()) / size
-        if error < 1e-8:
-            return weight, error
+        pivots = factor.diagonal(dim1=-2, dim2=-1).square()
+        if bool((pivots > floor).all()):
+            weight = torch.cholesky_solve(right, factor)
+            weight = weight + torch.cholesky_solve(right - system @ weight, factor)
+            if float((system @ weight - right).norm()) <= 1e-8 * size:
+                return weight
     values, vectors = torch.linalg.eigh(system)
-    floor = values[..., -1:] * values.shape[-1] * torch.finfo(values.dtype).eps
     usable = values > floor
     inverse = torch.where(usable, 1 / torch.where(usable, values, 1.0), 0.0)
-    weight = vectors @ (inverse.unsqueeze(-1) * (vectors.mT @ right))
-    return weight, float((system @ weight - right).norm()) / size
+    return vectors @ (inverse.unsqueeze(-1) * (vectors.mT @ right))

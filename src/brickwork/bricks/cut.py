@@ -1,0 +1,66 @@
+"""Cut a part out and repair it without labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.blueprint.surgery import locate
+from brickwork.errors import RequestError
+from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
+
+REPAIRS = ("match", "bn", "none")
+
+
+@dataclass(frozen=True)
+class Cut:
+    model: nn.Module
+    kept: dict[str, list[int]]
+    fits: tuple[LayerFit, ...] = ()
+
+
+def cut_and_repair(
+    model: nn.Module,
+    bp: Blueprint,
+    kept: dict[str, list[int]],
+    classes: list[int],
+    images: Tensor,
+    *,
+    repair: str = "match",
+    ridge: float = 1e-4,
+    shrink_to: str = "weights",
+    batch_size: int = 250,
+    progress: bool = True,
+) -> Cut:
+    """Select the kept channels and classes, then match the part's responses to the source's on unlabelled images."""
+    if repair not in REPAIRS:
+        raise RequestError(f"repair must be one of {', '.join(REPAIRS)}, not {repair!r}")
+    keep: dict[str, list[int]] = dict(kept)
+    if CLASSES in bp.spaces:
+        keep[CLASSES] = list(classes)
+    part = bp.select(model, keep).eval()
+    if repair == "none":
+        return Cut(part, keep)
+    if repair == "bn":
+        return Cut(reestimate_batch_norm(part, images.split(batch_size)), keep)
+    rows = response_rows(bp, keep)
+    source = Source(model, images, rows)
+    matched = match_responses(part, [source], ridge=ridge, shrink_to=shrink_to, batch_size=batch_size, progress=progress)
+    return Cut(matched.model, keep, matched.fits)
+
+
+def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.ndarray]:
+    """For every layer, which of the whole network's outputs the part's outputs stand for."""
+    gone = {int(u) for name, ids in keep.items() for u in np.delete(bp.space(name).units, ids)}
+    lost = np.fromiter(gone, np.int64, len(gone))
+    order = keep.get(CLASSES)
+    rows = {}
+    for site in bp.sites:
+        if site.kind in ("conv", "linear") and site.makes is not None:
+            rows[site.module] = np.flatnonzero(~np.isin(site.makes, lost))
+            if order is not None and list(order) != sorted(order) and np.array_equal(site.makes, bp.output_units):
+                rows[site.module] = locate(site.makes, bp.space(CLASSES).units[order])
+    return rows

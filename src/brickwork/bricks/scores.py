@@ -1,0 +1,97 @@
+"""Scores of every channel for every class, summed over all places where a coupled space is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks.attribution import get
+from brickwork.errors import BadData
+from brickwork.moments.layers import find_layers
+from brickwork.moments.program import run_with_grad
+from brickwork.progress import bar
+
+
+@dataclass(frozen=True)
+class Scores:
+    """scores[space] is (classes, channels), in the ids of the original network; every layer weighs the same."""
+
+    scores: dict[str, np.ndarray]
+    counts: np.ndarray  # samples used of each class
+    attribution: str
+
+    def of(self, classes: list[int]) -> dict[str, np.ndarray]:
+        """One score a channel for a set of classes: each class's mean score, summed."""
+        return {name: table[classes].sum(0) for name, table in self.scores.items()}
+
+
+def score_channels(
+    model: nn.Module,
+    bp: Blueprint,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    attribution: str = "taylor",
+    batch_size: int = 100,
+    progress: bool = True,
+) -> Scores:
+    """One forward and backward pass a sample; every sample counts for its own class."""
+    how = get(attribution)
+    classes = len(bp.output_units)
+    if len(images) == 0:
+        raise BadData("no images to score channels on")
+    totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
+    counts = np.zeros(classes)
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        with bar("scoring", len(images), show=progress) as advance:
+            traced: dict[int, tuple[Blueprint, list[int]]] = {}
+            for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+                if len(x) not in traced:
+                    here = trace(model, x, output=bp.output)
+                    points = [layer.response.index for layer in find_layers(here.graph, model)]
+                    traced[len(x)] = here, points
+                _score_batch(model, traced[len(x)], x, y, how, totals, counts)
+                advance(len(x))
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    for table in totals.values():
+        table /= np.maximum(counts, 1)[:, None]
+    return Scores({n: t for n, t in totals.items() if n != CLASSES}, counts, attribution)
+
+
+def _score_batch(model, traced, x, y, how, totals, counts) -> None:  # type: ignore[no-untyped-def]
+    bp, points = traced
+    wanted = set(points)
+    output, values = run_with_grad(model, bp.graph, x, wanted)
+    with torch.enable_grad():
+        objective = how.objective(output, y)
+        if how.confident:
+            sure = (output.softmax(1).gather(1, y[:, None])[:, 0] > how.confident).to(objective.dtype)
+        else:
+            sure = torch.ones_like(objective)
+        (objective * sure).sum().backward()
+    one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure[:, None]
+    counts += one_hot.sum(0).detach().cpu().double().numpy()
+    known = {v.index: v for op in bp.graph.live() for v in op.outputs if v is not None}
+    for index in wanted:
+        found = bp.channels(known[index])
+        a = values[index]
+        if found is None or a.grad is None:
+            continue
+        units, dim = found
+        flat = [t.detach().movedim(dim, 1).flatten(2) if t.dim() > 2 else t.detach()[:, :, None] for t in (a, a.grad)]
+        per_class = (one_hot.t() @ how.score(*flat).to(one_hot.dtype)).detach().cpu().double().numpy()
+        size = per_class.sum()
+        if size <= 0:
+            continue
+        for k, unit in enumerate(units):
+            if bp.has_place(int(unit)):
+                space, place = bp.place(int(unit))
+                totals[space][:, place] += per_class[:, k] / size

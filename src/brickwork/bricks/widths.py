@@ -1,0 +1,67 @@
+"""How much to keep: by the paper's threshold, by one ratio for all layers, or by a budget spent where it costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.errors import RequestError
+
+Kept = dict[str, list[int]]
+
+
+def by_ratio(bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, least: int = 8, step: int = 1) -> Kept:
+    """The best-scored share of every space; at least `least` channels, widths a multiple of `step`."""
+    if not 0 < ratio <= 1:
+        raise RequestError(f"a keep ratio must be above 0 and at most 1, not {ratio}")
+    return {name: _best(bp, name, s, round(len(s) * ratio), least, step) for name, s in scores.items()}
+
+
+def by_threshold(bp: Blueprint, tables: Mapping[str, np.ndarray], factor: float = 1.0) -> Kept:
+    """Paper 2: of each class the channels above `factor` × the layer's mean score; the union over classes."""
+    kept = {}
+    for name, table in tables.items():
+        means = table.mean(1, keepdims=True)
+        ids = set(np.flatnonzero((table > factor * means).any(0)).tolist())
+        kept[name] = sorted(ids | set(bp.space(name).fixed) | {int(table.sum(0).argmax())})
+    return kept
+
+
+def by_mass(
+    bp: Blueprint, scores: Mapping[str, np.ndarray], mass: float, *, least: int = 8, step: int = 1
+) -> Kept:
+    """Of every space the fewest channels that hold this share of its score: narrow where importance is concentrated."""
+    kept = {}
+    for name, s in scores.items():
+        share = np.cumsum(np.sort(s)[::-1]) / max(s.sum(), 1e-300)
+        kept[name] = _best(bp, name, s, int(np.searchsorted(share, mass) + 1), least, step)
+    return kept
+
+
+def within(bp: Blueprint, make, budget: float, *, of: str = "parameters", classes: list[int] | None = None) -> Kept:  # type: ignore[no-untyped-def]
+    """The widest kept set `make(x)`, x in (0, 1], whose parameters (or macs) stay within a share of the whole."""
+    full = getattr(bp.count(), of)
+    low, high, best = 0.0, 1.0, None
+    for _ in range(24):
+        middle = (low + high) / 2
+        kept = make(middle)
+        extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
+        if getattr(bp.count({**kept, **extra}), of) <= budget * full:
+            low, best = middle, kept
+        else:
+            high = middle
+    if best is None:
+        raise RequestError(f"a budget of {budget:g} of the {of} is less than the narrowest network needs")
+    return best
+
+
+def _best(bp: Blueprint, name: str, scores: np.ndarray, count: int, least: int, step: int) -> list[int]:
+    size = len(scores)
+    count = min(size, max(count, min(least, size), 1))
+    if step > 1:
+        count = min(size, -(-count // step) * step)
+    fixed = set(bp.space(name).fixed)
+    order = [int(k) for k in np.argsort(-scores, kind="stable") if int(k) not in fixed]
+    return sorted(fixed | set(order[: max(0, count - len(fixed))]))
