@@ -33,7 +33,7 @@ def scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
 
 
 def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
-    """For every convolution or linear layer that only a batch norm (with statistics) reads: that batch norm."""
+    """For every convolution or linear layer that only a batch norm with statistics reads: that norm."""
     readers: dict[int, list[Any]] = {}
     ops = graph.live()
     for op in ops:
@@ -55,7 +55,7 @@ def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
 
 
 def is_plain(graph: Graph, op: Op, layer: nn.Module) -> bool:
-    """Whether an operation is all that this layer does: x · weight + bias, with its own parameters as they are.
+    """Whether an operation is all a layer does: x · weight + bias, with its own parameters as they are.
 
     A kernel computed from the parameter (weight standardisation, say) or a result worked on further is not.
     """
@@ -102,14 +102,14 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
 def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     """A copy whose batch norms have the mean and variance of these batches (unlabelled), all taken together.
 
-    Every batch norm normalises by the batch while the statistics are gathered, so that later ones see what they
-    will see. The first one's do not depend on how the images were split into batches.
+    Every batch norm normalises by the batch while the statistics are gathered, so that later ones see what
+    they will see. The first one's do not depend on how the images were split into batches.
     """
     new = copy.deepcopy(model)
     norms = {n: m for n, m in new.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
     modes = {m: m.training for m in new.modules()}
     momenta = {n: m.momentum for n, m in norms.items()}
-    counters = {n: m.num_batches_tracked.clone() for n, m in norms.items() if m.num_batches_tracked is not None}
+    counters = {n: t.clone() for n, m in norms.items() if (t := m.num_batches_tracked) is not None}
     sums: dict[str, list[Any]] = {}
     new.eval()
     handles = []
@@ -123,7 +123,9 @@ def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
             try:
                 new(images)
             except ValueError as error:
-                raise BadData(f"a batch of {len(images)} cannot be used to re-estimate batch norms: {error}") from error
+                raise BadData(
+                    f"a batch of {len(images)} cannot be used to re-estimate batch norms: {error}"
+                ) from error
             seen += len(images)
     if not seen:
         raise BadData("no images were given to re-estimate batch norms on")
@@ -144,7 +146,7 @@ def _adding_to(sums: dict[str, list[Any]], name: str) -> Any:
     def hook(norm: _BatchNorm, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         assert norm.running_mean is not None and norm.running_var is not None
         n = inputs[0].numel() // inputs[0].shape[1]
-        mean, var = norm.running_mean.double(), norm.running_var.double()  # PyTorch keeps the unbiased variance
+        mean, var = norm.running_mean.double(), norm.running_var.double()  # the unbiased variance
         now = [n, n * mean, (n - 1) * var + n * mean.square()]
         sums[name] = [a + b for a, b in zip(sums[name], now, strict=True)] if name in sums else now
 

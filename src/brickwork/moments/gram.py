@@ -9,7 +9,7 @@ from torch import Tensor
 
 from brickwork.errors import BadData
 
-_PIECE = 16384  # rows summed in float32 before the sum goes on in float64
+_PIECE = 4096  # rows summed in float32 before the sum goes on in float64
 _BLOCK = 2048  # rows of a Gram matrix computed at once: bounds the temporary beside the float64 sum
 
 
@@ -39,7 +39,8 @@ class Moments:
         """
         lead = () if groups is None else (groups,)
         shapes = [(inputs, inputs), (inputs, outputs), (inputs,), (outputs,), (outputs,)]
-        return cls(*[torch.zeros(lead + s, dtype=torch.float64, device=device) for s in shapes])
+        gram, cross, *sums = (torch.zeros(lead + s, dtype=torch.float64, device=device) for s in shapes)
+        return cls(gram, cross, sums[0], sums[1], sums[2])
 
     def add(self, x: Tensor, y: Tensor) -> Moments:
         """Take in rows of inputs x (…, n, d) and responses y (…, n, m)."""

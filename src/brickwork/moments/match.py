@@ -187,8 +187,6 @@ def _wanted(layers: Any, known: list[Layer]) -> list[str]:
 def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
     """Layers in the order of the forward; whatever a residual sum adds is settled before the layer that mends it."""
     graph, known = run.mine[0].graph, {layer.path: layer for layer in run.layers}
-    above = {p: ancestors(graph, layer.other) for p in wanted if (layer := known[p]).other is not None}
-    mends = {p for p, values in above.items() if known[p].output.index not in values}
     order: dict[str, bool] = {}
 
     def settle(paths: list[str], met: set[int]) -> None:
@@ -196,11 +194,13 @@ def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
             if path in order:
                 continue
             layer = known[path]
-            # two layers that meet in one sum: the first to be reached mends it, the other is matched by itself
-            use = path in mends and layer.response.index not in met
-            if use:
-                behind = [p for p in wanted if p != path and p not in order and known[p].output.index in above[path]]
-                settle(behind, met | {layer.response.index})
+            # of two layers that meet in one sum the first to be reached mends it, the other is matched by itself
+            use = layer.other is not None and layer.response.index not in met
+            if use and layer.other is not None:
+                above = ancestors(graph, layer.other)
+                use = layer.output.index not in above
+                settle([p for p in wanted if use and p not in order and known[p].output.index in above],
+                       met | {layer.response.index})  # fmt: skip
             order[path] = use
 
     settle(wanted, set())
@@ -211,7 +211,7 @@ def _solve_layer(
     student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, shrink_to: str,
     places: int | str | None, seed: int,
 ) -> LayerFit:  # fmt: skip
-    module = student.get_submodule(path)
+    module: Any = student.get_submodule(path)
     layer = runs[0].by_path[0][path]
     groups = int(layer.op.args[8]) if layer.op is not None else 1
     weight = module.weight
@@ -227,7 +227,7 @@ def _solve_layer(
     assert total is not None
     norm = student.get_submodule(layer.norm) if layer.norm else None
     prior = _effective(module, norm).reshape(groups, outputs, inputs).mT if shrink_to == "weights" else None
-    if not bool(torch.isfinite(module.weight).all()) or (prior is not None and not bool(torch.isfinite(prior).all())):
+    if not all(bool(torch.isfinite(t).all()) for t in (weight, prior) if t is not None):
         raise BadModel(f"the weights of {path} hold NaN or infinite values; there is nothing to start from")
     has_bias = norm is not None or module.bias is not None
     fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
@@ -273,8 +273,8 @@ def _gather(
                 y = y.index_select(dim, index)
             if y.shape[dim] != layer.output.shape[dim]:
                 raise BadModel(
-                    f"{path} makes {layer.output.shape[dim]} channels and is to match {y.shape[dim]} of a source; "
-                    "give the source's channels that they stand for in Source.rows"
+                    f"{path} makes {layer.output.shape[dim]} channels and is to match {y.shape[dim]} of a source;"
+                    " give the source's channels that they stand for in Source.rows"
                 )
             if besides is not None:
                 y = y - besides[b]
@@ -293,7 +293,7 @@ def _own_point(program: Program, layer: Layer) -> Any:
     return program.graph.module_outputs[layer.norm] if layer.norm else layer.output
 
 
-def _effective(module: nn.Module, norm: nn.Module | None) -> Tensor:
+def _effective(module: Any, norm: nn.Module | None) -> Tensor:
     """The layer's weight with the batch norm behind it taken in."""
     weight = module.weight.detach().double()
     if isinstance(norm, _BatchNorm):
@@ -304,7 +304,7 @@ def _effective(module: nn.Module, norm: nn.Module | None) -> Tensor:
     return weight
 
 
-def _write(module: nn.Module, norm: nn.Module | None, fit: Ridge, moments: Moments) -> None:
+def _write(module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments) -> None:
     """Put a solution into the layer; a batch norm behind it keeps true statistics of what it will see."""
     with torch.no_grad():
         weight = fit.weight.mT.reshape(module.weight.shape)

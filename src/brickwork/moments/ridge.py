@@ -45,7 +45,8 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
     mean_x, mean_y = moments.sum_x / n, moments.sum_y / n
     total = moments.sum_yy / n
     # centring leaves rounding errors of this size: below them there is nothing to learn from
-    floor = gram.shape[-1] * torch.finfo(gram.dtype).eps * gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    floor = gram.shape[-1] * torch.finfo(gram.dtype).eps * largest
     tiny = 1e-9 * float(cross.norm())
     if bias:
         gram = gram - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
@@ -71,7 +72,7 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
 
 
 def _solve(system: Tensor, right: Tensor, floor: Tensor, size: float) -> Tensor:
-    """Cholesky with one refinement; where the system is (nearly) singular, the minimum-norm solution by eigenvalues.
+    """Cholesky with one refinement; where the system is nearly singular, the minimum-norm solution.
 
     floor: eigenvalues up to it are rounding errors; size: what a residual is small against.
     """
