@@ -22,7 +22,7 @@ VERBS = (
         "demo",
         "Train two small networks on the halves of the digits, evaluate, save, reload: a table.",
     ),
-    ("info", "info", "Layers, parameters and FLOPs of an architecture or a model folder."),
+    ("info", "info", "Layers, channel spaces, parameters and FLOPs of an architecture or a model folder."),
     ("train", "train", "Train an architecture on a data set and save a model folder."),
     ("eval", "eval", "Evaluate a model folder on a data set."),
 )
