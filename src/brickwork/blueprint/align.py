@@ -79,8 +79,8 @@ class _Matcher:
             if self._known(name, dim, settled):
                 a, b = self._rows(self.mine[name], name, dim, space), self._rows(self._turned(name, dim), name, dim, space)
                 gain += a @ b.T
-        kinds = self.bp.kinds(space)
-        gain = np.where(kinds[:, None] == kinds[None, :], gain, -1e30)  # channels of different layers never swap
+        kinds = self.bp.kinds(space, groups=True)
+        gain = np.where(kinds[:, None] == kinds[None, :], gain, -1e30)  # nor do channels of different layers or groups
         fixed = list(self.bp.space(space).fixed)
         if fixed:
             gain[fixed, :] = gain[:, fixed] = -1e30

@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from brickwork.blueprint.parts import Parts
+
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
     from brickwork.blueprint.surgery import Draft
@@ -24,13 +26,16 @@ WIDTHS = (
 )  # fmt: skip
 
 
-def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft) -> None:
+def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True) -> None:
+    """`own`: also guess at numbers in modules of somebody's own that equal a size that was cut."""
     grouped = {s.module: s for s in bp.sites if s.kind == "conv" and s.groups > 1}
     before = dict(old.named_modules())
-    for path, module in new.named_modules():
-        if isinstance(module, _ConvNd):
+    for path, module in list(new.named_modules()):
+        if isinstance(module, Parts):
+            module.settle()
+        if isinstance(module, _ConvNd) and module.weight is not None:
             _patch_conv(module, path in grouped, draft.groups.get(path))
-        elif isinstance(module, nn.Linear):
+        elif isinstance(module, nn.Linear) and module.weight is not None:
             module.out_features, module.in_features = module.weight.shape
         elif isinstance(module, _NormBase):
             tensor = module.running_mean if module.running_mean is not None else module.weight
@@ -44,7 +49,7 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
             module.num_embeddings, module.embedding_dim = module.weight.shape
         elif isinstance(module, nn.PReLU):
             module.num_parameters = module.weight.shape[0]
-        else:
+        elif own:
             _patch_own(before.get(path), module)
         _patch_heads(bp, before.get(path), module, path, draft)
 

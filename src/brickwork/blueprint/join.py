@@ -174,7 +174,10 @@ class _Joiner:
         for _ in range(24):
             self.home: dict[str, tuple[int, str]] = {}  # tensor of the joined model -> (part, tensor) where copied
             model = self._assemble()
-            graph = record(model, self.bps[0].example, output=self.bps[0].output)
+            try:
+                graph = record(model, self.bps[0].example, output=self.bps[0].output)
+            except BadModel as error:
+                raise Unsupported(f"these networks cannot be interleaved: {error}") from error
             units = KnownUnits(self.known, self._group_reads())
             walk = Walk(graph, units)
             try:
@@ -183,18 +186,23 @@ class _Joiner:
                 if self._follow_parts(model, walk):
                     continue
                 raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
-            except BadModel as error:
+            except (BadModel, IndexError, RuntimeError) as error:
                 raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
             if not self._follow(walk, units):
                 return model
         raise Unsupported("the order of joined channels did not settle; join the networks as branches")
 
     def prove(self, example: Any, output: Any) -> None:
-        """Join scrambled copies the same way and compare numbers."""
+        """Join scrambled copies in the same way and compare numbers."""
         if any(on_meta(m) for m in self.models):
             return
-        dtype = precision(self.bps[0])
-        twins = [scrambled(m, 0, dtype) for m in self.models]  # one seed: tensors that parts must share stay equal
+        dtype = precision(self.bps[0], self.models[0])
+        twins = [scrambled(m, k, dtype) for k, m in enumerate(self.models)]  # unlike weights: crosstalk must show
+        first = _tensors(twins[0])
+        for twin in twins[1:]:
+            for name, tensor in _tensors(twin).items():
+                if not any(self.bps[0].axes[name]):  # belongs to no part, so the parts share it
+                    tensor.copy_(first[name])
         numbers = random_input(shapes_of(example), 1, dtype)
         self.models, kept = twins, self.models
         self.tensors = [_tensors(m) for m in twins]

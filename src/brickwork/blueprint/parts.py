@@ -26,23 +26,36 @@ class Parts(nn.Module):
         order: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.parts = nn.ModuleList(layers)
+        self.parts = nn.ModuleDict({str(k): layer for k, layer in enumerate(layers)})
         self.total, self.dim = total, dim
-        self.spans: list[tuple[int, int] | None] = []
         for k, index in enumerate(reads):
-            run = index is not None and (len(index) == 1 or bool((index.diff() == 1).all()))
-            self.spans.append((int(index[0]), len(index)) if run else None)  # type: ignore[index, arg-type]
-            self.register_buffer(f"index{k}", None if run else index)
+            self.register_buffer(f"index{k}", index)
         self.register_buffer("order", order)  # the outputs' order, where it is not part behind part
+        self.settle()
 
-    def reads(self, k: int, x: Tensor) -> Tensor:
-        span, index = self.spans[k], getattr(self, f"index{k}")
-        if span is not None:
+    def settle(self) -> None:
+        """After a cut: drop parts of which nothing is left; note which parts read a run of neighbours."""
+        for key in [k for k, layer in self.parts.items() if any(p.numel() == 0 for p in layer.parameters())]:
+            del self.parts[key]
+            delattr(self, f"index{key}")
+        self.spans: dict[str, tuple[int, int] | None] = {}
+        for key in self.parts:
+            index = getattr(self, f"index{key}")
+            if index is not None and not index.is_meta:
+                run = len(index) == 1 or bool((index.diff() == 1).all())
+                self.spans[key] = (int(index[0]), len(index)) if run else None
+        self.total = sum(len(getattr(self, f"index{key}")) for key in self.parts if getattr(self, f"index{key}") is not None)
+
+    def reads(self, key: str, x: Tensor) -> Tensor:
+        index, span = getattr(self, f"index{key}"), self.spans.get(key)
+        if index is None:
+            return x
+        if span is not None and not x.is_meta:  # a recording sees the index itself, so that it can be cut
             return x.narrow(self.dim, *span)
-        return x if index is None else x.index_select(self.dim, index)
+        return x.index_select(self.dim, index)
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs = torch.cat([layer(self.reads(k, x)) for k, layer in enumerate(self.parts)], self.dim)
+        outputs = torch.cat([layer(self.reads(key, x)) for key, layer in self.parts.items()], self.dim)
         return outputs if self.order is None else outputs.index_select(self.dim, self.order)
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
 from brickwork.blueprint.labels import Units, align, varies
-from brickwork.blueprint.record import Graph, record
+from brickwork.blueprint.record import Graph, Value, record
 from brickwork.blueprint.walk import Site, Walk
 from brickwork.errors import BadModel, UnknownName
 
@@ -91,6 +91,7 @@ class Blueprint:
         self, graph: Graph, walk: Walk, example: Any, output: str | int | None, parameters: set[str]
     ) -> None:
         self.graph, self.example, self.output = graph, example, output
+        self.walk = walk
         units = walk.units
         self.classes = units.classes()  # id -> unit
         self._fixed = units.reasons(self.classes)
@@ -127,15 +128,26 @@ class Blueprint:
             raise UnknownName("channel space", name, self._spaces)
         return self._spaces[name]
 
+    def channels(self, value: Value) -> tuple[np.ndarray, int] | None:
+        """The units of a recorded tensor along its channel axis, and that axis; None where it has none."""
+        plane = self.walk.of(value).plane
+        if plane is None:
+            return None
+        dims = varies(align(plane, len(value.shape)))
+        return (self._units(plane.reshape(-1)), next(iter(dims))) if len(dims) == 1 else None
+
     def place(self, unit: int) -> tuple[str, int]:
         """The space of a unit, and its index there."""
         return self._place[unit]
 
-    def kinds(self, name: str) -> np.ndarray:
-        """A number for every channel of a space; channels that live on the same axes have the same number."""
+    def kinds(self, name: str, *, groups: bool = False) -> np.ndarray:
+        """A number for every channel of a space; channels that live on the same axes have the same number.
+
+        groups: channels of different groups of a grouped convolution or normalisation differ too.
+        """
         units = self.space(name).units
         axes: dict[Any, np.ndarray] = {a.units.tobytes(): a.units for layouts in self.axes.values() for a in layouts if a is not None}
-        for site in self.sites:  # a channel of one group cannot take a place in another
+        for site in self.sites if groups else ():
             own = site.kind == "group_norm" or (site.kind == "conv" and site.weight and
                                                 self.graph.tensors[site.weight].shape[1] > 1)  # fmt: skip
             if site.groups > 1 and own and site.makes is not None:
@@ -254,13 +266,19 @@ class Blueprint:
         made = [(name, units[np.array([u != 0 and u not in self._plain for u in units], bool)]) for name, units in made]
         made = [(name, units) for name, units in made if len(units)]
         spaces: dict[str, Space] = {}
-        for group in _components([units for _, units in made]):
+        groups = _merge_parts(_components([units for _, units in made]), [name for name, _ in made])
+        last = [g for g in groups if all(np.isin(made[k][1], self.output_units).all() for k in g)]
+        if len(last) > 1:  # several heads side by side are one axis of classes
+            groups = [g for g in groups if g not in last] + [sorted(k for g in last for k in g)]
+        for group in groups:
             units = np.concatenate([made[g][1] for g in group])
-            _, first = np.unique(units, return_index=True)
-            units = units[np.sort(first)]
-            name = made[group[0]][0] or "output"
+            name = _layer_of(made[group[0]][0]) or "output"
             if len(self.output_units) and np.isin(self.output_units, units).all():
                 name = CLASSES
+                if group == groups[-1] and len(last) > 1:
+                    units = self.output_units
+            _, first = np.unique(units, return_index=True)
+            units = units[np.sort(first)]
             while name in spaces:
                 name += "'"
             fixed = {k: self._fixed[int(u)].reason for k, u in enumerate(units) if int(u) in self._fixed}
@@ -300,6 +318,22 @@ def _components(sets: list[np.ndarray]) -> list[list[int]]:
     for k in range(len(sets)):
         groups.setdefault(int(part[k]), []).append(k)
     return list(groups.values())
+
+
+def _layer_of(name: str) -> str:
+    """The layer that a part of a joined network belongs to."""
+    layer, found, part = name.rpartition(".parts.")
+    return layer if found and part.isdigit() else name
+
+
+def _merge_parts(groups: list[list[int]], names: list[str]) -> list[list[int]]:
+    """The parts of one joined layer make one space, part behind part."""
+    merged: dict[str, list[int]] = {}
+    for group in groups:
+        layer = _layer_of(names[group[0]])
+        key = layer if layer != names[group[0]] else f"{names[group[0]]}#{group[0]}"
+        merged.setdefault(key, []).extend(group)
+    return [sorted(g) for g in merged.values()]
 
 
 def trace(model: nn.Module, example: Any, *, output: str | int | None = None) -> Blueprint:

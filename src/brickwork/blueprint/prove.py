@@ -28,8 +28,10 @@ _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _SMALL = 50_000_000  # multiply-adds up to which float64 costs next to nothing
 
 
-def precision(bp: Blueprint) -> torch.dtype:
-    """float64 where it is cheap; grouped convolution has no fast float64 form on a CPU."""
+def precision(bp: Blueprint, model: nn.Module) -> torch.dtype:
+    """float64 where it is cheap or the model's own; grouped convolution has no fast float64 form on a CPU."""
+    if any(p.dtype == torch.float64 for p in model.parameters()):
+        return torch.float64
     grouped = any(s.kind == "conv" and s.groups > 1 for s in bp.sites)
     return torch.float64 if bp.count().macs <= _SMALL and not grouped else torch.float32
 

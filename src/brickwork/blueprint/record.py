@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,7 @@ class Op:
     outputs: tuple[Value | None, ...]
     module: str  # path of the innermost module whose forward made the call
     line: str  # the user's source line, for messages
+    _inputs: list[Value] | None = None
 
     @property
     def name(self) -> str:
@@ -53,10 +54,11 @@ class Op:
     def place(self) -> str:
         return f"{self.name.removeprefix('aten.')} in {self.module or 'the top module'!s}"
 
-    def inputs(self) -> Iterator[Value]:
-        for leaf in tree_flatten((self.args, self.kwargs), is_leaf=_is_value)[0]:
-            if isinstance(leaf, Value):
-                yield leaf
+    def inputs(self) -> list[Value]:
+        if self._inputs is None:
+            leaves = tree_flatten((self.args, self.kwargs), is_leaf=_is_value)[0]
+            self._inputs = [x for x in leaves if isinstance(x, Value)]
+        return self._inputs
 
 
 @dataclass
@@ -70,15 +72,19 @@ class Graph:
     module_inputs: dict[str, Value] = field(default_factory=dict)  # first tensor each module was called with
     module_outputs: dict[str, Value] = field(default_factory=dict)  # last tensor each module returned
     calls: dict[str, int] = field(default_factory=dict)  # how often each module ran
+    _live: tuple[Value, list[Op]] | None = None
 
     def live(self) -> list[Op]:
         """The operations the output depends on, in order."""
+        if self._live is not None and self._live[0] is self.output:
+            return self._live[1]
         needed, kept = {self.output.index}, []
         for op in reversed(self.ops):
             if any(o is not None and o.index in needed for o in op.outputs):
                 needed.update(v.index for v in op.inputs())
                 kept.append(op)
-        return kept[::-1]
+        self._live = (self.output, kept[::-1])
+        return self._live[1]
 
 
 def _is_value(x: Any) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.join import join
 from brickwork.blueprint.plan import trace
@@ -21,7 +23,7 @@ def replay(model: nn.Module | None, origin: Origin) -> nn.Module:
         if first.get("op") != "join":
             raise BadFile("a joined network must record the join as its first step")
         parts = [rebuild(part) for part in origin.parts]
-        model = join(parts, example_from_json(first["example"]), how=first["how"], output=first["output"], trust=True)
+        model = join(parts, _example(first, parts[0]), how=first["how"], output=first["output"], trust=True)
     assert model is not None
     for step in steps:
         model = _apply(model, step)
@@ -39,7 +41,7 @@ def rebuild(origin: Origin) -> nn.Module:
 def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     op = step.get("op")
     known = origin_of(model).steps
-    example, output = example_from_json(step["example"]), step.get("output")
+    example, output = _example(step, model), step.get("output")
     if op == "select":
         result = trace(model, example, output=output).select(model, step["keep"])
     elif op == "permute":
@@ -52,3 +54,10 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         raise BadFile(f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm")
     assert len(origin_of(result).steps) > len(known)
     return result
+
+
+def _example(step: dict[str, Any], model: nn.Module) -> Any:
+    """The recorded example in the precision the architecture is built in; the saved weights decide later."""
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    example = example_from_json(step["example"])
+    return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, example)

@@ -56,6 +56,8 @@ def kept_indices(bp: Blueprint, keep: Mapping[str, Any], round_to: int | None = 
     """What is kept of each named space, checked: known space, valid indices, nothing fixed removed."""
     if not isinstance(keep, Mapping):
         raise RequestError(f"keep must be a mapping from space to indices, not {type(keep).__name__}")
+    if round_to is not None and (isinstance(round_to, bool) or not isinstance(round_to, int) or round_to < 1):
+        raise RequestError(f"round_to must be a whole number of 1 or more, not {round_to!r}")
     result = {}
     for name, what in keep.items():
         if name not in bp.spaces:

@@ -98,6 +98,24 @@ def _note_segments(walk: Walk, planes: list[Tensor], results: list[list[Tensor]]
                 walk.segments.append(ids)
 
 
+@rule("glu")
+def glu(walk: Walk, op: Op) -> None:
+    """One half times the sigmoid of the other: the halves live and die together."""
+    source, out = op.args[0], op.outputs[0]
+    assert out is not None
+    dim = (op.args[1] if len(op.args) > 1 else op.kwargs.get("dim", -1)) % len(source.shape)
+    tags, planes = walk.of(source), []
+    for plane in tags.planes:
+        full = align(plane, len(source.shape))
+        if dim in varies(full):
+            first, second = full.chunk(2, dim)
+            walk.units.unite(first, second, op.place)
+            walk.segments += [first.reshape(-1).unique(), second.reshape(-1).unique()]
+            full = first
+        planes.append(full)
+    walk.put(out, Tags(planes, tags.zero, tags.weight))
+
+
 @rule("as_strided")
 def restride(walk: Walk, op: Op) -> None:
     """Memory-format changes of tensors that hold one value a channel; anything else could move values unseen."""

@@ -41,6 +41,7 @@ class Draft:
     axes: Axes
     reads: dict[str, np.ndarray] = field(default_factory=dict)  # grouped convolution's weight -> input units
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
+    guess: bool = True  # bring numbers up to date that look like a width
     gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
 
 
@@ -61,8 +62,16 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
 def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
     for name, axes in bp.axes.items():
         for axis in axes:
-            if axis is not None and not _mask(axis.units, gone).any():
+            if axis is not None and not _mask(axis.units, gone).any() and not _whole_part(bp, name, gone):
                 raise RequestError(f"nothing would be left of {name} (an axis over {axis}); keep a channel of it")
+
+
+def _whole_part(bp: Blueprint, name: str, gone: set[int]) -> bool:
+    """In a joined network a part may go as a whole: all that its layer makes."""
+    owner, found, rest = name.rpartition(".parts.")
+    weight = f"{owner}.parts.{rest.split('.')[0]}.weight" if found else ""
+    layout = bp.axes.get(weight, (None,))[0]
+    return layout is not None and not _mask(layout.units, gone).any()
 
 
 def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
@@ -86,9 +95,14 @@ def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
 
 def _proved_cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
     draft = _draft(bp, lambda units: units[_mask(units, gone)])
-    small = build(bp, model, draft)
+    try:
+        small = build(bp, model, draft)
+    except Unsupported:  # perhaps a number was taken for a width that only looks like one
+        draft = _draft(bp, lambda units: units[_mask(units, gone)])
+        draft.guess = False
+        small = build(bp, model, draft)
     if not on_meta(model):
-        dtype = precision(bp)
+        dtype = precision(bp, model)
         twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
         places = output_places(bp, gone)
 
@@ -122,7 +136,7 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
     draft = _draft(bp, lambda units: np.array([to.get(int(u), int(u)) for u in units], np.int64))
     moved = build(bp, model, draft)
     if not on_meta(model):
-        dtype = precision(bp)
+        dtype = precision(bp, model)
         twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
         back = torch.from_numpy(locate(bp.output_units, draft_output(bp, to)))
 
@@ -218,7 +232,7 @@ def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray], step:
 
 def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
     """Assemble the drafted model and prove it; orders that differ from what arrives are followed."""
-    for _ in range(6):
+    for _ in range(12):
         new = _assemble(bp, model, draft)
         try:
             graph = record(new, bp.example, output=bp.output)
@@ -226,13 +240,13 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
             walk = Walk(graph, units)
             walk.run(given_labels(bp, graph, draft, units))
             _same_constants(bp.graph, graph)
-        except (Mismatch, BadModel) as error:
+        except (Mismatch, BadModel, IndexError, RuntimeError) as error:
             if not isinstance(error, Mismatch) or not _follow_gathers(draft, walk, units):
                 raise _refused(error) from error
             continue
         if not (_follow(draft, units) | _follow_gathers(draft, walk, units)):
             return new
-    raise Unsupported("the order of channels did not settle after six tries; this model cannot be cut exactly")
+    raise Unsupported("the order of channels did not settle after twelve tries; this model cannot be cut exactly")
 
 
 def _refused(error: Exception) -> Exception:
@@ -363,7 +377,7 @@ def _assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
         memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
     new = copy.deepcopy(model, memo)
     _replace_norms(bp, new, draft)
-    patch_attributes(bp, model, new, draft)
+    patch_attributes(bp, model, new, draft, own=draft.guess)
     return new
 
 
