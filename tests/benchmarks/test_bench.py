@@ -97,7 +97,8 @@ def test_every_construct_runs_and_loses_channels():
 
 
 def test_verdicts():
-    x, wanted = torch.zeros(1, 3), torch.ones(1, 3)
+    x, whole = torch.ones(1, 3), torch.nn.Hardtanh(0, 0.1)
+    same, other = torch.nn.Identity(), torch.nn.Hardtanh(0, 0.5)
 
     def fails():
         raise KeyError("conv1")
@@ -105,11 +106,12 @@ def test_verdicts():
     def refuses():
         raise RequestError("no")
 
-    assert surgery._verdict(refuses, x, wanted) == ("refuses", "no")
-    assert surgery._verdict(fails, x, wanted) == ("crashes", "while cutting: KeyError: 'conv1'")
-    assert surgery._verdict(torch.nn.Identity, x, wanted)[0] == "silently wrong"
-    assert surgery._verdict(torch.nn.Identity, wanted, wanted)[0] == "exact"
-    assert surgery._verdict(lambda: torch.nn.Linear(5, 3), x, wanted)[0] == "crashes"
+    assert surgery._verdict(refuses, x, whole) == ("refuses", "no")
+    assert surgery._verdict(fails, x, whole) == ("crashes", "while cutting: KeyError: 'conv1'")
+    assert surgery._verdict(lambda: (same, same), x, whole) == ("exact", "differs by 0.0e+00")
+    assert surgery._verdict(lambda: (other, same), x, whole)[0] == "silently wrong"
+    assert surgery._verdict(lambda: (torch.nn.Linear(5, 3), same), x, whole)[0] == "crashes"
+    assert surgery._verdict(lambda: (same, same), x, same) == ("crashes", "nothing was removed")
 
 
 def test_measuring_here_and_apart():

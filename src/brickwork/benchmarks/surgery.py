@@ -3,7 +3,8 @@
 Both remove the same channels of the same layers. Torch-Pruning changes the model it is given; ours makes a
 new one and proves it, on labels and on random numbers, before handing it out: both proofs are in the measured
 time. Each has cut a tiny network before (`first_s`), so that imports and torch's own first calls are not.
-Exact means: in float64, equal to the dense network with every parameter of the removed channels set to zero.
+Exact means: in float64, equal to the dense network with every parameter of the removed channels set to zero;
+in the table of constructs the channels are those that each contender itself says it removes.
 Torch-Pruning makes no such promise for LayerNorm and GroupNorm, where it normalises over what is left.
 """
 
@@ -122,7 +123,9 @@ def _made(bp: Blueprint, space: str) -> np.ndarray:
     return next(s.makes for s in bp.sites if s.module == first and s.makes is not None)
 
 
-def _prune(graph: Any, model: nn.Module, removed: Removed) -> None:
+def _prune(
+    graph: Any, model: nn.Module, removed: Removed, note: Callable[[Any], None] = lambda group: None
+) -> None:
     """Torch-Pruning's own way: a group of coupled layers for each root, pruned together."""
     for path, channels in removed.items():
         layer = model.get_submodule(path)
@@ -130,7 +133,34 @@ def _prune(graph: Any, model: nn.Module, removed: Removed) -> None:
         group = graph.get_pruning_group(layer, function, idxs=channels)
         if not graph.check_pruning_group(group):
             raise Refused(f"its check of the group of {path} says no")
+        note(group)
         group.prune()
+
+
+def _prune_and_tell(graph: Any, model: nn.Module, removed: Removed) -> Removed:
+    """The same; says which output channels of every layer are left."""
+    names = {module: name for name, module in model.named_modules()}
+    left = {name: list(range(_width(module))) for module, name in names.items()}
+
+    def note(group: Any) -> None:
+        went = {
+            names[dep.target.module]: set(idxs)
+            for dep, idxs in group
+            if dep.target.module in names and graph.is_out_channel_pruning_fn(dep.handler)
+        }
+        for name, idxs in went.items():
+            left[name] = [channel for k, channel in enumerate(left[name]) if k not in idxs]
+
+    _prune(graph, model, removed, note)
+    return {name: channels for name, channels in left.items() if channels}
+
+
+def _width(module: nn.Module) -> int:
+    """How many channels a layer with a weight of its own makes."""
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        return 0
+    return weight.shape[1] * module.groups if isinstance(module, nn.ConvTranspose2d) else weight.shape[0]
 
 
 class Refused(Exception):
@@ -181,6 +211,22 @@ def _errors(net: nn.Module, x: Tensor, keep: dict[str, list[int]]) -> list[float
     return [*errors, _difference(net, x, wanted)]
 
 
+def _silenced(model: nn.Module, left: Removed) -> nn.Module:
+    """The dense network with every layer's channels that are not left set to zero; no weight is shared."""
+    twin = copy.deepcopy(model)
+    for name, channels in left.items():
+        layer: Any = twin.get_submodule(name)
+        gone = torch.tensor(sorted(set(range(_width(layer))) - set(channels)), dtype=torch.int64)
+        for kind in ("weight", "bias"):
+            if getattr(layer, kind, None) is not None:
+                tensor = getattr(layer, kind).detach().clone()
+                tensor.index_fill_(
+                    1 if kind == "weight" and getattr(layer, "transposed", False) else 0, gone, 0
+                )
+                setattr(layer, kind, nn.Parameter(tensor))
+    return twin
+
+
 def judge(name: str) -> dict[str, Any]:
     """One construct, half of the channels of every space removed: what each contender does with it."""
     model, x = randomise(CONSTRUCTS[name]()), example(name)
@@ -194,37 +240,48 @@ def judge(name: str) -> dict[str, Any]:
     cut = {n: ids for n, ids in keep.items() if n != CLASSES and len(ids) < bp.spaces[n]}
     if not cut:
         raise AssertionError(f"nothing of {name} can be cut: the table would show nothing")
-    wanted = _output(bp.zero(model, cut), x)
 
-    def by_ours() -> nn.Module:
-        return brickwork.trace(model, x, output=output).select(model, cut)
+    def by_ours() -> tuple[nn.Module, nn.Module]:
+        bp = brickwork.trace(model, x, output=output)
+        return bp.select(model, cut), bp.zero(model, cut)
 
-    def by_peer() -> nn.Module:
+    def by_peer() -> tuple[nn.Module, nn.Module]:
         import torch_pruning as tp
 
         twin = copy.deepcopy(model)
-        _prune(tp.DependencyGraph().build_dependency(twin, example_inputs=x), twin, _removed(bp, cut))
-        return twin
+        graph = tp.DependencyGraph().build_dependency(twin, example_inputs=x)
+        left = _prune_and_tell(graph, twin, _removed(bp, cut))
+        return twin, _silenced(model, left)
 
     row: dict[str, Any] = {"construct": name}
     for who, make in ((OURS, by_ours), (PEER, by_peer)):
-        row[who], row[f"{who} note"] = _verdict(make, x, wanted)
+        row[who], row[f"{who} note"] = _verdict(make, x, model)
     return row
 
 
-def _verdict(make: Callable[[], nn.Module], x: Tensor, wanted: Tensor) -> tuple[str, str]:
+def _verdict(make: Callable[[], tuple[nn.Module, nn.Module]], x: Tensor, whole: nn.Module) -> tuple[str, str]:
+    """What comes of making (a cut network, its reference) from the whole one."""
+    dense = _output(whole, x)
     with _quiet():
         try:
-            small = make()
+            small, reference = make()
         except (BrickworkError, Refused) as refusal:
             return "refuses", str(refusal)
         except Exception as error:
             return "crashes", _shown("while cutting", error)
+        wanted = _output(reference, x)
+        if wanted.shape == dense.shape and float((wanted - dense).abs().max()) < 1e-6:
+            return "crashes", "nothing was removed"
         try:
             off = _difference(small, x, wanted)
         except Exception as error:
             return "crashes", _shown("when the result runs", error)
-    return ("exact" if off <= 1e-10 else "silently wrong"), f"differs by {off:.1e}"
+    note = ", weights no longer tied" if _ties(small) < _ties(whole) else ""
+    return ("exact" if off <= 1e-10 else "silently wrong"), f"differs by {off:.1e}{note}"
+
+
+def _ties(model: nn.Module) -> int:
+    return len(list(model.named_parameters(remove_duplicate=False))) - len(list(model.parameters()))
 
 
 def _shown(when: str, error: Exception) -> str:
