@@ -27,10 +27,10 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
     The bias is not shrunk: inputs and responses are centred first. `prior` (d, m) is what the weights go to where
     the data say nothing; zero if not given.
 
-    >>> x = torch.randn(50, 3); y = x @ torch.tensor([[1.0], [2.0], [0.0]]) + 4
+    >>> x = torch.randn(50, 3); y = x @ torch.tensor([[1.0], [2.0], [3.0]]) + 4
     >>> fit = solve_ridge(Moments.empty(3, 1).add(x, y), ridge=0.0)
     >>> [round(v, 3) for v in (*fit.weight.flatten().tolist(), fit.bias.item())]
-    [1.0, 2.0, 0.0, 4.0]
+    [1.0, 2.0, 3.0, 4.0]
     """
     if ridge < 0:
         raise RequestError(f"ridge must not be negative, not {ridge}")
