@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from checks import TOLERANCE, call, check_permute, difference, draw_keep, fill, known, randomise, restricted
+from checks import TOLERANCE, call, check_permute, difference, draw_keep, fill, randomise, restricted
 from nasty import NASTY
 
 import brickwork
 from brickwork.errors import BrickworkError
 
 #: bugs of join that are known
-JOIN = {
-    "first channel gates": "SILENT: part b reads part a's channel; the proof draws both parts from one seed",
-    "index table": "auto passes the joined forward's failure on instead of taking branches",
-    "constant kernel": "auto passes the joined forward's failure on instead of taking branches",
-    "integer kernel": "auto passes the joined forward's failure on instead of taking branches",
-}
 
 
 @pytest.fixture
@@ -49,7 +43,7 @@ def test_permute(traced):
     check_permute(model, example, range(3), may_refuse=True)
 
 
-@pytest.mark.parametrize("name", known(NASTY, JOIN))
+@pytest.mark.parametrize("name", NASTY)
 def test_join(name):
     make, example = NASTY[name]
     models, x = [randomise(make(), k) for k in range(2)], fill(example, 3)

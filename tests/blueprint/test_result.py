@@ -33,7 +33,6 @@ def results(name: str) -> dict[str, nn.Module]:
 
 
 KNOWN = {
-    "option_a": "join auto passes the joined forward's failure on instead of taking branches",
     "attention_one_head": "an own attribute that equals a width by chance (the head size) is changed with it",
 }
 

@@ -1,6 +1,6 @@
 """Blueprints: exact surgery on traced models. Public: trace, Blueprint, join."""
 
-from brickwork.blueprint.join import join
+from brickwork.blueprint.joining import join
 from brickwork.blueprint.plan import CLASSES, Blueprint, Layout, Space, trace
 from brickwork.blueprint.replay import replay
 

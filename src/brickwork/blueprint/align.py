@@ -45,7 +45,12 @@ class _Matcher:
             if n in self.mine and self.mine[n].ndim and any(axes)
         }
         for site in bp.sites:  # a grouped kernel is matched as the dense one it stands for
-            if site.kind == "conv" and site.groups > 1 and site.weight in self.axes and site.reads is not None:
+            if (
+                site.kind == "conv"
+                and site.groups > 1
+                and site.weight in self.axes
+                and site.reads is not None
+            ):
                 shape = self.mine[site.weight].shape
                 if shape[1] > 1 and not site.transposed and shape[0] % site.groups == 0:
                     self.mine[site.weight] = _dense(self.mine[site.weight], site.groups)
@@ -68,7 +73,10 @@ class _Matcher:
             self._match(space, settled)
             settled.add(space)
         for _ in range(rounds):
-            if not any([self._match(space, settled) for space in self.free]):
+            moved = [
+                self._match(space, settled) for space in self.free
+            ]  # all of them, not only up to the first
+            if not any(moved):
                 break
         return {n: self.order[n] for n in self.free}
 
@@ -77,10 +85,15 @@ class _Matcher:
         gain = np.zeros((size, size))
         for name, dim in self.uses[space]:
             if self._known(name, dim, settled):
-                a, b = self._rows(self.mine[name], name, dim, space), self._rows(self._turned(name, dim), name, dim, space)
+                a, b = (
+                    self._rows(self.mine[name], name, dim, space),
+                    self._rows(self._turned(name, dim), name, dim, space),
+                )
                 gain += a @ b.T
         kinds = self.bp.kinds(space, groups=True)
-        gain = np.where(kinds[:, None] == kinds[None, :], gain, -1e30)  # nor do channels of different layers or groups
+        gain = np.where(
+            kinds[:, None] == kinds[None, :], gain, -1e30
+        )  # nor do channels of different layers or groups
         fixed = list(self.bp.space(space).fixed)
         if fixed:
             gain[fixed, :] = gain[:, fixed] = -1e30

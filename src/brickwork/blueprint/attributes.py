@@ -26,7 +26,9 @@ WIDTHS = (
 )  # fmt: skip
 
 
-def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True) -> None:
+def patch_attributes(
+    bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True
+) -> None:
     """`own`: also guess at numbers in modules of somebody's own that equal a size that was cut."""
     grouped = {s.module: s for s in bp.sites if s.kind == "conv" and s.groups > 1}
     before = dict(old.named_modules())
@@ -72,13 +74,18 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
     names = [n for n in (*HEADS, *WIDTHS) if isinstance(getattr(module, n, None), int)]
     if not names:
         return
+    layers: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for site in bp.sites:
-        inside = site.module.startswith(path + ".") or not path
-        if not inside or site.kind != "linear" or site.makes is None or not site.weight:
-            continue
-        axis = draft.axes[site.weight][0]
-        units, width = len(np.unique(site.makes)), len(site.makes)
-        if axis is None or units == width or len(axis) == width:
+        axis = draft.axes[site.weight][0] if site.kind == "linear" and site.weight in draft.axes else None
+        if (site.module.startswith(path + ".") or not path) and axis is not None and site.makes is not None:
+            layer = (
+                site.module.rpartition(".parts.")[0] or site.module
+            )  # a joined layer's parts count together
+            layers.setdefault(layer, []).append((site.makes, axis))
+    for pairs in layers.values():
+        makes, axis = (np.concatenate(x) for x in zip(*pairs, strict=True))
+        units, width = len(np.unique(makes)), len(makes)
+        if units == width or len(axis) == width:
             continue
         kept = len(np.unique(axis))
         for name in names:
@@ -92,7 +99,11 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
 
 def _patch_own(old: nn.Module | None, module: nn.Module) -> None:
     """A module of somebody's own that keeps the size of its tensors in a number or a tuple."""
-    if old is None or type(module) is not type(old) or type(module).__module__.startswith(("torch.", "brickwork.")):
+    if (
+        old is None
+        or type(module) is not type(old)
+        or type(module).__module__.startswith(("torch.", "brickwork."))
+    ):
         return
     sizes: dict[int, int] = {}
     for name, tensor in module.named_parameters(recurse=False):

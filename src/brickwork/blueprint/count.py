@@ -42,7 +42,8 @@ def count(bp: Blueprint, keep: Mapping[str, Any] | None = None) -> Counts:
     lost[list(gone)] = True
     batch = max(1, bp.graph.inputs[0].shape[0] if bp.graph.inputs[0].shape else 1)
     activations = sum(
-        size if units is None else size * int((~lost[units]).sum()) // len(units) for size, units in bp.written
+        size if units is None else size * int((~lost[units]).sum()) // len(units)
+        for size, units in bp.written
     )
     return Counts(_parameters(bp, lost), _macs(bp, lost, batch), activations // batch)
 
@@ -75,7 +76,8 @@ def _parameters(bp: Blueprint, lost: np.ndarray) -> int:
             continue
         seen.add(value.index)
         sizes = [
-            _left(None if a is None else a.units, lost, n) for a, n in zip(bp.axes[name], value.shape, strict=True)
+            _left(None if a is None else a.units, lost, n)
+            for a, n in zip(bp.axes[name], value.shape, strict=True)
         ]
         if name in grouped and value.shape[1] > 1:
             site = grouped[name]

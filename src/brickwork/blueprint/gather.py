@@ -144,6 +144,10 @@ def _anchor(node: fx.Node, values: dict[str, Value], walk: Walk, mine: tuple[Ten
             continue
         if any(a != b for d, (a, b) in enumerate(zip(value.shape, shape, strict=True)) if d != dim):
             continue
-        if len(set(found[0].tolist())) == len(found[0]) and wanted <= set(found[0].tolist()) and 0 not in wanted:
+        if (
+            len(set(found[0].tolist())) == len(found[0])
+            and wanted <= set(found[0].tolist())
+            and 0 not in wanted
+        ):
             best = current
     return best

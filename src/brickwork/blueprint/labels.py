@@ -93,6 +93,10 @@ class Units:
         there = labels != 0
         self.unite(own[there], labels[there], where)
 
+    def grouped(self, source: str | None) -> bool:
+        """Whether a kernel with one input a group is known to be a grouped one, not a depthwise one."""
+        return False
+
     def meet_groups(self, labels: Tensor | None, source: str | None, where: str) -> None:
         """A grouped convolution reads these labels; its weight has no axis of its own for them."""
 
@@ -144,6 +148,9 @@ class KnownUnits(Units):
         self.count = len(classes)  # ids of axes that are no channel axes come after the known ones
         self.arrived: dict[tuple[str, bytes], Tensor] = {}  # (parameter, axis as built) -> the order needed
 
+    def grouped(self, source: str | None) -> bool:
+        return source in self.group_reads
+
     def unit(self, ids: Tensor) -> Tensor:
         """The unit of each id; 0 for ids that are no known channel."""
         inside = ids < len(self.known)
@@ -166,7 +173,7 @@ class KnownUnits(Units):
     def meet_groups(self, labels: Tensor | None, source: str | None, where: str) -> None:
         if labels is None:
             return
-        if source not in self.group_reads:
+        if source is None or source not in self.group_reads:
             raise Mismatch(where, f"nothing is known of what the groups of {source or 'a kernel'} read")
         came, built = self.unit(labels).numpy(), self.group_reads[source]
         there = came != 0
@@ -179,7 +186,9 @@ class KnownUnits(Units):
         a, b = self.unit(a), self.unit(b)
         wrong = (a != b) & (a != 0) & (b != 0)
         if bool(wrong.any()):
-            raise Mismatch(where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner")
+            raise Mismatch(
+                where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner"
+            )
 
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         return

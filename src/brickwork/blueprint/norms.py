@@ -19,11 +19,14 @@ class SparseLayerNorm(nn.Module):
     True
     """
 
-    def __init__(self, present: int, full: int, *, eps: float = 1e-5, dim: int = -1, bias: bool = True) -> None:
+    def __init__(
+        self, present: int, full: int, *, eps: float = 1e-5, dim: int = -1, bias: bool = True
+    ) -> None:
         super().__init__()
         self.full, self.eps, self.dim = full, eps, dim
         self.weight = nn.Parameter(torch.ones(present))
         self.bias = nn.Parameter(torch.zeros(present)) if bias else None
+        self.present: Tensor
         self.register_buffer("present", torch.ones(present))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,7 +34,9 @@ class SparseLayerNorm(nn.Module):
             x = x.movedim(self.dim, -1)
         mean = x.sum(-1, keepdim=True) / self.full
         centred = (x - mean) * self.present
-        absent = self.full - self.present.sum()  # each absent channel deviates from the mean by the mean itself
+        absent = (
+            self.full - self.present.sum()
+        )  # each absent channel deviates from the mean by the mean itself
         variance = ((centred * centred).sum(-1, keepdim=True) + absent * mean * mean) / self.full
         x = centred * torch.rsqrt(variance + self.eps) * self.weight
         if self.bias is not None:
@@ -57,6 +62,7 @@ class SparseGroupNorm(nn.Module):
         self.group_size, self.eps = group_size, eps
         self.weight = nn.Parameter(torch.ones(member.shape[1]))
         self.bias = nn.Parameter(torch.zeros(member.shape[1]))
+        self.member: Tensor
         self.register_buffer("member", member)
 
     def forward(self, x: Tensor) -> Tensor:

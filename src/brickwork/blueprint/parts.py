@@ -30,6 +30,7 @@ class Parts(nn.Module):
         self.total, self.dim = total, dim
         for k, index in enumerate(reads):
             self.register_buffer(f"index{k}", index)
+        self.order: Tensor | None
         self.register_buffer("order", order)  # the outputs' order, where it is not part behind part
         self.settle()
 
@@ -44,7 +45,11 @@ class Parts(nn.Module):
             if index is not None and not index.is_meta:
                 run = len(index) == 1 or bool((index.diff() == 1).all())
                 self.spans[key] = (int(index[0]), len(index)) if run else None
-        self.total = sum(len(getattr(self, f"index{key}")) for key in self.parts if getattr(self, f"index{key}") is not None)
+        self.total = sum(
+            len(getattr(self, f"index{key}"))
+            for key in self.parts
+            if getattr(self, f"index{key}") is not None
+        )
 
     def reads(self, key: str, x: Tensor) -> Tensor:
         index, span = getattr(self, f"index{key}"), self.spans.get(key)
@@ -65,7 +70,9 @@ class Parts(nn.Module):
 class Branches(nn.Module):
     """Whole networks side by side on one input; their outputs are concatenated along the class axis."""
 
-    def __init__(self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None
+    ) -> None:
         super().__init__()
         self.branches = nn.ModuleList(models)
         self.outputs = list(outputs) if outputs is not None else [None] * len(models)

@@ -96,7 +96,9 @@ class Blueprint:
         self.classes = units.classes()  # id -> unit
         self._fixed = units.reasons(self.classes)
         self.sites = [self._site(s) for s in walk.sites]
-        self.raw_segments = [s.numpy() for s in walk.segments]  # ids that a split takes out of a layer's output
+        self.raw_segments = [
+            s.numpy() for s in walk.segments
+        ]  # ids that a split takes out of a layer's output
         self.mixes = list(dict.fromkeys(walk.mixes))
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
@@ -106,7 +108,9 @@ class Blueprint:
         self.written = self._written(walk)  # (bytes, units or None) of everything the operations write
         self.parameters = [n for n in graph.tensors if n in parameters]
         self.gathers = {name: (self._units(a), self._units(b)) for name, a, b in walk.gathers}
-        self.channel_dims = self._channel_dims(walk)  # module -> the axis of its (first) input that holds channels
+        self.channel_dims = self._channel_dims(
+            walk
+        )  # module -> the axis of its (first) input that holds channels
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
@@ -146,7 +150,9 @@ class Blueprint:
         groups: channels of different groups of a grouped convolution or normalisation differ too.
         """
         units = self.space(name).units
-        axes: dict[Any, np.ndarray] = {a.units.tobytes(): a.units for layouts in self.axes.values() for a in layouts if a is not None}
+        axes: dict[Any, np.ndarray] = {
+            a.units.tobytes(): a.units for layouts in self.axes.values() for a in layouts if a is not None
+        }
         for site in self.sites if groups else ():
             own = site.kind == "group_norm" or (site.kind == "conv" and site.weight and
                                                 self.graph.tensors[site.weight].shape[1] > 1)  # fmt: skip
@@ -155,7 +161,7 @@ class Blueprint:
                     if units_of is not None:
                         size = len(units_of) // site.groups
                         axes.update({(site.module, k, id(units_of)): units_of[k * size : (k + 1) * size]
-                                     for k in range(site.groups)})  # type: ignore[misc]  # fmt: skip
+                                     for k in range(site.groups)})  # fmt: skip
         counts = [np.bincount(np.searchsorted(np.sort(units), a[np.isin(a, units)]), minlength=len(units))
                   for a in axes.values()]  # fmt: skip
         back = np.argsort(np.argsort(units))
@@ -233,7 +239,7 @@ class Blueprint:
         found = []
         for op in walk.graph.live():
             out = op.outputs[0]
-            if isinstance(op.func, str) or out is None or op.func._schema.arguments and walk.of(out).weight:
+            if isinstance(op.func, str) or out is None or (op.func._schema.arguments and walk.of(out).weight):
                 continue
             if any(r.alias_info is not None for r in op.func._schema.returns):
                 continue  # views and in-place writes take no memory of their own
@@ -253,7 +259,9 @@ class Blueprint:
 
     def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
         """Units made by one layer, and all that share a unit with them, are one space."""
-        made = [(s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")]
+        made = [
+            (s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")
+        ]
         covered = {int(u) for _, units in made for u in units}
         used = {v.index for op in self.graph.live() for v in op.inputs()}
         for name, axes in raw.items():  # parameters that no layer makes: embeddings, tokens, free gains
@@ -263,7 +271,10 @@ class Blueprint:
                 if not covered & set(units.tolist()):
                     made.append((name, units))
                     covered |= set(units.tolist())
-        made = [(name, units[np.array([u != 0 and u not in self._plain for u in units], bool)]) for name, units in made]
+        made = [
+            (name, units[np.array([u != 0 and u not in self._plain for u in units], bool)])
+            for name, units in made
+        ]
         made = [(name, units) for name, units in made if len(units)]
         spaces: dict[str, Space] = {}
         groups = _merge_parts(_components([units for _, units in made]), [name for name, _ in made])
@@ -286,7 +297,9 @@ class Blueprint:
         owner = {int(u): s for s in spaces.values() for u in s.units}
         for site in self.sites:
             if site.reads is not None and site.kind in ("conv", "linear"):
-                for s in {id(owner[int(u)]): owner[int(u)] for u in np.unique(site.reads) if int(u) in owner}.values():
+                for s in {
+                    id(owner[int(u)]): owner[int(u)] for u in np.unique(site.reads) if int(u) in owner
+                }.values():
                     if site.module not in s.read_by:
                         s.read_by.append(site.module)
         return spaces
@@ -356,4 +369,6 @@ def shapes_of(example: Any) -> Any:
     """The example without its data, so that a blueprint never holds on to images."""
     from torch.utils._pytree import tree_map
 
-    return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, torch.Tensor) else x, example)
+    return tree_map(
+        lambda x: torch.empty_like(x, device="meta") if isinstance(x, torch.Tensor) else x, example
+    )

@@ -102,12 +102,18 @@ def pick_output(result: Any, which: str | int | None) -> Tensor:
         if len(named) == 1:
             return next(iter(named.values()))
         if not named:
-            raise BadModel(f"the model returned no tensor (a {type(result).__name__}); return logits from forward")
+            raise BadModel(
+                f"the model returned no tensor (a {type(result).__name__}); return logits from forward"
+            )
         choices = ", ".join(map(repr, named))
-        raise BadModel(f"the model returns several tensors ({choices}); name the one that matters with output=…")
+        raise BadModel(
+            f"the model returns several tensors ({choices}); name the one that matters with output=…"
+        )
     named = {"0": result} if isinstance(result, Tensor) else _named_tensors(result)
     if str(which) not in named:
-        raise BadModel(f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}")
+        raise BadModel(
+            f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}"
+        )
     return named[str(which)]
 
 
@@ -143,7 +149,9 @@ def meta_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta", requires_grad=False)
-        memo[id(tensor)] = nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
+        memo[id(tensor)] = (
+            nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
+        )
     return copy.deepcopy(model, memo).eval()
 
 
@@ -189,7 +197,10 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
         if not any(t.is_meta for t in tensors):  # constants among themselves: compute for real
-            if func is torch.ops.aten._to_copy.default and torch.device(kwargs.get("device") or "cpu").type == "meta":
+            if (
+                func is torch.ops.aten._to_copy.default
+                and torch.device(kwargs.get("device") or "cpu").type == "meta"
+            ):
                 return self._record(func, args, kwargs)
             return func(*args, **kwargs)
         return self._record(func, args, kwargs)
@@ -204,7 +215,7 @@ class _Recorder(TorchDispatchMode):
             for a, spec in zip(args, func._schema.arguments, strict=False)
             if isinstance(a, Tensor) and spec.alias_info is not None and spec.alias_info.is_write
         }
-        outputs = []
+        outputs: list[Value | None] = []
         for leaf in leaves:
             if leaf is None:
                 outputs.append(None)
@@ -347,7 +358,13 @@ def _refusal(error: Exception, mode: _Recorder, shapes: list[tuple[int, ...]]) -
     )
     text = str(error).strip().split("\n")[0]
     at = f"{where or 'the top module'}{f' ({line})' if line else ''}"
-    data_dependent = ("meta tensors", "data-dependent", "Tensor.item()", "aten::_local_scalar_dense", "aten::nonzero")
+    data_dependent = (
+        "meta tensors",
+        "data-dependent",
+        "Tensor.item()",
+        "aten::_local_scalar_dense",
+        "aten::nonzero",
+    )
     if any(mark in str(error) for mark in data_dependent):
         return Unsupported(
             f"the forward of {at} depends on the values of its tensors, not only on their shapes "

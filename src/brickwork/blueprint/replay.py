@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from brickwork.blueprint.join import join
+from brickwork.blueprint.joining import join
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
 from brickwork.errors import BadFile

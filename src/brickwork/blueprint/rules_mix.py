@@ -48,7 +48,7 @@ def convolution(walk: Walk, op: Op) -> None:
     transposed, groups = bool(op.args[6]), int(op.args[8])
     weight, out = walk.of(w), op.outputs[0]
     assert out is not None
-    if not weight.weight or walk.of(b).planes and not walk.of(b).weight:
+    if not weight.weight or (walk.of(b).planes and not walk.of(b).weight):
         walk.freeze(op, "a convolution whose kernel is computed from its input")
         return
     reads = _channel_labels(walk, x, 1, op)
@@ -94,7 +94,9 @@ def _grouped(walk: Walk, op: Op, w: Value, reads: Tensor | None, groups: int, tr
         walk.units.fix(reads, f"it is read by a kernel that is not a parameter ({op.place})")
     first = first if first is not None else torch.zeros(w.shape[0], dtype=torch.int64)
     source = reads if reads is not None else torch.zeros(groups, dtype=torch.int64)
-    if not transposed and w.shape[1] == 1:  # depthwise: an input channel and what is made of it live together
+    if (
+        not transposed and w.shape[1] == 1 and not walk.units.grouped(weight.source)
+    ):  # depthwise: an input channel and what is made of it live together
         walk.unite_groups(first, source, groups, weight, op)
         return first
     walk.units.meet_groups(reads, weight.source, op.place)
@@ -140,7 +142,9 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     for tags in (ta, tb):
         if tags.weight and not tags.zero:
             for plane in tags.planes:
-                walk.units.fix(plane, f"its weights are computed in a way that does not keep zeros ({op.place})")
+                walk.units.fix(
+                    plane, f"its weights are computed in a way that does not keep zeros ({op.place})"
+                )
     if len(a.shape) < 2 or len(b.shape) < 2:
         walk.freeze(op, "a product with a vector")
         return
@@ -163,11 +167,11 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
         if not ta.weight and not tb.weight:
             label = [walk.collapse(left, {ka}, op)]
     else:
-        for plane, other in ((over_a, tb), (over_b, ta)):
-            if plane:
-                plain = (ta if plane is over_a else tb).weight
+        for found, other in ((over_a, tb), (over_b, ta)):
+            if found:
+                plain = (ta if found is over_a else tb).weight
                 why = "it is contracted with what belongs to no channel"
-                walk.units.fix(plane[0], f"{why} ({op.place})", channel=not plain)
+                walk.units.fix(found[0], f"{why} ({op.place})", channel=not plain)
                 if not plain and not other.weight:
                     walk.mix(op, f"{why}")
     if not ta.weight and not tb.weight:
@@ -188,7 +192,9 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
 def _note_attention(walk: Walk, op: Op, a: Value, out: Value, labels: list[Tensor]) -> None:
     macs = math.prod(out.shape) * a.shape[-1]
     heads = next((p.reshape(-1) for p in labels if varies(p)), None)
-    walk.sites.append(Site("attention", op.module, None, None, heads, None, positions=macs, input=a, output=out, op=op))
+    walk.sites.append(
+        Site("attention", op.module, None, None, heads, None, positions=macs, input=a, output=out, op=op)
+    )
 
 
 def _ghost(value: Value, ndim: int) -> Value:
@@ -216,7 +222,7 @@ def _product_planes(
                     walk.units.fix(plane, f"two channel axes meet at {op.place}", channel=not is_weight)
                     if not is_weight:
                         walk.units.fix(found[0], f"two channel axes meet at {op.place}")
-                        walk.mix(op, f"two channel axes meet")
+                        walk.mix(op, "two channel axes meet")
                 else:
                     found.append(plane)
     return found
@@ -233,7 +239,18 @@ def _note_linear(
     source = walk.of(bias).source if bias is not None else None
     positions = math.prod(a.shape[:-1])
     walk.sites.append(
-        Site("linear", op.module, tb.source, source, reads, makes, positions=positions, input=a, output=out, op=op)
+        Site(
+            "linear",
+            op.module,
+            tb.source,
+            source,
+            reads,
+            makes,
+            positions=positions,
+            input=a,
+            output=out,
+            op=op,
+        )
     )
 
 
@@ -258,7 +275,9 @@ def batch_norm(walk: Walk, op: Op) -> None:
     out = op.outputs[0]
     assert out is not None
     planes = [] if labels is None else [labels.reshape(1, -1, *([1] * (len(out.shape) - 2)))]
-    if walk.of(x).weight:  # weight standardisation: statistics run over the other axes, which therefore must stay
+    if walk.of(
+        x
+    ).weight:  # weight standardisation: statistics run over the other axes, which therefore must stay
         planes = [align(p, len(x.shape)) for p in walk.of(x).planes]
         for plane in planes:
             if varies(plane) - {1}:
@@ -311,7 +330,18 @@ def group_norm(walk: Walk, op: Op) -> None:
         if not walk.of(x).zero:
             walk.units.fix(labels, f"its channels are normalised together ({op.place})")
         walk.sites.append(
-            Site("group_norm", op.module, names[0], names[1], labels, labels, groups, input=x, output=out, op=op)
+            Site(
+                "group_norm",
+                op.module,
+                names[0],
+                names[1],
+                labels,
+                labels,
+                groups,
+                input=x,
+                output=out,
+                op=op,
+            )
         )
     planes = [] if labels is None else [labels.reshape(1, -1, *([1] * (len(out.shape) - 2)))]
     walk.put(out, Tags(planes, zero=isinstance(op.args[1], Value)))

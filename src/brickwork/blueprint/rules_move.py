@@ -122,7 +122,9 @@ def restride(walk: Walk, op: Op) -> None:
     source, out = op.args[0], op.outputs[0]
     assert out is not None
     if tuple(source.shape) != tuple(out.shape) or sum(n > 1 for n in source.shape) > 2:
-        raise Unsupported(f"{op.place} ({op.line}) re-reads memory by strides; use view, permute or reshape instead")
+        raise Unsupported(
+            f"{op.place} ({op.line}) re-reads memory by strides; use view, permute or reshape instead"
+        )
     identity(walk, op)
 
 
@@ -158,7 +160,9 @@ def cat(walk: Walk, op: Op) -> None:
         shape = [*value.shape[:dim], 1, *value.shape[dim:]] if stack else list(value.shape)
         planes = [p.unsqueeze(dim) if stack else align(p, ndim) for p in known.planes]
         beside = [n if d != dim else 1 for d, n in enumerate(shape)]
-        across.append((Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)])))
+        across.append(
+            (Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)]))
+        )
         mine = next((p for p in planes if dim in varies(p)), None)
         pieces.append(mine if mine is not None else torch.zeros([n if d == dim else 1 for d, n in enumerate(shape)],
                                                                 dtype=torch.int64))  # fmt: skip
@@ -186,7 +190,9 @@ def index(walk: Walk, op: Op) -> None:
     for plane in tags.planes:
         plane = align(plane, len(source.shape))
         if varies(plane) & dims and not known:
-            walk.units.fix(plane, f"it is picked by an index that is not a constant at {op.place}", channel=False)
+            walk.units.fix(
+                plane, f"it is picked by an index that is not a constant at {op.place}", channel=False
+            )
             continue
         full = plane.expand(source.shape)
         args = [full, *(_index_value(a, dims, known) for a in op.args[1:])]
@@ -198,7 +204,9 @@ def index(walk: Walk, op: Op) -> None:
     if name == "gather" and not tags.planes:
         walk.freeze(op, "a gather by labelled indices")
         return
-    weight = all(walk.of(v).weight for v in op.inputs())  # picked by the input, a table's rows are activations
+    weight = all(
+        walk.of(v).weight for v in op.inputs()
+    )  # picked by the input, a table's rows are activations
     walk.put(op.outputs[0], Tags(planes, tags.zero, weight))
 
 
@@ -216,5 +224,5 @@ def _index_value(arg: Any, dims: set[int], known: bool) -> Any:
     if isinstance(arg, Value):
         if arg.constant is not None:
             return arg.constant.cpu()
-        return torch.zeros(arg.shape, dtype=torch.int64 if not arg.dtype == torch.bool else torch.bool)
+        return torch.zeros(arg.shape, dtype=torch.bool if arg.dtype == torch.bool else torch.int64)
     return arg

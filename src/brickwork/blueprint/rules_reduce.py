@@ -69,7 +69,9 @@ def reduction(walk: Walk, op: Op) -> None:
                     continue
                 plane = walk.collapse(plane, varies(plane) & dims, op)
             else:
-                walk.units.fix(plane, f"a {name} is taken over its channels ({op.place})", channel=not tags.weight)
+                walk.units.fix(
+                    plane, f"a {name} is taken over its channels ({op.place})", channel=not tags.weight
+                )
                 if not tags.weight:
                     walk.mix(op, f"a {name} over channels")
                 continue

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.attributes import patch_attributes
 from brickwork.blueprint.gather import with_gathers
@@ -42,10 +43,14 @@ class Draft:
     reads: dict[str, np.ndarray] = field(default_factory=dict)  # grouped convolution's weight -> input units
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
     guess: bool = True  # bring numbers up to date that look like a width
-    gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
+    gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(
+        default_factory=dict
+    )  # index buffer -> units from, to
 
 
-def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None) -> nn.Module:
+def select(
+    bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None
+) -> nn.Module:
     check_model(bp, model)
     kept = kept_indices(bp, keep, round_to)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
@@ -60,18 +65,21 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
 
 
 def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
+    lost = _lost(bp, gone)
     for name, axes in bp.axes.items():
         for axis in axes:
-            if axis is not None and not _mask(axis.units, gone).any() and not _whole_part(bp, name, gone):
-                raise RequestError(f"nothing would be left of {name} (an axis over {axis}); keep a channel of it")
+            if axis is not None and lost[axis.units].all() and not _whole_part(bp, name, lost):
+                raise RequestError(
+                    f"nothing would be left of {name} (an axis over {axis}); keep a channel of it"
+                )
 
 
-def _whole_part(bp: Blueprint, name: str, gone: set[int]) -> bool:
+def _whole_part(bp: Blueprint, name: str, lost: np.ndarray) -> bool:
     """In a joined network a part may go as a whole: all that its layer makes."""
     owner, found, rest = name.rpartition(".parts.")
     weight = f"{owner}.parts.{rest.split('.')[0]}.weight" if found else ""
     layout = bp.axes.get(weight, (None,))[0]
-    return layout is not None and not _mask(layout.units, gone).any()
+    return layout is not None and bool(lost[layout.units].all())
 
 
 def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
@@ -94,11 +102,12 @@ def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
 
 
 def _proved_cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
-    draft = _draft(bp, lambda units: units[_mask(units, gone)])
+    lost = _lost(bp, gone)
+    draft = _draft(bp, lambda units: units[~lost[units]])
     try:
         small = build(bp, model, draft)
     except Unsupported:  # perhaps a number was taken for a width that only looks like one
-        draft = _draft(bp, lambda units: units[_mask(units, gone)])
+        draft = _draft(bp, lambda units: units[~lost[units]])
         draft.guess = False
         small = build(bp, model, draft)
     if not on_meta(model):
@@ -123,7 +132,9 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
         space = bp.space(name)
         indices = as_indices(what, space.size, name)
         if len(indices) != space.size:
-            raise RequestError(f"an order of space {name!r} must name all its {space.size} channels, not {len(indices)}")
+            raise RequestError(
+                f"an order of space {name!r} must name all its {space.size} channels, not {len(indices)}"
+            )
         stuck = [k for k in space.fixed if indices[k] != k]
         if stuck:
             raise BadModel(f"channel {stuck[0]} of space {name!r} cannot move: {space.fixed[stuck[0]]}")
@@ -131,7 +142,9 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
         crossed = np.flatnonzero(kinds[indices] != kinds)
         if len(crossed):
             a, b = int(crossed[0]), int(indices[crossed[0]])
-            raise BadModel(f"channels {a} and {b} of space {name!r} live in different layers and cannot change places")
+            raise BadModel(
+                f"channels {a} and {b} of space {name!r} live in different layers and cannot change places"
+            )
         to.update({int(u): int(v) for u, v in zip(space.units, space.units[indices], strict=True)})
     draft = _draft(bp, lambda units: np.array([to.get(int(u), int(u)) for u in units], np.int64))
     moved = build(bp, model, draft)
@@ -161,15 +174,17 @@ def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
 
 
 def _blank(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
-    blank = copy.deepcopy(model)
-    tensors = dict([*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)])
+    blank, lost = copy.deepcopy(model), _lost(bp, gone)
+    tensors = dict(
+        [*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)]
+    )
     grouped = {s.weight for s in bp.sites if s.kind == "conv" and s.groups > 1}
     with torch.no_grad():
         for name, axes in bp.axes.items():
             for dim, axis in enumerate(axes):
                 if axis is None or tensors[name].dim() == 0:
                     continue
-                places = np.flatnonzero(~_mask(axis.units, gone))
+                places = np.flatnonzero(lost[axis.units])
                 if len(places):
                     tensors[name].index_fill_(dim, torch.from_numpy(places).to(tensors[name].device), 0)
         for site in bp.sites:  # a grouped convolution's inputs are not an axis of its weight
@@ -177,20 +192,27 @@ def _blank(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
                 weight = tensors[site.weight]
                 if weight.shape[0] % site.groups or weight.shape[0] * weight.shape[1] < len(site.reads):
                     continue  # one kernel expanded over all channels: nothing of it belongs to a channel
-                dead = torch.from_numpy(~_mask(site.reads, gone)).reshape(site.groups, -1)
+                dead = torch.from_numpy(lost[site.reads]).reshape(site.groups, -1)
                 rows = dead.repeat_interleave(weight.shape[0] // site.groups, 0).to(weight.device)
                 if rows.shape == weight.shape[:2]:
                     weight[rows] = 0
     return blank
 
 
-def _mask(units: np.ndarray, gone: set[int]) -> np.ndarray:
-    return ~np.isin(units, np.fromiter(gone, np.int64, len(gone)))
+def _lost(bp: Blueprint, gone: set[int]) -> np.ndarray:
+    """For every unit, whether it goes."""
+    table = np.zeros(len(bp.classes), bool)
+    table[list(gone)] = True
+    return table
 
 
 def _draft(bp: Blueprint, change: Any) -> Draft:
     axes = {n: [None if a is None else change(a.units) for a in layout] for n, layout in bp.axes.items()}
-    reads = {s.weight: change(s.reads) for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight and s.reads is not None}
+    reads = {
+        s.weight: change(s.reads)
+        for s in bp.sites
+        if s.kind == "conv" and s.groups > 1 and s.weight and s.reads is not None
+    }
     gathers = {name: (change(a), change(b)) for name, (a, b) in bp.gathers.items()}
     return Draft(axes, reads, gathers=gathers)
 
@@ -235,7 +257,7 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
     for _ in range(12):
         new = _assemble(bp, model, draft)
         try:
-            graph = record(new, bp.example, output=bp.output)
+            graph = record(new, _fitting(bp.example, new), output=bp.output)
             units = KnownUnits(bp.classes, _group_reads(bp, draft))
             walk = Walk(graph, units)
             walk.run(given_labels(bp, graph, draft, units))
@@ -246,7 +268,19 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
             continue
         if not (_follow(draft, units) | _follow_gathers(draft, walk, units)):
             return new
-    raise Unsupported("the order of channels did not settle after twelve tries; this model cannot be cut exactly")
+    raise Unsupported(
+        "the order of channels did not settle after twelve tries; this model cannot be cut exactly"
+    )
+
+
+def _fitting(example: Any, model: nn.Module) -> Any:
+    """The example in the precision of the model, which may have changed since the trace."""
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+
+    def cast(x: Any) -> Any:
+        return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() and dtype is not None else x
+
+    return tree_map(cast, example)
 
 
 def _refused(error: Exception) -> Exception:
@@ -258,7 +292,9 @@ def _refused(error: Exception) -> Exception:
     )
 
 
-def given_labels(bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits) -> dict[str, list[Tensor | None]]:
+def given_labels(
+    bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits
+) -> dict[str, list[Tensor | None]]:
     """The ids of every axis of the new model: those its places had in the old one."""
     given: dict[str, list[Tensor | None]] = {}
     for name, value in graph.tensors.items():
@@ -290,8 +326,15 @@ def _axis_home(draft: Draft, name: str, dim: int, ndim: int) -> tuple[str, np.nd
 
 
 def _group_reads(bp: Blueprint, draft: Draft) -> dict[str, np.ndarray]:
-    reads = {s.weight: s.reads for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight and s.reads is not None}
-    return {**reads, **draft.reads}
+    """What grouped (not depthwise) convolutions were built to read."""
+    shapes = {s.weight: bp.graph.tensors[s.weight].shape for s in bp.sites if s.kind == "conv" and s.weight}
+    return {
+        name: reads for name, reads in draft.reads.items() if shapes[name][1] > 1 or _transposed(bp, name)
+    }
+
+
+def _transposed(bp: Blueprint, name: str) -> bool:
+    return any(s.weight == name and s.transposed for s in bp.sites)
 
 
 def _follow(draft: Draft, units: KnownUnits) -> bool:
@@ -315,10 +358,10 @@ def _follow_gathers(draft: Draft, walk: Walk, units: KnownUnits) -> bool:
     changed = False
     for name, source, _ in walk.gathers:
         arrived = units.unit(source).numpy()
-        if name in draft.gathers and not np.array_equal(draft.gathers[name][0], arrived):
-            if np.array_equal(np.sort(arrived), np.sort(draft.gathers[name][0])):
-                draft.gathers[name] = (arrived, draft.gathers[name][1])
-                changed = True
+        built = draft.gathers[name][0] if name in draft.gathers else arrived
+        if not np.array_equal(built, arrived) and np.array_equal(np.sort(built), np.sort(arrived)):
+            draft.gathers[name] = (arrived, draft.gathers[name][1])
+            changed = True
     return changed
 
 
@@ -337,7 +380,9 @@ def _same_constants(before: Graph, after: Graph) -> None:
     for module, floats in numbers(after).items():
         if module in old and len(old[module]) == len(floats) and old[module] != floats:
             pair = next((a, b) for a, b in zip(old[module], floats, strict=True) if a != b)
-            raise Mismatch(module or "the top module", f"a constant depends on the width ({pair[0]:g} → {pair[1]:g})")
+            raise Mismatch(
+                module or "the top module", f"a constant depends on the width ({pair[0]:g} → {pair[1]:g})"
+            )
 
 
 def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -354,7 +399,9 @@ def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def _assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
-    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    tensors = dict(
+        [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    )
     memo: dict[int, Any] = {}
     grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     for name, (source, result) in draft.gathers.items():
@@ -374,7 +421,9 @@ def _assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
                     data = data.index_select(dim, places)
             if data.data_ptr() == tensor.data_ptr():
                 data = data.clone()
-        memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
+        memo[id(tensor)] = (
+            nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
+        )
     new = copy.deepcopy(model, memo)
     _replace_norms(bp, new, draft)
     patch_attributes(bp, model, new, draft, own=draft.guess)
@@ -426,7 +475,7 @@ def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
         if axis is None or len(axis) == len(site.reads):
             continue
         module = _sparse_norm(bp, site, old, axis)
-        module.weight, module.bias = old.weight, old.bias  # type: ignore[assignment]
+        module.weight, module.bias = old.weight, old.bias
         weight = old.weight
         module.to(device=weight.device)
         for name, buffer in module.named_buffers():
@@ -435,7 +484,9 @@ def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
         setattr(new.get_submodule(parent), leaf, module)
 
 
-def _sparse_norm(bp: Blueprint, site: LayerSite, old: nn.Module, axis: np.ndarray) -> SparseLayerNorm | SparseGroupNorm:
+def _sparse_norm(
+    bp: Blueprint, site: LayerSite, old: nn.Module, axis: np.ndarray
+) -> SparseLayerNorm | SparseGroupNorm:
     assert site.reads is not None
     inner = {o.name for o in bp.graph.live() if o.module == site.module}
     plain = {"aten.native_layer_norm.default", "aten.native_group_norm.default", "aten.permute.default",

@@ -59,9 +59,15 @@ class Walk:
     units: Units
     tags: dict[int, Tags] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
-    segments: list[Tensor] = field(default_factory=list)  # label sets that a split takes out of a layer's output
-    mixes: list[tuple[str, str]] = field(default_factory=list)  # (module, how) channels meet without parameters
-    gathers: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)  # (index buffer, source, result labels)
+    segments: list[Tensor] = field(
+        default_factory=list
+    )  # label sets that a split takes out of a layer's output
+    mixes: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # (module, how) channels meet without parameters
+    gathers: list[tuple[str, Tensor, Tensor]] = field(
+        default_factory=list
+    )  # (index buffer, source, result labels)
     axes: dict[str, list[Tensor | None]] = field(default_factory=dict)  # parameter -> labels of each axis
 
     def run(self, given: dict[str, list[Tensor | None]] | None = None) -> Walk:
@@ -133,8 +139,8 @@ class Walk:
             for plane in self.of(value).planes:
                 self.units.fix(plane, f"{why} ({op.place}{', ' + op.line if op.line else ''})")
         self.mix(op, why)
-        for value in op.outputs:
-            self.put(value, Tags(weight=all(self.of(v).weight for v in op.inputs())))
+        for made in op.outputs:
+            self.put(made, Tags(weight=all(self.of(v).weight for v in op.inputs())))
 
     def mix(self, op: Op, why: str) -> None:
         """Note that channels influence each other here, so that two networks cannot share the operation."""
@@ -144,8 +150,8 @@ class Walk:
         labelled = [v for v in op.inputs() if self.of(v).planes]
         if not labelled:
             weight = all(self.of(v).weight for v in op.inputs())
-            for value in op.outputs:
-                self.put(value, Tags(weight=weight))
+            for made in op.outputs:
+                self.put(made, Tags(weight=weight))
             return
         name = rule_name(op)
         found = RULES.get(name)
@@ -164,10 +170,16 @@ def rule_name(op: Op) -> str:
     if isinstance(op.func, str):
         return op.func
     name = str(op.func._overloadpacket).removeprefix("aten.")
-    return name.removesuffix("_") if not name.startswith("_") and name not in ("copy_", "fill_", "zero_") else name
+    return (
+        name.removesuffix("_")
+        if not name.startswith("_") and name not in ("copy_", "fill_", "zero_")
+        else name
+    )
 
 
-def merge_planes(walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: tuple[int, ...]) -> list[Tensor]:
+def merge_planes(
+    walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: tuple[int, ...]
+) -> list[Tensor]:
     """Planes of an element-wise result: planes that change along common axes are united."""
     ndim = len(shape)
     merged: list[Tensor] = []
@@ -199,7 +211,9 @@ def merge_planes(walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: 
             if who not in owner and any(full[d] > 1 for d in dims):
                 bare = True
         if bare:
-            walk.units.fix(plane, f"it meets values that belong to no channel at {op.place}", channel=_has_act(operands))
+            walk.units.fix(
+                plane, f"it meets values that belong to no channel at {op.place}", channel=_has_act(operands)
+            )
         else:
             kept.append(plane)
     return kept
@@ -207,7 +221,9 @@ def merge_planes(walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: 
 
 def _has_act(operands: list[tuple[Value, Tags]]) -> bool:
     """A parameter axis that meets nothing labelled (positions, say) is no channel axis; an activation's is."""
-    return any(t.planes and not t.weight for _, t in operands) and not any(t.weight and t.planes for _, t in operands)
+    return any(t.planes and not t.weight for _, t in operands) and not any(
+        t.weight and t.planes for _, t in operands
+    )
 
 
 @rule(

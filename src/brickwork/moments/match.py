@@ -99,7 +99,9 @@ def match_responses(
             order = _order(runs[0], wanted)
             for path, use_feedback in order:
                 fits.append(
-                    _solve_layer(student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed)
+                    _solve_layer(
+                        student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed
+                    )
                 )
                 advance(1, path)
     finally:
@@ -149,9 +151,10 @@ class _Run:
             self.theirs.append(Program(teacher, record(teacher, batches[0]), batches))
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
-        self.theirs_by_path = [{layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs]
+        self.theirs_by_path = [
+            {layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs
+        ]
         self.rows = source.rows or {}
-
 
     def forget(self, path: str) -> None:
         """A layer has new weights: whatever was computed behind it is stale."""
@@ -246,7 +249,9 @@ def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weigh
         return None
     images = sum(len(b) for p in run.mine for b in p.batches)
     full = int(np.prod(layer.output.shape[2:]))
-    cheap = full * weight.shape[0] // max(1, inputs)  # as many rows as make the Gram cost what the layer costs
+    cheap = (
+        full * weight.shape[0] // max(1, inputs)
+    )  # as many rows as make the Gram cost what the layer costs
     needed = -(-16 * inputs // images)  # and enough of them to determine the weights
     return max(1, cheap, needed)
 

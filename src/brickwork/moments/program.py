@@ -86,7 +86,9 @@ class Program:
                     return inputs[x.index][k].detach() if isinstance(x, Value) else x
 
                 made = function(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-                for part, slot in zip(made if isinstance(made, (tuple, list)) else [made], results, strict=False):
+                for part, slot in zip(
+                    made if isinstance(made, (tuple, list)) else [made], results, strict=False
+                ):
                     slot.append(part)
         for value, slot in zip(op.outputs, results, strict=True):
             if value is not None and slot:
@@ -104,7 +106,9 @@ class Program:
                 self.store.pop(value.index, None)
 
 
-def run_with_grad(model: nn.Module, graph: Graph, images: Tensor, wanted: set[int]) -> tuple[Tensor, dict[int, Tensor]]:
+def run_with_grad(
+    model: nn.Module, graph: Graph, images: Tensor, wanted: set[int]
+) -> tuple[Tensor, dict[int, Tensor]]:
     """One batch through a recorded network with gradients: the output, and the values asked for by index."""
     program = Program(model, graph, [images])
     values: dict[int, Any] = {graph.inputs[0].index: images}
@@ -120,7 +124,9 @@ def run_with_grad(model: nn.Module, graph: Graph, images: Tensor, wanted: set[in
                 return values[x.index] if x.index in values else program._read(x)[0].detach()
 
             made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-            for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
+            for value, part in zip(
+                op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False
+            ):
                 if value is None:
                     continue
                 if value.index in wanted:
@@ -133,7 +139,9 @@ def run_with_grad(model: nn.Module, graph: Graph, images: Tensor, wanted: set[in
 def _functional(op: Op) -> Any:
     """In-place operations run as their pure twins: stored values must not change under our hands."""
     if isinstance(op.func, str):
-        raise Unsupported(f"{op.args[2]} in {op.module or 'the top module'} writes into shared memory; make it out-of-place")
+        raise Unsupported(
+            f"{op.args[2]} in {op.module or 'the top module'} writes into shared memory; make it out-of-place"
+        )
     name = op.func._schema.name.removeprefix("aten::")
     if name in ("view", "_unsafe_view"):  # real tensors may lie in memory otherwise than the recorded ones
         return lambda x, size: x.reshape(size)

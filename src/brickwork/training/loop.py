@@ -115,7 +115,7 @@ def train(
         channels_last = crew.device.type == "cuda"
     model.to(crew.device)
     if channels_last:
-        model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise BadModel("every parameter of the model is frozen; there is nothing to train.")

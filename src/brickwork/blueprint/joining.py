@@ -111,7 +111,11 @@ class _Joiner:
         ops = [o.name for o in bp.graph.live()]
         for k, (model, other) in enumerate(zip(self.models[1:], self.bps[1:], strict=True), 1):
             same = kinds == [(n, type(m)) for n, m in model.named_modules()]
-            if not same or ops != [o.name for o in other.graph.live()] or set(self.tensors[0]) != set(self.tensors[k]):
+            if (
+                not same
+                or ops != [o.name for o in other.graph.live()]
+                or set(self.tensors[0]) != set(self.tensors[k])
+            ):
                 raise Unsupported(
                     f"network {k} has another structure than network 0; networks of different architectures are "
                     'joined as branches: how="branches"'
@@ -131,7 +135,7 @@ class _Joiner:
         change = np.any([m[1:] != m[:-1] for m in marks], axis=0)
         return [0, *(np.flatnonzero(change) + 1).tolist()]
 
-    @functools.lru_cache(maxsize=None)  # noqa: B019  (a joiner lives for one join)
+    @functools.cache  # noqa: B019  (a joiner lives for one join)
     def _births(self, bp: Blueprint) -> np.ndarray:
         """For every unit the first layer that makes it."""
         births = np.full(len(bp.classes), -1)
@@ -146,7 +150,9 @@ class _Joiner:
         for bp in self.bps:
             layout = bp.axes[name][dim]
             if layout is None or not all(bp.has_place(int(u)) for u in layout.units):
-                raise Unsupported(f"{name} reads channels of the parts together with ones that belong to no part")
+                raise Unsupported(
+                    f"{name} reads channels of the parts together with ones that belong to no part"
+                )
             ids = bp.ids[name][dim]
             starts = self._runs(bp, layout.units, None if ids is None else ids.numpy()) if piecewise else [0]
             cuts.append([*starts, len(layout.units)])
@@ -172,7 +178,9 @@ class _Joiner:
 
     def build(self) -> nn.Module:
         for _ in range(24):
-            self.home: dict[str, tuple[int, str]] = {}  # tensor of the joined model -> (part, tensor) where copied
+            self.home: dict[
+                str, tuple[int, str]
+            ] = {}  # tensor of the joined model -> (part, tensor) where copied
             model = self._assemble()
             try:
                 graph = record(model, self.bps[0].example, output=self.bps[0].output)
@@ -197,7 +205,9 @@ class _Joiner:
         if any(on_meta(m) for m in self.models):
             return
         dtype = precision(self.bps[0], self.models[0])
-        twins = [scrambled(m, k, dtype) for k, m in enumerate(self.models)]  # unlike weights: crosstalk must show
+        twins = [
+            scrambled(m, k, dtype) for k, m in enumerate(self.models)
+        ]  # unlike weights: crosstalk must show
         first = _tensors(twins[0])
         for twin in twins[1:]:
             for name, tensor in _tensors(twin).items():
@@ -249,7 +259,7 @@ class _Joiner:
         if site.reads is None:
             return self._widen(path, module)
         if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:
-            same = len({tuple(m.weight.shape) for m in leaves}) == 1  # type: ignore[union-attr, arg-type]
+            same = len({tuple(m.weight.shape) for m in leaves}) == 1
             depthwise = site.groups > 1 and module.weight.shape[1] == 1
             if depthwise or (same and self._out_order(path) is None and self._in_order(path, site) is None):
                 return self._group(path, module, leaves)
@@ -281,7 +291,7 @@ class _Joiner:
         new = copy.deepcopy(module)
         for name, _ in module.named_parameters(recurse=False):
             setattr(new, name, self._join_tensor(f"{path}.{name}"))
-        width = new.weight.shape[0]  # type: ignore[union-attr]
+        width = new.get_parameter("weight").shape[0]
         setattr(new, "out_channels" if isinstance(new, _ConvNd) else "out_features", width)
         return new
 
@@ -289,8 +299,9 @@ class _Joiner:
         new = copy.deepcopy(module)
         for name, _ in module.named_parameters(recurse=False):
             setattr(new, name, self._join_tensor(f"{path}.{name}", dims=[0]))
-        new.groups = sum(m.groups for m in leaves)  # type: ignore[union-attr, misc]
-        new.in_channels = sum(m.in_channels for m in leaves)  # type: ignore[union-attr, misc]
+        convs = [m for m in leaves if isinstance(m, _ConvNd)]
+        new.groups = sum(m.groups for m in convs)
+        new.in_channels = sum(m.in_channels for m in convs)
         new.out_channels = new.weight.shape[0]
         return new
 
@@ -343,7 +354,9 @@ class _Joiner:
         if site is not None and len(dims) == 2 and site.reads is None:
             dims = dims[:1]
         if not dims:
-            if any(t.shape != tensors[0].shape or not (self.trust or _equal(t, tensors[0])) for t in tensors[1:]):
+            if any(
+                t.shape != tensors[0].shape or not (self.trust or _equal(t, tensors[0])) for t in tensors[1:]
+            ):
                 raise Unsupported(f"{name} belongs to no channel and differs between the parts")
             data = tensors[0].detach().clone()
         elif len(dims) > 1:
@@ -385,9 +398,11 @@ class _Joiner:
                 if size == 1:
                     given[name].append(None)
                 elif part is not None:
-                    ids = self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
+                    ids = (
+                        self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
+                    )
                     given[name].append(units.fresh(size) if ids is None else ids + int(self.offsets[part]))
-                elif (name, dim) in self.axes and self.axes[name, dim]:
+                elif self.axes.get(name, dim):
                     given[name].append(self._ids(name, dim, self.axes[name, dim]))
                 else:
                     given[name].append(units.fresh(size))
@@ -443,7 +458,8 @@ class _Joiner:
         """What every convolution that may run in groups reads, in the joined network's units."""
         found: dict[str, np.ndarray] = {}
         for site in self.bps[0].sites:
-            if site.kind == "conv" and site.reads is not None and site.weight:
+            depthwise = site.groups > 1 and site.weight and self.tensors[0][site.weight].shape[1] == 1
+            if site.kind == "conv" and site.reads is not None and site.weight and not depthwise:
                 each = [self._reads_of(p, site.module) + o for p, o in enumerate(self.offsets)]
                 found[site.weight] = np.concatenate(each)
                 leaf = site.weight.rpartition(".")[2]
@@ -452,7 +468,9 @@ class _Joiner:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    return dict(
+        [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    )
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
