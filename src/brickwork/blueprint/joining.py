@@ -402,7 +402,7 @@ class _Joiner:
                         self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
                     )
                     given[name].append(units.fresh(size) if ids is None else ids + int(self.offsets[part]))
-                elif self.axes.get(name, dim):
+                elif self.axes.get((name, dim)):
                     given[name].append(self._ids(name, dim, self.axes[name, dim]))
                 else:
                     given[name].append(units.fresh(size))

@@ -25,6 +25,7 @@ VERBS = (
     ("info", "info", "Layers, channel spaces, parameters and FLOPs of an architecture or a model folder."),
     ("train", "train", "Train an architecture on a data set and save a model folder."),
     ("eval", "eval", "Evaluate a model folder on a data set."),
+    ("study", "study", "Run a paper's table: the paper's numbers and ours side by side."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

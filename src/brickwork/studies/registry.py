@@ -1,0 +1,47 @@
+"""Studies: the papers' tables as runnable recipes, the paper's number and ours side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from brickwork.errors import UnknownName
+
+Row = dict[str, Any]
+Run = Callable[..., list[Row]]  # (full, seed, device, progress, **options) -> rows with "what", "paper", "ours"
+
+
+@dataclass(frozen=True)
+class Study:
+    name: str
+    run: Run
+    paper: str
+    about: str
+
+
+REGISTRY: dict[str, Study] = {}
+
+
+def study(name: str, *, paper: str) -> Callable[[Run], Run]:
+    """Register a study under a name; the first line of its docstring is what the list shows."""
+
+    def register(run: Run) -> Run:
+        REGISTRY[name] = Study(name, run, paper, (run.__doc__ or "").split("\n")[0])
+        return run
+
+    return register
+
+
+def get(name: str) -> Study:
+    from brickwork.studies import assemble  # noqa: F401  (registers itself)
+
+    if name not in REGISTRY:
+        raise UnknownName("study", name, REGISTRY)
+    return REGISTRY[name]
+
+
+def names() -> list[str]:
+    from brickwork.studies import assemble  # noqa: F401
+
+    return sorted(REGISTRY)
