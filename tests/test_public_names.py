@@ -12,7 +12,10 @@ import brickwork
 
 PUBLIC = {
     "Blueprint",
+    "Brick",
     "__version__",
+    "assemble",
+    "disassemble",
     "errors",
     "join",
     "load",

@@ -18,6 +18,9 @@ except PackageNotFoundError:  # a source tree that is on the path but not instal
 #: public name -> the module that defines it
 _HOME = {
     "Blueprint": "blueprint",
+    "Brick": "bricks",
+    "assemble": "bricks",
+    "disassemble": "bricks",
     "errors": "errors",
     "join": "blueprint",
     "load": "store",
@@ -48,5 +51,8 @@ if TYPE_CHECKING:
     from brickwork.blueprint import Blueprint as Blueprint
     from brickwork.blueprint import join as join
     from brickwork.blueprint import trace as trace
+    from brickwork.bricks import Brick as Brick
+    from brickwork.bricks import assemble as assemble
+    from brickwork.bricks import disassemble as disassemble
     from brickwork.store import load as load
     from brickwork.store import save as save

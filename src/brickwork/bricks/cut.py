@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.blueprint.record import pick_output
 from brickwork.blueprint.surgery import locate
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
@@ -33,6 +34,7 @@ def cut_and_repair(
     ridge: float = 1e-4,
     shrink_to: str = "weights",
     batch_size: int = 250,
+    seed: int = 0,
     progress: bool = True,
 ) -> Cut:
     """Select the kept channels and classes, then match the part's responses to the source's on unlabelled images."""
@@ -47,9 +49,34 @@ def cut_and_repair(
     if repair == "bn":
         return Cut(reestimate_batch_norm(part, images.split(batch_size)), keep)
     rows = response_rows(bp, keep)
-    source = Source(model, images, rows)
-    matched = match_responses(part, [source], ridge=ridge, shrink_to=shrink_to, batch_size=batch_size, progress=progress)
-    return Cut(matched.model, keep, matched.fits)
+    student, teacher = part, model
+    if bp.output is not None:
+        student, teacher = _Chosen(part, bp.output), _Chosen(model, bp.output).eval()
+        rows = {f"net.{path}": found for path, found in rows.items()}
+    matched = match_responses(
+        student,
+        [Source(teacher, images, rows)],
+        ridge=ridge,
+        shrink_to=shrink_to,
+        batch_size=batch_size,
+        seed=seed,
+        progress=progress,
+    )
+    if not isinstance(matched.model, _Chosen):
+        return Cut(matched.model, keep, matched.fits)
+    fits = tuple(replace(fit, layer=fit.layer.removeprefix("net.")) for fit in matched.fits)
+    return Cut(matched.model.net, keep, fits)
+
+
+class _Chosen(nn.Module):
+    """A network that returns several things, as one that returns the logits alone."""
+
+    def __init__(self, net: nn.Module, output: str | int) -> None:
+        super().__init__()
+        self.net, self.output = net, output
+
+    def forward(self, x: Tensor) -> Tensor:
+        return pick_output(self.net(x), self.output)
 
 
 def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.ndarray]:
@@ -61,6 +88,10 @@ def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.nda
     for site in bp.sites:
         if site.kind in ("conv", "linear") and site.makes is not None:
             rows[site.module] = np.flatnonzero(~np.isin(site.makes, lost))
-            if order is not None and list(order) != sorted(order) and np.array_equal(site.makes, bp.output_units):
+            if (
+                order is not None
+                and list(order) != sorted(order)
+                and np.array_equal(site.makes, bp.output_units)
+            ):
                 rows[site.module] = locate(site.makes, bp.space(CLASSES).units[order])
     return rows

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
-from brickwork.bricks.attribution import get
+from brickwork.bricks.attribution import Attribution, get
 from brickwork.errors import BadData
 from brickwork.moments.layers import find_layers
 from brickwork.moments.program import run_with_grad
@@ -66,7 +66,15 @@ def score_channels(
     return Scores({n: t for n, t in totals.items() if n != CLASSES}, counts, attribution)
 
 
-def _score_batch(model, traced, x, y, how, totals, counts) -> None:  # type: ignore[no-untyped-def]
+def _score_batch(
+    model: nn.Module,
+    traced: tuple[Blueprint, list[int]],
+    x: Tensor,
+    y: Tensor,
+    how: Attribution,
+    totals: dict[str, np.ndarray],
+    counts: np.ndarray,
+) -> None:
     bp, points = traced
     wanted = set(points)
     output, values = run_with_grad(model, bp.graph, x, wanted)
@@ -86,7 +94,10 @@ def _score_batch(model, traced, x, y, how, totals, counts) -> None:  # type: ign
         if found is None or a.grad is None:
             continue
         units, dim = found
-        flat = [t.detach().movedim(dim, 1).flatten(2) if t.dim() > 2 else t.detach()[:, :, None] for t in (a, a.grad)]
+        flat = [
+            t.detach().movedim(dim, 1).flatten(2) if t.dim() > 2 else t.detach()[:, :, None]
+            for t in (a, a.grad)
+        ]
         per_class = (one_hot.t() @ how.score(*flat).to(one_hot.dtype)).detach().cpu().double().numpy()
         size = per_class.sum()
         if size <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from brickwork.errors import RequestError
 Kept = dict[str, list[int]]
 
 
-def by_ratio(bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, least: int = 8, step: int = 1) -> Kept:
+def by_ratio(
+    bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, least: int = 8, step: int = 1
+) -> Kept:
     """The best-scored share of every space; at least `least` channels, widths a multiple of `step`."""
     if not 0 < ratio <= 1:
         raise RequestError(f"a keep ratio must be above 0 and at most 1, not {ratio}")
@@ -29,6 +31,18 @@ def by_threshold(bp: Blueprint, tables: Mapping[str, np.ndarray], factor: float 
     return kept
 
 
+def rounded(bp: Blueprint, scores: Mapping[str, np.ndarray], kept: Kept, step: int) -> Kept:
+    """The kept channels and the best of the others, up to a multiple of `step`."""
+    if step == 1:
+        return kept
+    wide = {}
+    for name, ids in kept.items():
+        lifted = scores[name].astype(np.float64).copy()
+        lifted[ids] += lifted.max() + 1  # what is kept stays kept
+        wide[name] = _best(bp, name, lifted, len(ids), 1, step)
+    return wide
+
+
 def by_mass(
     bp: Blueprint, scores: Mapping[str, np.ndarray], mass: float, *, least: int = 8, step: int = 1
 ) -> Kept:
@@ -40,7 +54,14 @@ def by_mass(
     return kept
 
 
-def within(bp: Blueprint, make, budget: float, *, of: str = "parameters", classes: list[int] | None = None) -> Kept:  # type: ignore[no-untyped-def]
+def within(
+    bp: Blueprint,
+    make: Callable[[float], Kept],
+    budget: float,
+    *,
+    of: str = "parameters",
+    classes: list[int] | None = None,
+) -> Kept:
     """The widest kept set `make(x)`, x in (0, 1], whose parameters (or macs) stay within a share of the whole."""
     full = getattr(bp.count(), of)
     low, high, best = 0.0, 1.0, None

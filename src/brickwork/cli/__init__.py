@@ -26,6 +26,8 @@ VERBS = (
     ("train", "train", "Train an architecture on a data set and save a model folder."),
     ("eval", "eval", "Evaluate a model folder on a data set."),
     ("study", "study", "Run a paper's table: the paper's numbers and ours side by side."),
+    ("disassemble", "disassemble", "Cut the part of some classes out of a model folder, as a brick."),
+    ("assemble", "assemble", "Join bricks into one model folder."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

@@ -1,0 +1,7 @@
+"""Bricks: the sub-network of some classes, cut out of a classifier, and networks built from such parts (paper 2)."""
+
+from brickwork.bricks.assembly import assemble
+from brickwork.bricks.brick import Brick
+from brickwork.bricks.disassembly import disassemble
+
+__all__ = ["Brick", "assemble", "disassemble"]

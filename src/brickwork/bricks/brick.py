@@ -1,0 +1,101 @@
+"""A brick: a part of a classifier for some of its classes, with what is needed to join it fairly."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork import store
+from brickwork.errors import BadFile
+from brickwork.moments import LayerFit
+from brickwork.origin import attach, origin_of
+
+PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a brick
+
+
+@dataclass(frozen=True, eq=False)
+class Brick:
+    """A part cut from a network. A model folder with these facts in its provenance is the same on disk."""
+
+    model: nn.Module = field(repr=False)
+    classes: tuple[str, ...]
+    source: str  # state hash of the whole network
+    kept: dict[str, list[int]] = field(repr=False)  # space -> channels, in the whole network's ids
+    judged_by: str  # "accuracy", or "auroc" (one against the rest) for a part of one class
+    accuracy_before: (
+        float | None
+    )  # of the whole restricted to the classes, on held-out images; None: no images
+    accuracy_after: float | None  # of the part
+    parameters: float  # share of the whole's
+    macs: float
+    mean: tuple[float, ...] = field(repr=False)  # of each logit over the source images, for calibration
+    std: tuple[float, ...] = field(repr=False)
+    input_shape: tuple[int, ...]  # of one example
+    output: str | int | None = None  # which of several outputs is the logits
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    note: str = ""
+    fits: tuple[LayerFit, ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only, without the network."""
+        facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "model"}
+        facts = {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}
+        return {**facts, "fits": [fit.to_dict() for fit in self.fits]}
+
+    def save(self, folder: str | Path, *, force: bool = False, **provenance: Any) -> Path:
+        """Write the brick as a model folder; `Brick.load` and `brickwork.load` both read it."""
+        return store.save(self.model, folder, force=force, provenance=provenance)
+
+    @classmethod
+    def load(
+        cls, folder: str | Path, *, arch: store.folder.Arch | None = None, device: str | torch.device = "cpu"
+    ) -> Brick:
+        """The brick of a model folder; BadFile if the folder holds an ordinary model."""
+        facts = store.read_config(folder).provenance.get(PROVENANCE)
+        if not isinstance(facts, dict):
+            raise BadFile(
+                f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}"
+            )
+        known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
+        try:
+            for name in ("classes", "mean", "std", "input_shape"):
+                known[name] = tuple(known[name])
+            known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
+            return cls(store.load(folder, arch=arch, device=device), **known)
+        except (KeyError, TypeError) as error:
+            raise BadFile(f"the brick's facts in {folder} are incomplete: {error}.") from error
+
+    def sealed(self) -> Brick:
+        """Write the facts into the network's own record, so that they are saved with it."""
+        origin = origin_of(self.model)
+        provenance = {**origin.provenance, PROVENANCE: self.to_dict()}
+        attach(self.model, replace(origin, classes=self.classes, provenance=provenance))
+        return self
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("classes", ", ".join(self.classes)),
+            ("parameters", f"{self.parameters:.1%} of the whole"),
+            ("multiply-adds", f"{self.macs:.1%} of the whole"),
+        ]
+        if self.accuracy_after is not None:
+            name = "AUROC" if self.judged_by == "auroc" else "accuracy"
+            rows.append(
+                (f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part")
+            )
+        rows.append(("source", self.source[:16]))
+        return [*rows, ("note", self.note)] if self.note else rows
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+    def _repr_html_(self) -> str:
+        cells = (f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._rows())
+        return f"<table>{''.join(cells)}</table>"

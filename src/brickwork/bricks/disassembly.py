@@ -1,0 +1,262 @@
+"""`disassemble`: cut the part of some classes out of a classifier."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks import attribution as attributions
+from brickwork.bricks.brick import Brick
+from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
+from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.samples import Data, Samples, find_classes, take_in
+from brickwork.bricks.scores import Scores, score_channels
+from brickwork.bricks.widths import Kept, by_mass, by_ratio, by_threshold, rounded, within
+from brickwork.devices import pick
+from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of
+from brickwork.store import state_hash
+
+LADDER = (
+    0.05,
+    0.1,
+    0.15,
+    0.25,
+    0.35,
+    0.5,
+    0.7,
+)  # budgets among which the accuracy bound looks for the smallest
+
+
+def disassemble(
+    model: nn.Module,
+    classes: Sequence[str | int] | str | int,
+    data: Data,
+    *,
+    attribution: str = "taylor",
+    keep: float | None = None,
+    budget: float | None = None,
+    of: str = "parameters",
+    threshold: float | None = None,
+    tolerance: float = 0.01,
+    repair: str = "match",
+    images: int = 3000,
+    scored: int = 1000,
+    ridge: float = 1e-4,
+    round_to: int | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    output: str | int | None = None,
+    progress: bool = True,
+) -> Brick:
+    """The part of `model` that these classes need, as a Brick; the model is left unchanged (paper 2, §3.2).
+
+    data: (images, labels) or an ImageData, whose training split is used; a fifth of it is held out to judge.
+    How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
+    parameters, or of="macs"), threshold (the paper's: above this factor × the layer's mean score); by none of
+    them, the smallest part on a ladder of budgets within `tolerance` of the whole restricted to the classes.
+    repair: "match" (layer by layer to the whole's responses, on at most `images` images, labels unused), "bn"
+    (new batch-norm statistics) or "none". scored: images of the classes that score channels.
+
+    >>> from torch import nn
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+    >>> x = torch.randn(200, 4)
+    >>> brick = disassemble(net, [2, 0], (x, net(x).argmax(1)), keep=0.5)
+    >>> brick.classes, brick.model(x).shape, len(brick.kept["0"])
+    (('2', '0'), torch.Size([200, 2]), 16)
+    """
+    check_options(
+        attribution=attribution, keep=keep, budget=budget, of=of, threshold=threshold, tolerance=tolerance,
+        repair=repair, images=images, scored=scored, ridge=ridge, round_to=round_to, seed=seed,
+    )  # fmt: skip
+    origin = origin_of(model)
+    where = device_of(model) if device is None else pick(device)
+    whole = copy.deepcopy(model).eval().to(where)
+    dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
+    known = origin.classes
+    if known is None:  # without names, their number is known only once the network has been traced
+        first = data[0] if isinstance(data, tuple | list) else data.train_images
+        probe = Samples(
+            torch.as_tensor(first), np.zeros(0), np.zeros(0), np.zeros(0), origin.preprocessing, where, dtype
+        )
+        known = tuple(map(str, range(len(_traced(whole, probe, output).output_units))))
+    wanted = find_classes(classes, known)
+    samples = take_in(
+        data, known, origin.classes is not None,
+        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
+    )  # fmt: skip
+    missing = [known[k] for k in wanted if not (samples.labels[samples.use] == k).any()]
+    if missing:
+        raise BadData(
+            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
+        )
+    bp = _traced(whole, samples, output)
+    if len(known) != len(bp.output_units):
+        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
+
+    judge = Judge(whole, samples, wanted, output)
+    unlabelled = samples.inputs(samples.some(images, seed))
+    cut_out = partial(
+        cut_and_repair, whole, bp, classes=wanted, images=unlabelled, repair=repair, ridge=ridge, seed=seed,
+        progress=progress,
+    )  # fmt: skip
+    bound = keep is None and budget is None and threshold is None
+    if bound and judge.before is None:
+        raise BadData(
+            "there is nothing to judge a part by: "
+            + (
+                "one class needs images of others too"
+                if len(wanted) == 1
+                else "every class has too few images"
+            )
+            + "; give more data, or one of keep, budget, threshold."
+        )
+    index = samples.of_classes(wanted, scored, seed)
+    scores = score_channels(
+        whole, bp, samples.inputs(index), torch.from_numpy(samples.labels[index]).to(where),
+        attribution=attribution, progress=progress,
+    )  # fmt: skip
+    silent = [known[k] for k in wanted if scores.counts[k] == 0]
+    if silent:
+        raise BadData(
+            f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}."
+        )
+    note = ""
+    if bound:
+        found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
+    else:
+        found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
+    full, left = bp.count(), bp.count(found.kept)
+    logits = logits_on(found.model, samples, samples.some(images, seed), output)
+    settings = {
+        "attribution": attribution,
+        "keep": keep,
+        "budget": budget,
+        "of": of,
+        "threshold": threshold,
+        "tolerance": tolerance if bound else None,
+        "repair": repair,
+        "images": len(unlabelled),
+        "scored": len(index),
+        "ridge": ridge,
+        "round_to": round_to,
+        "seed": seed,
+    }
+    after = judge.of(found.model)
+    return Brick(
+        model=found.model.eval().to(device_of(model)),
+        classes=tuple(known[k] for k in wanted),
+        source=state_hash(model),
+        kept=found.kept,
+        judged_by=judge.kind,
+        accuracy_before=judge.before,
+        accuracy_after=after,
+        parameters=left.parameters / full.parameters,
+        macs=left.macs / full.macs,
+        mean=tuple(logits.mean(0).tolist()),
+        std=tuple(logits.std(0, unbiased=False).tolist()),
+        input_shape=tuple(unlabelled.shape[1:]),
+        output=output,
+        settings=settings,
+        note=note,
+        fits=found.fits,
+    ).sealed()
+
+
+def check_options(**given: Any) -> None:
+    """Everything that is wrong with the numbers and names, before a tensor is read."""
+    problems = []
+    chosen = [name for name in ("keep", "budget", "threshold") if given[name] is not None]
+    if len(chosen) > 1:
+        problems.append(f"{' and '.join(chosen)} are given; one of them says how much stays, or none")
+    for name, low, high, text in (
+        ("keep", 0, 1, "above 0 and at most 1"),
+        ("budget", 0, 1, "above 0 and at most 1"),
+        ("threshold", -1e-300, math.inf, "0 or more"),
+        ("tolerance", -1e-300, 1, "0 to 1"),
+        ("ridge", -1e-300, math.inf, "0 or more"),
+    ):
+        value = given[name]
+        number = isinstance(value, int | float) and math.isfinite(value) and low < value <= high
+        if value is not None and not number:
+            problems.append(f"{name} is {value!r}; it must be {text}")
+    for name in ("images", "scored", "round_to"):
+        value = given[name]
+        if not (isinstance(value, int) and value >= 1) and not (name == "round_to" and value is None):
+            problems.append(f"{name} is {value!r}; it must be 1 or more")
+    if not (isinstance(given["seed"], int) and given["seed"] >= 0):
+        problems.append(f"seed is {given['seed']!r}; it must be 0 or more")
+    for name, allowed in (("of", ("parameters", "macs")), ("repair", REPAIRS)):
+        if given[name] not in allowed:
+            problems.append(f"{name} is {given[name]!r}; it must be {', '.join(allowed)}")
+    if problems:
+        raise RequestError("; ".join(problems) + ".")
+    attributions.get(str(given["attribution"]))
+
+
+def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
+    bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
+    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
+        raise BadModel(
+            "the model's outputs are not one channel a class, made by a linear or convolution layer."
+        )
+    return bp
+
+
+def _kept(
+    bp: Blueprint, scores: Scores, classes: list[int], keep: float | None, budget: float | None,
+    threshold: float | None, of: str, round_to: int | None,
+) -> Kept:  # fmt: skip
+    joint, step = scores.of(classes), round_to or 1
+    if keep is not None:
+        return by_ratio(bp, joint, keep, step=step)
+    if budget is not None:
+        return within(bp, lambda mass: by_mass(bp, joint, mass, step=step), budget, of=of, classes=classes)
+    assert threshold is not None
+    kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, threshold)
+    return rounded(bp, joint, kept, step)
+
+
+def _smallest(
+    bp: Blueprint, scores: Scores, classes: list[int], of: str, round_to: int | None, tolerance: float,
+    judge: Judge, cut_out: partial[Cut],
+) -> tuple[Cut, str]:  # fmt: skip
+    """Bisection over the ladder for the smallest budget whose part is good enough; else the whole."""
+    assert judge.before is not None
+    low, high = 0, len(LADDER)  # the answer is in low..high; high == len(LADDER): none of them
+    best: Cut | None = None
+    nearest = -math.inf
+    while low < high:
+        middle = (low + high) // 2
+        good = False
+        try:
+            kept = _kept(bp, scores, classes, None, LADDER[middle], None, of, round_to)
+        except RequestError:  # narrower than a network can be
+            kept = None
+        if kept is not None:
+            found = cut_out(kept=kept)
+            quality = judge.of(found.model)
+            assert quality is not None
+            nearest = max(nearest, quality)
+            good = quality >= judge.before - tolerance - 1e-12
+        if good:
+            high, best = middle, found
+        else:
+            low = middle + 1
+    if best is not None:
+        return best, ""
+    note = (
+        f"no cut of at most {LADDER[-1]:.0%} of the {of} is within {tolerance:g} of the whole's {judge.kind} "
+        f"of {judge.before:.4f} (the best had {nearest:.4f}); this is the whole network, restricted to the classes"
+    )
+    return cut_out(kept={}, repair="none"), note

@@ -1,0 +1,53 @@
+"""How good a part is at its classes, on images that neither chose its channels nor repaired it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.record import pick_output
+from brickwork.bricks.samples import Samples
+from brickwork.evaluation import auroc
+from brickwork.prediction import evaluating
+
+
+def logits_on(
+    model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None, batch_size: int = 500
+) -> Tensor:
+    """The chosen output on these images, float64 on the CPU."""
+    with evaluating(model):
+        found = [
+            pick_output(model(samples.inputs(part)), output).double().cpu()
+            for part in np.split(index, range(batch_size, len(index), batch_size))
+        ]
+    return torch.cat(found).clone()
+
+
+class Judge:
+    """Compares parts with the whole restricted to the same classes."""
+
+    def __init__(
+        self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None
+    ) -> None:
+        self.samples, self.classes, self.output = samples, classes, output
+        self.kind = "accuracy" if len(classes) > 1 else "auroc"
+        held = samples.held
+        # One class can only be told from the others; several are told from each other.
+        own = held[np.isin(samples.labels[held], classes)]
+        self.index = own if len(classes) > 1 else held
+        self.labels = torch.from_numpy(samples.labels[self.index])
+        self.before = None
+        if len(self.index):
+            self.before = self._quality(logits_on(whole, samples, self.index, output)[:, classes])
+
+    def of(self, part: nn.Module) -> float | None:
+        if self.before is None:
+            return None
+        return self._quality(logits_on(part, self.samples, self.index, self.output))
+
+    def _quality(self, logits: Tensor) -> float | None:
+        if self.kind == "auroc":
+            return auroc(logits[:, 0], self.labels == self.classes[0])
+        predicted = torch.tensor(self.classes)[logits.argmax(1)]
+        return (predicted == self.labels).double().mean().item()

@@ -1,0 +1,142 @@
+"""The images a part is scored on, matched on and judged by: all of them source training data, drawn with a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brickwork.data.images import ImageData
+from brickwork.data.pixels import Images, as_input
+from brickwork.data.spec import class_indices
+from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.origin import Preprocessing
+
+Data = tuple[Images, np.ndarray | Tensor] | ImageData
+HELD_OUT = 0.2  # share of every class that only judges
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Raw images and labels (numbers of the model's classes), and which of them are held out."""
+
+    images: Tensor
+    labels: np.ndarray
+    use: np.ndarray  # indices to score and match on
+    held: np.ndarray  # indices to judge on
+    preprocessing: Preprocessing | None
+    device: torch.device
+    dtype: torch.dtype
+
+    def inputs(self, index: np.ndarray) -> Tensor:
+        """Network input of these images."""
+        tensor = as_input(self.images[torch.from_numpy(index)], self.preprocessing, self.device)
+        return tensor.to(self.dtype)
+
+    def some(self, count: int, seed: int) -> np.ndarray:
+        """At most `count` of the usable images, of whatever class."""
+        drawn = np.random.default_rng([seed, 1]).permutation(self.use)[:count]
+        return np.sort(drawn)
+
+    def of_classes(self, classes: Sequence[int], count: int, seed: int) -> np.ndarray:
+        """At most `count` of the usable images, as many of each class."""
+        chosen = []
+        for label in classes:
+            own = self.use[self.labels[self.use] == label]
+            draw = np.random.default_rng([seed, 2, label]).permutation(own)
+            chosen.append(draw[: max(1, count // len(classes))])
+        return np.sort(np.concatenate(chosen))
+
+
+def find_classes(asked: Sequence[str | int] | str | int, known: Sequence[str]) -> list[int]:
+    """Names, numbers, or the text of a data spec ("0-2,cat") as numbers of the model's classes, in the order asked.
+
+    >>> find_classes(["dog", 0], ["cat", "dog"]), find_classes("0-1", ["cat", "dog"])
+    ([1, 0], [0, 1])
+    """
+    if isinstance(asked, str):
+        return class_indices(asked, known)
+    found: list[int] = []
+    for item in [asked] if isinstance(asked, int | np.integer) else list(asked):
+        if isinstance(item, str):
+            if item not in known:
+                raise UnknownName("class of the model", item, known)
+            found.append(list(known).index(item))
+        elif isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(known):
+            found.append(int(item))
+        else:
+            raise RequestError(
+                f"the model has no class {item!r}; it has {len(known)}, 0 to {len(known) - 1}."
+            )
+    if not found:
+        raise RequestError(f"no classes were asked for; the model has {', '.join(known[:40])}.")
+    twice = [known[k] for k in found if found.count(k) > 1]
+    if twice:
+        raise RequestError(f"class {twice[0]!r} is asked for twice.")
+    return found
+
+
+def take_in(
+    data: Data,
+    known: Sequence[str],
+    named: bool,
+    *,
+    preprocessing: Preprocessing | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int,
+) -> Samples:
+    """Check the data against the model's classes and hold some out. named: the model itself names its classes."""
+    if isinstance(data, ImageData):
+        images, labels = torch.from_numpy(data.train_images), data.train_labels
+        labels = _renumbered(data, known, named)[labels]
+    else:
+        try:
+            given, answers = data
+        except (TypeError, ValueError):
+            raise BadData(
+                f"data is a pair (images, labels) or an ImageData, not a {type(data).__name__}."
+            ) from None
+        images = torch.as_tensor(given)
+        labels = torch.as_tensor(answers).cpu().numpy()
+    if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+        raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")
+    if len(labels) == 0:
+        raise BadData("there are no images in the data.")
+    if labels.min() < 0 or labels.max() >= len(known):
+        raise BadData(
+            f"labels run from {labels.min()} to {labels.max()}; the model has {len(known)} classes."
+        )
+    use, held = _split(labels, seed)
+    return Samples(images, labels.astype(np.int64), use, held, preprocessing, device, dtype)
+
+
+def _renumbered(data: ImageData, known: Sequence[str], named: bool) -> np.ndarray:
+    """For each class of the data, its number in the model: by name, or in order where the model has no names."""
+    if not named:
+        if len(data.classes) != len(known):
+            raise BadData(
+                f"{data.name} has {len(data.classes)} classes and the model {len(known)} without names; "
+                "give (images, labels) with the model's own class numbers."
+            )
+        return np.arange(len(known))
+    foreign = [name for name in data.classes if name not in known]
+    if foreign:
+        raise BadData(
+            f"the model does not know {', '.join(map(repr, foreign[:10]))} of {data.name}; its classes are "
+            f"{', '.join(known[:40])}. Select classes, as in {data.name.split(':')[0]}:{known[0]}."
+        )
+    return np.array([list(known).index(name) for name in data.classes])
+
+
+def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same share of every class is held out; a class of one image keeps it for use."""
+    held = []
+    for label in np.unique(labels):
+        own = np.random.default_rng([seed, 0, int(label)]).permutation(np.flatnonzero(labels == label))
+        held.append(own[: max(1, round(HELD_OUT * len(own)))] if len(own) > 1 else own[:0])
+    out = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), out), out
