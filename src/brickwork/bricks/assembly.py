@@ -18,11 +18,12 @@ from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import device_of
 
+Folder = str | os.PathLike[str]
 CALIBRATIONS = ("none", "source")
 
 
 def assemble(
-    bricks: Sequence[Brick | str | os.PathLike[str]], *, calibrate: str = "none", how: str = "auto"
+    bricks: Sequence[Brick | Folder] | Brick | Folder, *, calibrate: str = "none", how: str = "auto"
 ) -> nn.Module:
     """A network whose logits are those of the bricks (or brick folders) side by side; the bricks stay as they are.
 
@@ -34,8 +35,10 @@ def assemble(
     """
     if calibrate not in CALIBRATIONS:
         raise RequestError(f"calibrate is {calibrate!r}; it must be {' or '.join(CALIBRATIONS)}.")
-    if isinstance(bricks, Brick | str | os.PathLike):
-        bricks = [bricks]
+    bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
+    for given in bricks:
+        if not isinstance(given, Brick | str | os.PathLike):
+            raise RequestError(f"assemble takes bricks or their folders, not a {type(given).__name__}.")
     parts = [b if isinstance(b, Brick) else Brick.load(Path(b)) for b in bricks]
     if not parts:
         raise RequestError("assemble needs at least one brick.")
@@ -62,8 +65,6 @@ def _name(brick: object, number: int) -> str:
 def _check(parts: list[Brick], names: list[str]) -> None:
     owner: dict[str, str] = {}
     for part, name in zip(parts, names, strict=True):
-        if not isinstance(part, Brick):
-            raise RequestError(f"assemble takes bricks or their folders, not a {type(part).__name__}.")
         for label in part.classes:
             if label in owner:
                 raise RequestError(

@@ -48,6 +48,7 @@ def get(name: str) -> Attribution:
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
     """The class's logit above the soft maximum of the others; the logit itself where there is no other.
 
+    >>> import torch
     >>> margin(torch.tensor([[3.0, 1.0]]), torch.tensor([0])).item()
     2.0
     """

@@ -17,7 +17,7 @@ from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
 from brickwork.bricks.judge import Judge, logits_on
-from brickwork.bricks.samples import Data, Samples, find_classes, take_in
+from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.bricks.widths import Kept, by_mass, by_ratio, by_threshold, rounded, within
 from brickwork.devices import pick
@@ -85,10 +85,8 @@ def disassemble(
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
     known = origin.classes
     if known is None:  # without names, their number is known only once the network has been traced
-        first = data[0] if isinstance(data, tuple | list) else data.train_images
-        probe = Samples(
-            torch.as_tensor(first), np.zeros(0), np.zeros(0), np.zeros(0), origin.preprocessing, where, dtype
-        )
+        none = np.zeros(0, np.int64)
+        probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
         known = tuple(map(str, range(len(_traced(whole, probe, output).output_units))))
     wanted = find_classes(classes, known)
     samples = take_in(

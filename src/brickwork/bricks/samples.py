@@ -90,28 +90,33 @@ def take_in(
     seed: int,
 ) -> Samples:
     """Check the data against the model's classes and hold some out. named: the model itself names its classes."""
+    images, labels = pair_of(data)
     if isinstance(data, ImageData):
-        images, labels = torch.from_numpy(data.train_images), data.train_labels
         labels = _renumbered(data, known, named)[labels]
-    else:
-        try:
-            given, answers = data
-        except (TypeError, ValueError):
-            raise BadData(
-                f"data is a pair (images, labels) or an ImageData, not a {type(data).__name__}."
-            ) from None
-        images = torch.as_tensor(given)
-        labels = torch.as_tensor(answers).cpu().numpy()
-    if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
-        raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")
-    if len(labels) == 0:
-        raise BadData("there are no images in the data.")
     if labels.min() < 0 or labels.max() >= len(known):
         raise BadData(
             f"labels run from {labels.min()} to {labels.max()}; the model has {len(known)} classes."
         )
     use, held = _split(labels, seed)
     return Samples(images, labels.astype(np.int64), use, held, preprocessing, device, dtype)
+
+
+def pair_of(data: Data) -> tuple[Tensor, np.ndarray]:
+    """Images and labels as they come; an ImageData's training split, numbered by its own classes."""
+    if isinstance(data, ImageData):
+        images, labels = torch.from_numpy(data.train_images), data.train_labels
+    else:
+        try:
+            given, answers = () if isinstance(data, Tensor | np.ndarray) else data
+        except (TypeError, ValueError):
+            what = type(data).__name__
+            raise BadData(f"data is a pair (images, labels) or an ImageData, not this {what}.") from None
+        images, labels = torch.as_tensor(given), torch.as_tensor(answers).cpu().numpy()
+    if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+        raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")
+    if len(labels) == 0:
+        raise BadData("there are no images in the data.")
+    return images, labels
 
 
 def _renumbered(data: ImageData, known: Sequence[str], named: bool) -> np.ndarray:

@@ -1,0 +1,40 @@
+"""Two LeNets on the halves of the digits, trained once; small networks run fastest on one thread."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from brickwork import data, zoo
+from brickwork.training import train
+
+
+@pytest.fixture(autouse=True, scope="package")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return {half: data.load(f"digits:{half}", size=16, channels=1) for half in "AB"}
+
+
+@pytest.fixture(scope="session")
+def nets(digits):
+    """{half: network}; both prepare images in the same way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    common = data.load("digits", size=16, channels=1).preprocessing()
+    found = {}
+    for seed, (half, images) in enumerate(digits.items()):
+        model = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
+        train(
+            model, images.train_images, images.train_labels, epochs=6, classes=images.classes, seed=seed,
+            preprocessing=common, device="cpu", progress=False,
+        )  # fmt: skip
+        found[half] = model.eval()
+    torch.set_num_threads(before)
+    return found

@@ -1,0 +1,159 @@
+"""Assembled == the bricks' logits side by side; what cannot be joined is refused in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork import data, zoo
+from brickwork.blueprint.parts import Branches
+from brickwork.bricks.calibrate import fold
+from brickwork.errors import BadFile, BadModel, RequestError, Unsupported
+from brickwork.evaluation import evaluate_data
+from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.store import state_hash
+
+X = torch.randn(9, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def bricks(nets, digits):
+    return [
+        brickwork.disassemble(nets["A"], ["0", "2"], digits["A"], budget=0.25, progress=False),
+        brickwork.disassemble(nets["B"], ["5", "6", "7"], digits["B"], budget=0.35, progress=False),
+    ]
+
+
+def side_by_side(bricks):
+    with torch.no_grad():
+        return torch.cat([b.model(X) for b in bricks], 1)
+
+
+@pytest.mark.parametrize("how", ["auto", "blocks", "branches"])
+def test_side_by_side(bricks, how):
+    before = [state_hash(b.model) for b in bricks]
+    model = brickwork.assemble(bricks, how=how)
+    assert (model(X) - side_by_side(bricks)).abs().max() <= 1e-5
+    assert isinstance(model, Branches) == (how == "branches") and not model.training
+    assert origin_of(model).classes == ("0", "2", "5", "6", "7")
+    assert origin_of(model).preprocessing == origin_of(bricks[0].model).preprocessing
+    assert [state_hash(b.model) for b in bricks] == before
+
+
+@pytest.mark.parametrize("calibrate", ["none", "source"])
+def test_an_ordinary_model_folder(bricks, calibrate, tmp_path):
+    folders = [b.save(tmp_path / str(k)) for k, b in enumerate(bricks)]
+    model = brickwork.assemble(folders, calibrate=calibrate)
+    assert state_hash(model) == state_hash(brickwork.assemble(bricks, calibrate=calibrate))
+    again = brickwork.load(brickwork.save(model, tmp_path / "joined"))
+    assert torch.equal(again(X), model(X)) and origin_of(again).classes == origin_of(model).classes
+    found = evaluate_data(again, data.load("digits:0,2,5-7", size=16, channels=1))
+    assert found.accuracy > 0.6  # chance is 0.2; LeNets that never saw the other's classes confuse some
+
+
+def test_other_architectures_run_as_branches(bricks, digits, tmp_path):
+    other = zoo.build("resnet8", num_classes=5, in_channels=1, width=8, seed=0)
+    origin = origin_of(bricks[0].model)
+    attach(other, replace(origin_of(other), classes=digits["B"].classes, preprocessing=origin.preprocessing))
+    part = brickwork.disassemble(other, "8,9", digits["B"], keep=0.5, images=200, scored=50, progress=False)
+    pair = [bricks[0], part]
+    model = brickwork.assemble(pair)
+    assert isinstance(model, Branches) and (model(X) - side_by_side(pair)).abs().max() <= 1e-5
+    again = brickwork.load(brickwork.save(model, tmp_path / "joined"))
+    assert torch.equal(again(X), model(X)) and origin_of(again).classes == ("0", "2", "8", "9")
+
+
+def test_bricks_of_one_network(nets, digits):
+    pair = [brickwork.disassemble(nets["A"], [c], digits["A"], keep=0.5, progress=False) for c in ("1", "4")]
+    assert pair[0].source == pair[1].source
+    model = brickwork.assemble(pair)
+    assert (model(X) - side_by_side(pair)).abs().max() <= 1e-5
+    chosen = data.load("digits:1,4", size=16, channels=1)
+    assert evaluate_data(model, chosen).accuracy > 0.9
+
+
+def test_one_brick(bricks):
+    assert torch.equal(brickwork.assemble(bricks[0])(X), bricks[0].model(X))
+
+
+def test_calibration_is_the_z_score(bricks):
+    model = brickwork.assemble(bricks, calibrate="source")
+    mean = torch.tensor([m for b in bricks for m in b.mean])
+    std = torch.tensor([s for b in bricks for s in b.std])
+    expected = (side_by_side(bricks) - mean) / std * std.mean()
+    assert (model(X) - expected).abs().max() <= 1e-4
+    plain = brickwork.assemble(bricks)
+    assert {n: p.shape for n, p in model.named_parameters()} == {
+        n: p.shape for n, p in plain.named_parameters()
+    }
+
+
+def test_calibration_mends_unequal_parts(bricks, digits):
+    """A part whose logits are all raised takes everything, until it is calibrated by its own statistics."""
+    raised = fold(bricks[1].model, torch.ones(3), torch.full((3,), 100.0), X, None)
+    pair = [bricks[0], replace(bricks[1], model=raised, mean=tuple(m + 100 for m in bricks[1].mean))]
+    images = data.load("digits:0,2,5-7", size=16, channels=1)
+    plain, source = (evaluate_data(brickwork.assemble(pair, calibrate=c), images) for c in ("none", "source"))
+    assert plain.per_class["0"] == 0 and source.per_class["0"] > 0.5
+
+
+def test_calibration_that_would_not_be_exact():
+    one = torch.ones(2)
+    x = torch.zeros(1, 3)
+    with pytest.raises(Unsupported, match="has none"):
+        fold(nn.Linear(3, 2, bias=False), one, one, x, None)
+    with pytest.raises(Unsupported, match="the logits themselves"):
+        fold(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), one, one * -9, x, None)
+
+
+def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
+    origin = origin_of(bricks[1].model)
+    other = brickwork.disassemble(nets["B"], ["8"], digits["B"], keep=0.9, progress=False)
+    attach(other.model, replace(origin, preprocessing=Preprocessing((16, 16), 1, (0.0,), (1.0,))))
+    stuck = replace(bricks[1], std=(0.0, 1.0, 1.0))
+    for given, options, error, message in (
+        ([bricks[0], bricks[0]], {}, RequestError, "class '0' is in brick 0 and in brick 1"),
+        ([bricks[0], other], {}, BadModel, "brick 0 and brick 1 prepare images differently"),
+        (
+            [bricks[0], replace(bricks[1], input_shape=(1, 32, 32))],
+            {},
+            BadModel,
+            "1×16×16 and brick 1 of 1×32×32",
+        ),
+        (
+            [bricks[0], replace(bricks[1], output="logits")],
+            {},
+            BadModel,
+            "output None of brick 0 and 'logits'",
+        ),
+        (bricks, {"calibrate": "target"}, RequestError, "it must be none or source"),
+        (bricks, {"how": "magic"}, RequestError, "how must be"),
+        ([], {}, RequestError, "at least one"),
+        ([nets["A"]], {}, RequestError, "bricks or their folders, not a LeNet"),
+        ([bricks[0], stuck], {"calibrate": "source"}, BadModel, "never varied"),
+        ([tmp_path / "nothing"], {}, BadFile, "does not exist"),
+    ):
+        with pytest.raises(error, match=message) as caught:
+            brickwork.assemble(given, **options)
+        assert str(caught.value).count("\n") == 0
+
+
+def test_other_precision(bricks):
+    import copy
+
+    double = replace(bricks[1], model=copy.deepcopy(bricks[1].model).double())
+    with pytest.raises(BadModel, match="one dtype and device"):
+        brickwork.assemble([bricks[0], double])
+
+
+def test_the_provenance_says_what_it_is_made_of(bricks):
+    facts = origin_of(brickwork.assemble(bricks)).provenance["assemble"]
+    assert facts["calibrate"] == "none"
+    assert [b["classes"] for b in facts["bricks"]] == [["0", "2"], ["5", "6", "7"]]
+    assert [b["source"] for b in facts["bricks"]] == [b.source for b in bricks]
+    assert np.all([len(b["source"]) == 64 for b in facts["bricks"]])

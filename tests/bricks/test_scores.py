@@ -1,0 +1,101 @@
+"""Scores against ones computed by hand, and how much of them is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork.bricks.attribution import REGISTRY, margin
+from brickwork.bricks.scores import score_channels
+from brickwork.bricks.widths import by_mass, by_ratio, by_threshold, rounded, within
+from brickwork.errors import BadData, RequestError, UnknownName
+
+
+@pytest.fixture
+def tiny():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)).double()
+    x = torch.randn(30, 3, dtype=torch.float64)
+    return net, brickwork.trace(net, x[:2]), x, torch.arange(30) % 2
+
+
+def test_taylor_by_hand(tiny):
+    net, bp, x, y = tiny
+    found = score_channels(net, bp, x, y, batch_size=30, progress=False).scores["0"]
+    a = net[0](x).detach().requires_grad_()
+    logits = net[2](a.relu())
+    own, other = logits[torch.arange(30), y], logits[torch.arange(30), 1 - y]
+    (own - other).sum().backward()
+    each = (a * a.grad).abs().detach()
+    expected = np.stack([each[y == c].sum(0).numpy() for c in (0, 1)]) / each.sum().item() / 15
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_every_layer_weighs_the_same(tiny):
+    net, bp, x, y = tiny
+    found = score_channels(net, bp, x, y, batch_size=30, progress=False)
+    assert sum((t * found.counts[:, None]).sum() for t in found.scores.values()) == pytest.approx(1)
+    assert list(found.scores) == ["0"] and found.counts.tolist() == [15, 15]
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_registry(tiny, name):
+    net, bp, x, y = tiny
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    net.train()
+    found = score_channels(net, bp, x, y, attribution=name, progress=False)
+    assert all(np.isfinite(t).all() and (t >= 0).all() for t in found.scores.values())
+    assert net.training and all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+    assert REGISTRY[name].about
+
+
+def test_margin_of_one_logit():
+    assert margin(torch.tensor([[3.0]]), torch.tensor([0])).item() == 3
+
+
+def test_unknown_attribution_and_no_images(tiny):
+    net, bp, x, y = tiny
+    with pytest.raises(UnknownName, match="did you mean 'taylor'"):
+        score_channels(net, bp, x, y, attribution="tailor")
+    with pytest.raises(BadData, match="no images"):
+        score_channels(net, bp, x[:0], y[:0])
+
+
+def test_threshold_is_the_union_over_classes(tiny):
+    bp = tiny[1]
+    table = np.array([[5.0, 1, 1, 1, 1], [1, 1, 1, 0, 5]])
+    assert by_threshold(bp, {"0": table})["0"] == [0, 4]
+    one_by_one = [set(by_threshold(bp, {"0": table[[c]]})["0"]) for c in (0, 1)]
+    assert set.union(*one_by_one) == {0, 4}
+    assert by_threshold(bp, {"0": table}, 0.0)["0"] == [0, 1, 2, 3, 4]
+    assert by_threshold(bp, {"0": table}, 1e9)["0"] == [0]  # a layer never goes empty
+
+
+def test_rounding(tiny):
+    bp, scores = tiny[1], {"0": np.array([1.0, 5, 2, 4, 3])}
+    assert rounded(bp, scores, {"0": [0]}, 1) == {"0": [0]}
+    assert rounded(bp, scores, {"0": [0]}, 2) == {"0": [0, 1]}
+    assert rounded(bp, scores, {"0": [0, 2, 4]}, 4) == {"0": [0, 1, 2, 4]}
+    assert by_ratio(bp, scores, 0.4, least=1) == {"0": [1, 3]}
+    assert by_ratio(bp, scores, 0.5, least=1, step=4) == {"0": [1, 2, 3, 4]}
+    with pytest.raises(RequestError, match="above 0"):
+        by_ratio(bp, scores, 0)
+
+
+def test_a_budget_is_kept(tiny):
+    bp, scores = tiny[1], {"0": np.array([1.0, 5, 2, 4, 3])}
+
+    def make(mass):
+        return by_mass(bp, scores, mass, least=1)
+
+    full = bp.count()
+    for of in ("parameters", "macs"):
+        kept = within(bp, make, 0.6, of=of)
+        assert getattr(bp.count(kept), of) <= 0.6 * getattr(full, of)
+        assert kept["0"] == sorted(kept["0"]) and 1 in kept["0"]
+    with pytest.raises(RequestError, match="narrowest"):
+        within(bp, make, 0.01)
