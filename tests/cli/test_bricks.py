@@ -10,12 +10,18 @@ from brickwork import cli, data, zoo
 from brickwork.training import train
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Two LeNets that know all ten digits, trained with different seeds."""
     root = tmp_path_factory.mktemp("models")
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     digits = data.load("digits", size=16, channels=1)
     for seed, name in enumerate("ab"):
         model = zoo.build("lenet", in_channels=1, seed=seed)
@@ -24,7 +30,6 @@ def folders(tmp_path_factory):
             device="cpu", progress=False,
         )  # fmt: skip
         brickwork.save(model, root / name)
-    torch.set_num_threads(before)
     return root
 
 
