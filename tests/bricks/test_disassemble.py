@@ -141,8 +141,41 @@ def test_save_and_load(nets, digits, tmp_path):
     plain = brickwork.load(folder)
     assert torch.equal(plain(x), brick.model(x)) and origin_of(plain).classes == ("2", "0")
     assert origin_of(plain).provenance["data"] == "digits:A"
+    whole = brickwork.save(nets["A"], tmp_path / "whole", provenance={"test_accuracy": 0.99})
     with pytest.raises(BadFile, match="a model, not a brick"):
-        Brick.load(brickwork.save(nets["A"], tmp_path / "whole"))
+        Brick.load(whole)
+    brick = brickwork.disassemble(brickwork.load(whole), [2, 0], digits["A"], keep=0.5, **QUICK)
+    assert origin_of(brick.model).provenance["whole"] == {"test_accuracy": 0.99}
+    assert "test_accuracy" not in origin_of(brick.model).provenance
+
+
+def test_a_brick_of_a_brick(nets, digits, tmp_path):
+    first = brickwork.disassemble(nets["A"], "0-2", digits["A"], keep=0.6, **QUICK)
+    second = brickwork.disassemble(first.model, ["2", "0"], digits["A"].select([0, 1, 2]), keep=0.9, **QUICK)
+    assert second.classes == ("2", "0") and second.source == state_hash(first.model)
+    x = torch.randn(3, 1, 16, 16)
+    assert torch.equal(Brick.load(second.save(tmp_path / "second")).model(x), second.model(x))
+
+
+def test_dead_channels_are_finite(digits, tmp_path):
+    model = zoo.build("lenet", num_classes=5, in_channels=1, seed=0)
+    with torch.no_grad():
+        model.fc1.weight.zero_()
+        model.fc1.bias.fill_(-1)  # nothing passes: every response behind it is constant
+    images = digits["A"]
+    brick = brickwork.disassemble(
+        model, [0, 1], (images.train_images, images.train_labels), keep=0.5, **QUICK
+    )
+    json.dumps(brick.to_dict(), allow_nan=False)
+    assert Brick.load(brick.save(tmp_path / "dead")).to_dict() == brick.to_dict()
+
+
+def test_no_budget_is_wide_enough(digits):
+    torch.manual_seed(0)
+    x = torch.randn(60, 4)
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    brick = brickwork.disassemble(net, [0, 1, 2], (x, torch.arange(60) % 3), progress=False)
+    assert "narrower than it can be" in brick.note and "inf" not in brick.note and brick.parameters == 1
 
 
 def test_it_prints(nets, digits):

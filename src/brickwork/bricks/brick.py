@@ -16,6 +16,7 @@ from brickwork.moments import LayerFit
 from brickwork.origin import attach, origin_of
 
 PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a brick
+WHOLE = "whole"  # the entry that keeps the whole network's own provenance
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,9 @@ class Brick:
     def sealed(self) -> Brick:
         """Write the facts into the network's own record, so that they are saved with it."""
         origin = origin_of(self.model)
-        provenance = {**origin.provenance, PROVENANCE: self.to_dict()}
+        # What is said of the whole (its own test accuracy, say) must not read as said of the part.
+        whole = {WHOLE: origin.provenance} if origin.provenance else {}
+        provenance = {**whole, PROVENANCE: self.to_dict()}
         attach(self.model, replace(origin, classes=self.classes, provenance=provenance))
         return self
 

@@ -253,8 +253,9 @@ def _smallest(
             low = middle + 1
     if best is not None:
         return best, ""
+    best_of = f"the best had {nearest:.4f}" if nearest > -math.inf else "all are narrower than it can be"
     note = (
         f"no cut of at most {LADDER[-1]:.0%} of the {of} is within {tolerance:g} of the whole's {judge.kind} "
-        f"of {judge.before:.4f} (the best had {nearest:.4f}); this is the whole network, restricted to the classes"
+        f"of {judge.before:.4f} ({best_of}); this is the whole network, restricted to the classes"
     )
     return cut_out(kept={}, repair="none"), note
