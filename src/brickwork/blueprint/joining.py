@@ -259,7 +259,7 @@ class _Joiner:
         if site.reads is None:
             return self._widen(path, module)
         if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:
-            same = len({tuple(m.weight.shape) for m in leaves}) == 1
+            same = len({tuple(m.get_parameter("weight").shape) for m in leaves}) == 1
             depthwise = site.groups > 1 and module.weight.shape[1] == 1
             if depthwise or (same and self._out_order(path) is None and self._in_order(path, site) is None):
                 return self._group(path, module, leaves)
@@ -458,8 +458,10 @@ class _Joiner:
         """What every convolution that may run in groups reads, in the joined network's units."""
         found: dict[str, np.ndarray] = {}
         for site in self.bps[0].sites:
-            depthwise = site.groups > 1 and site.weight and self.tensors[0][site.weight].shape[1] == 1
-            if site.kind == "conv" and site.reads is not None and site.weight and not depthwise:
+            if site.kind != "conv" or site.reads is None or not site.weight:
+                continue
+            depthwise = site.groups > 1 and self.tensors[0][site.weight].shape[1] == 1
+            if not depthwise:
                 each = [self._reads_of(p, site.module) + o for p, o in enumerate(self.offsets)]
                 found[site.weight] = np.concatenate(each)
                 leaf = site.weight.rpartition(".")[2]

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.cli.common import DebugOption, DeviceOption, ForceOption, JsonOption, SeedOption, emit, table
+from brickwork.cli.common import (
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    SeedOption,
+    emit,
+    table,
+)
 
 
 def command(
@@ -21,7 +30,7 @@ def command(
     arch: Annotated[list[str] | None, typer.Option("--arch", help="Only this network (repeatable).")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the rows to this JSON file.")] = None,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     force: ForceOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -43,10 +52,10 @@ def command(
     if out is not None and out.exists() and not force:
         raise OutputExists(out)
     options: dict[str, Any] = {"archs": tuple(arch)} if arch else {}
-    found = chosen.run(full=full, seed=seed, device=device, progress=not as_json, **options)
+    found = chosen.run(full=full, seed=seed, device=str(device), progress=not as_json, **options)
     context = {
         "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),
-        **facts(device),
+        **facts(str(device)),
     }  # fmt: skip
     result = {"name": name, "paper": chosen.paper, "full": full, **context, "rows": found}
     if out is not None:
@@ -61,7 +70,9 @@ def _commit() -> str | None:
     """The commit of the source tree, where there is one."""
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        found = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True
+        )
     except OSError:  # no git on this machine
         return None
     return found.stdout.strip() or None

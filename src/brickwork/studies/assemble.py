@@ -65,9 +65,13 @@ def assemble(
     whole = data.load(source)
     rows: list[Row] = []
     for arch in archs:
-        halves = [_train_half(arch, f"{source}:{h}", whole, seed + k, where, progress) for k, h in enumerate("AB")]
+        halves = [
+            _train_half(arch, f"{source}:{h}", whole, seed + k, where, progress) for k, h in enumerate("AB")
+        ]
         for pick_name, classes in PICKS.items():
-            rows += _join_picks(arch, pick_name, classes, halves, whole, budgets, images, seed, where, progress)
+            rows += _join_picks(
+                arch, pick_name, classes, halves, whole, budgets, images, seed, where, progress
+            )
     return rows
 
 
@@ -77,7 +81,9 @@ def _train_half(
     half = data.load(spec)
     preprocessing = whole.preprocessing()  # one network will hold both parts, so both see images alike
     model = zoo.build(arch, num_classes=len(half.classes), seed=seed)
-    settings = settings_for(arch, len(half.train_labels), data.parse(spec).source, seed=seed, label_smoothing=0.0)
+    settings = settings_for(
+        arch, len(half.train_labels), data.parse(spec).source, seed=seed, label_smoothing=0.0
+    )
     train(
         model, half.train_images, half.train_labels, classes=half.classes, preprocessing=preprocessing,
         device=device, progress=progress, **settings.to_dict(),
@@ -104,7 +110,10 @@ def _join_picks(
     scored = [_scores(h, c, seed, progress) for h, c in zip(halves, classes, strict=True)]
     rows = []
     for budget in budgets:
-        row: Row = {"what": f"{arch} {name} at {budget:.0%} of the parameters", "paper": PAPER.get((arch, name))}
+        row: Row = {
+            "what": f"{arch} {name} at {budget:.0%} of the parameters",
+            "paper": PAPER.get((arch, name)),
+        }
         for repair in ("none", "match"):
             began = time.perf_counter()
             parts, share = [], []
@@ -129,7 +138,9 @@ def _join_picks(
     return rows
 
 
-def _widths(bp: Blueprint, scores: dict[str, np.ndarray], budget: float, classes: list[int]) -> dict[str, list[int]]:
+def _widths(
+    bp: Blueprint, scores: dict[str, np.ndarray], budget: float, classes: list[int]
+) -> dict[str, list[int]]:
     return within(bp, lambda mass: by_mass(bp, scores, mass), budget, classes=classes)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from brickwork.errors import UnknownName
 
 Row = dict[str, Any]
-Run = Callable[..., list[Row]]  # (full, seed, device, progress, **options) -> rows with "what", "paper", "ours"
+Run = Callable[
+    ..., list[Row]
+]  # (full, seed, device, progress, **options) -> rows with "what", "paper", "ours"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -127,7 +128,13 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
 
     The record always says `hf:MODEL_TYPE` and the config values that differ from the default, never a path.
     """
+    from brickwork.zoo.torchvision_shim import import_torchvision
+
     try:
+        if (
+            importlib.util.find_spec("torchvision") is not None
+        ):  # transformers imports it where it is installed
+            import_torchvision()
         library: Any = importlib.import_module("transformers")
     except ModuleNotFoundError as error:
         raise MissingExtra("hf", "transformers models") from error
