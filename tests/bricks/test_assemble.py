@@ -74,7 +74,8 @@ def test_bricks_of_one_network(nets, digits):
     model = brickwork.assemble(pair)
     assert (model(X) - side_by_side(pair)).abs().max() <= 1e-5
     chosen = data.load("digits:1,4", size=16, channels=1)
-    assert evaluate_data(model, chosen).accuracy > 0.9
+    for calibrate in ("none", "source"):
+        assert evaluate_data(brickwork.assemble(pair, calibrate=calibrate), chosen).accuracy > 0.9
 
 
 def test_one_brick(bricks):

@@ -26,12 +26,11 @@ def fold(
     True
     """
     bp = trace(model, example, output=output)
-    heads = [
-        site
-        for site in bp.sites
-        if site.kind in ("linear", "conv") and site.makes is not None and not site.transposed
-        and np.array_equal(site.makes, bp.output_units)
-    ]  # fmt: skip
+    made = [s for s in bp.sites if s.kind in ("linear", "conv") and not s.transposed and s.weight is not None]
+    if len(scale) == 1:  # an axis of one place is no channel axis to a blueprint; the proof below decides
+        heads = [s for s in made if s.makes is None and bp.graph.tensors[s.weight or ""].shape[0] == 1][-1:]
+    else:
+        heads = [s for s in made if s.makes is not None and np.array_equal(s.makes, bp.output_units)]
     if len(heads) != 1:
         raise Unsupported(
             "calibration needs one linear or convolution layer that makes all logits of a part."
