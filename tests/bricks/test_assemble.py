@@ -16,6 +16,7 @@ from brickwork.bricks.calibrate import fold
 from brickwork.errors import BadFile, BadModel, RequestError, Unsupported
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.prediction import predict
 from brickwork.store import state_hash
 
 X = torch.randn(9, 1, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -112,10 +113,23 @@ def test_calibration_that_would_not_be_exact():
         fold(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), one, one * -9, x, None)
 
 
+def test_parts_that_were_trained_on_differently_normalised_images(bricks, nets, digits, tmp_path):
+    """Raw images reach every part as it was trained to see them, also after a reload."""
+    other = brickwork.disassemble(nets["B"], ["8"], digits["B"], keep=0.9, progress=False)
+    own = Preprocessing((16, 16), 1, (0.25,), (0.4,))
+    attach(other.model, replace(origin_of(other.model), preprocessing=own))
+    model = brickwork.assemble([bricks[0], other])
+    raw = digits["B"].test_images[:20]
+    wanted = torch.cat([predict(bricks[0].model, raw), predict(other.model, raw)], 1)
+    assert (predict(model, raw) - wanted).abs().max() <= 1e-4
+    again = brickwork.load(brickwork.save(model, tmp_path / "both"))
+    assert torch.equal(predict(again, raw), predict(model, raw))
+
+
 def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
     origin = origin_of(bricks[1].model)
     other = brickwork.disassemble(nets["B"], ["8"], digits["B"], keep=0.9, progress=False)
-    attach(other.model, replace(origin, preprocessing=Preprocessing((16, 16), 1, (0.0,), (1.0,))))
+    attach(other.model, replace(origin, preprocessing=Preprocessing((24, 24), 1, (0.0,), (1.0,))))
     stuck = replace(bricks[1], std=(0.0, 1.0, 1.0))
     for given, options, error, message in (
         ([bricks[0], bricks[0]], {}, RequestError, "class '0' is in brick 0 and in brick 1"),

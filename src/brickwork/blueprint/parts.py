@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import pick_output
+from brickwork.origin import attach, origin_of
 
 
 class Parts(nn.Module):
@@ -83,3 +85,34 @@ class Branches(nn.Module):
             for model, which in zip(self.branches, self.outputs, strict=True)
         ]
         return torch.cat(results, 1)
+
+
+class RescaledInput(nn.Module):
+    """A network that was trained on images normalised in another way: each channel is rescaled first.
+
+    >>> net = RescaledInput(nn.Identity(), (2.0,), (1.0,))
+    >>> net(torch.ones(1, 1, 1, 1)).item()
+    3.0
+    """
+
+    def __init__(self, model: nn.Module, scale: Sequence[float], shift: Sequence[float]) -> None:
+        super().__init__()
+        self.model = model
+        like = next(model.parameters(), torch.empty(0))
+        self.scale: Tensor
+        self.shift: Tensor
+        for name, values in (("scale", scale), ("shift", shift)):
+            numbers = torch.tensor(values, dtype=like.dtype, device=like.device).reshape(-1, 1, 1)
+            self.register_buffer(name, numbers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x * self.scale + self.shift)
+
+
+def rescale_input(model: nn.Module, scale: Sequence[float], shift: Sequence[float]) -> RescaledInput:
+    """A network that reads x · scale + shift, channel by channel, where `model` read x; recorded for replay."""
+    new = RescaledInput(copy.deepcopy(model), scale, shift)
+    step = {"op": "rescale_input", "scale": [float(v) for v in scale], "shift": [float(v) for v in shift]}
+    attach(new, origin_of(model).after(step))
+    new.train(model.training)
+    return new

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.joining import join
+from brickwork.blueprint.parts import rescale_input
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
 from brickwork.errors import BadFile
@@ -40,6 +41,8 @@ def rebuild(origin: Origin) -> nn.Module:
 
 def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     op = step.get("op")
+    if op == "rescale_input":
+        return rescale_input(model, step["scale"], step["shift"])
     known = origin_of(model).steps
     example, output = _example(step, model), step.get("output")
     if op == "select":
@@ -51,7 +54,9 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
 
         result = fold_batch_norm(model, example)
     else:
-        raise BadFile(f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm")
+        raise BadFile(
+            f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input"
+        )
     assert len(origin_of(result).steps) > len(known)
     return result
 

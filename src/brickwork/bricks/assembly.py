@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from brickwork.blueprint import join
+from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.calibrate import fold
 from brickwork.errors import BadModel, RequestError
-from brickwork.origin import attach, origin_of
+from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import device_of
 
 Folder = str | os.PathLike[str]
@@ -28,7 +29,8 @@ def assemble(
     """A network whose logits are those of the bricks (or brick folders) side by side; the bricks stay as they are.
 
     Bricks of one architecture are interleaved layer by layer where that is exact (how="blocks"), others, VGG
-    with ResNet, run as parallel branches of one network (how="branches"); "auto" decides. Bricks cut from one
+    with ResNet, run as parallel branches of one network (how="branches"); "auto" decides. Where images were
+    normalised by another mean and spread, the part's input is rescaled first, and the parts run as branches. Bricks cut from one
     and the same network are joined side by side as well: channels they share are there twice.
     calibrate: "source" brings every logit to the same mean and spread, by the statistics that the brick took on
     its own source data; on CIFAR-10 it helps only where the parts are unequal, hence "none".
@@ -49,6 +51,7 @@ def assemble(
     models = [part.model for part in parts]
     if calibrate == "source":
         models = _calibrated(parts, example)
+    models = _prepared_alike(models)
     joined = join(models, example, how=how, output=parts[0].output)
     origin = origin_of(joined)
     made_of = [{"source": part.source, "classes": list(part.classes)} for part in parts]
@@ -77,7 +80,7 @@ def _check(parts: list[Brick], names: list[str]) -> None:
                 f"{a} takes inputs of {_shape(one)} and {b} of {_shape(two)}; bricks must share one input size."
             )
         prepared = [origin_of(p.model).preprocessing for p in (one, two)]
-        if prepared[0] != prepared[1]:
+        if prepared[0] != prepared[1] and _rescaling(*prepared) is None:
             raise BadModel(
                 f"{a} and {b} prepare images differently ({prepared[0]} and {prepared[1]}), so no one input suits "
                 "both; train their networks with the same preprocessing."
@@ -90,6 +93,33 @@ def _check(parts: list[Brick], names: list[str]) -> None:
                 f"{a} is {kinds[0][0]} on {kinds[0][1]} and {b} {kinds[1][0]} on {kinds[1][1]}; "
                 "bring them to one dtype and device first."
             )
+
+
+def _rescaling(
+    first: Preprocessing | None, other: Preprocessing | None
+) -> tuple[list[float], list[float]] | None:
+    """What turns images prepared the first way into the other; None where more than mean and spread differ."""
+    if first is None or other is None or first.size != other.size or first.channels != other.channels:
+        return None
+    if not len(first.mean) == len(first.std) == len(other.mean) == len(other.std) == first.channels:
+        return None
+    scale = [a / b for a, b in zip(first.std, other.std, strict=True)]
+    shift = [(a - b) / s for a, b, s in zip(first.mean, other.mean, other.std, strict=True)]
+    return scale, shift
+
+
+def _prepared_alike(models: list[nn.Module]) -> list[nn.Module]:
+    """Networks that were trained on differently normalised images all read the first one's kind."""
+    first = origin_of(models[0]).preprocessing
+    alike = []
+    for model in models:
+        own = origin_of(model).preprocessing
+        change = None if own == first else _rescaling(first, own)
+        if change is not None:
+            model = rescale_input(model, *change)
+            attach(model, replace(origin_of(model), preprocessing=first))
+        alike.append(model)
+    return alike
 
 
 def _shape(part: Brick) -> str:
