@@ -30,8 +30,8 @@ def assemble(
 
     Bricks of one architecture are interleaved layer by layer where that is exact (how="blocks"), others, VGG
     with ResNet, run as parallel branches of one network (how="branches"); "auto" decides. Where images were
-    normalised by another mean and spread, the part's input is rescaled first, and the parts run as branches. Bricks cut from one
-    and the same network are joined side by side as well: channels they share are there twice.
+    normalised by another mean and spread, the part's input is rescaled first, and the parts run as branches.
+    Bricks cut from one and the same network are joined side by side as well: channels they share are there twice.
     calibrate: "source" brings every logit to the same mean and spread, by the statistics that the brick took on
     its own source data; on CIFAR-10 it helps only where the parts are unequal, hence "none".
     """
