@@ -1,0 +1,83 @@
+"""Collect the moments of chosen layers in one pass over a stream of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.record import record
+from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.moments.gram import Moments
+from brickwork.moments.layers import Layer, find_layers, patches, positions, responses
+from brickwork.moments.program import Program
+from brickwork.progress import bar
+
+
+def collect_moments(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    layers: Collection[str] | None = None,
+    places: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> dict[str, Moments]:
+    """For every chosen layer: XᵀX of what it reads and XᵀY with what it makes, over all batches, in one pass.
+
+    batches: tensors, or tuples whose first entry is one (a DataLoader's). A convolution's rows are the patches it
+    reads, (groups, rows, channels × kernel); `places` takes a random sample of that many places of an image.
+    Memory: one batch and the Gram matrices.
+
+    >>> net = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
+    >>> found = collect_moments(net, [torch.ones(4, 3), torch.ones(2, 3)], progress=False)
+    >>> found["0"].rows, found["0"].gram.shape
+    (6.0, torch.Size([1, 3, 3]))
+    """
+    if places is not None and places < 1:
+        raise RequestError(f"places must be 1 or more, not {places}")
+    generator = torch.Generator().manual_seed(seed)
+    totals: dict[str, Moments] = {}
+    recorded: dict[tuple[int, ...], tuple[Any, list[Layer]]] = {}
+    device = next(model.parameters()).device
+    count = 0
+    with bar("collecting", None, show=progress) as advance:
+        for number, batch in enumerate(batches):
+            images = (batch[0] if isinstance(batch, (tuple, list)) else batch).to(device)
+            if tuple(images.shape) not in recorded:
+                graph = record(model, images)
+                recorded[tuple(images.shape)] = graph, _chosen(find_layers(graph, model), layers)
+            graph, chosen = recorded[tuple(images.shape)]
+            program = Program(model, graph, [images])
+            for layer in chosen:
+                x, y = _rows(layer, program, places, generator)
+                if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
+                    raise BadData(f"activations at {layer.path} became NaN or infinite in batch {number}")
+                if layer.path not in totals:
+                    totals[layer.path] = Moments.empty(x.shape[-1], y.shape[-1], device, groups=x.shape[0])
+                totals[layer.path].add(x, y)
+            count += len(images)
+            advance(1)
+    if not count:
+        raise BadData("no images were given to collect moments on")
+    return totals
+
+
+def _chosen(found: list[Layer], wanted: Collection[str] | None) -> list[Layer]:
+    known = [layer.path for layer in found]
+    for name in wanted or ():
+        if name not in known:
+            raise UnknownName("layer", name, known)
+    return [layer for layer in found if wanted is None or layer.path in set(wanted)]
+
+
+def _rows(
+    layer: Layer, program: Program, places: int | None, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    x, y = program.get(layer.input)[0], program.get(layer.output)[0]
+    if layer.op is None:
+        return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
+    some = positions(layer, places, generator)
+    return patches(layer, x, some), responses(y, int(layer.op.args[8]), some)
