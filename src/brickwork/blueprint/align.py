@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
+from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES
 from brickwork.blueprint.request import check_model
 
@@ -111,8 +112,6 @@ class _Matcher:
 
     def _turned(self, name: str, dim: int) -> np.ndarray:
         """The other network's tensor with every axis but one in the order found so far."""
-        from brickwork.blueprint.surgery import locate
-
         array = self.theirs[name]
         for other, units in enumerate(self.axes[name]):
             if other != dim and units is not None:

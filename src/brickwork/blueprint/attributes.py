@@ -16,8 +16,8 @@ from torch.nn.modules.conv import _ConvNd
 from brickwork.blueprint.parts import Parts
 
 if TYPE_CHECKING:
+    from brickwork.blueprint.building import Draft
     from brickwork.blueprint.plan import Blueprint
-    from brickwork.blueprint.surgery import Draft
 
 #: how public models call the number of heads, and the width of all heads together
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_key_value_heads")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brickwork.blueprint.building import regroup
 from brickwork.blueprint.request import kept_indices
-from brickwork.blueprint.surgery import regroup
 
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint, LayerSite

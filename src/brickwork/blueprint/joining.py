@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.attributes import HEADS, WIDTHS
+from brickwork.blueprint.building import locate
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.parts import Branches, Parts
@@ -425,8 +426,6 @@ class _Joiner:
                 wanted = self._reads_of(p, path) + self.offsets[p]
                 if not set(wanted.tolist()) <= set(arrived.tolist()):
                     continue
-                from brickwork.blueprint.surgery import locate
-
                 places = locate(arrived, wanted)
                 if not np.array_equal(places, self.reads[path, p]):
                     self.reads[path, p] = places
@@ -434,8 +433,6 @@ class _Joiner:
         return changed
 
     def _follow(self, walk: Walk, units: KnownUnits) -> bool:
-        from brickwork.blueprint.surgery import locate
-
         changed = False
         for (name, built), order in units.arrived.items():
             for (key, dim), axis in self.axes.items():

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor, nn
 
+from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.record import pick_output
-from brickwork.blueprint.surgery import locate
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
 
