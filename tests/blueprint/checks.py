@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -187,12 +186,6 @@ def check_join(models: list[nn.Module], example: Any, how: str, output: Any = No
     assert error <= TOLERANCE, f"joined ({how}) differs by {error:.3g}"
     assert all(same(b, fingerprint(m)) for b, m in zip(before, models, strict=True))
     return joined
-
-
-def known(names: Any, bugs: dict[str, str]) -> list[Any]:
-    """Parameters of a test, those with a known bug marked: the mark goes when the bug does."""
-    marks = {n: [pytest.mark.xfail(strict=True, reason=why)] for n, why in bugs.items()}
-    return [pytest.param(n, id=str(n), marks=marks.get(n, [])) for n in names]
 
 
 def twins(factory: Any, count: int = 2) -> list[nn.Module]:

@@ -290,7 +290,7 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
 }
 
 #: here the forward itself fixes sizes, so some kept sets may be refused
-BAKED = {"shuffle", "split", "attention"}
+BAKED = {"shuffle", "split", "attention", "attention_one_head"}
 OUTPUTS = {"returns_tuple": 0}
 
 

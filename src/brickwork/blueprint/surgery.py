@@ -81,14 +81,21 @@ def _cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
 
 
 def _proved_cut(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
+    """Built and proved; a second time without guesses, should a number only have looked like a width."""
+    try:
+        return _try_cut(bp, model, gone, guess=True)
+    except Unsupported as refusal:
+        try:
+            return _try_cut(bp, model, gone, guess=False)
+        except Unsupported:
+            raise refusal from None
+
+
+def _try_cut(bp: Blueprint, model: nn.Module, gone: set[int], *, guess: bool) -> nn.Module:
     lost = _lost(bp, gone)
     draft = _draft(bp, lambda units: units[~lost[units]])
-    try:
-        small = build(bp, model, draft)
-    except Unsupported:  # perhaps a number was taken for a width that only looks like one
-        draft = _draft(bp, lambda units: units[~lost[units]])
-        draft.guess = False
-        small = build(bp, model, draft)
+    draft.guess = guess
+    small = build(bp, model, draft)
     if not on_meta(model):
         dtype = precision(bp, model)
         twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
