@@ -58,6 +58,13 @@ class _Matcher:
                     self.theirs[site.weight] = _dense(self.theirs[site.weight], site.groups)
                     self.axes[site.weight] = [site.makes, site.reads, *[None] * (len(shape) - 2)]
         self.order = {name: np.arange(size) for name, size in bp.spaces.items()}
+        self.names = list(bp.spaces)
+        self.owner = np.full(len(bp.classes), -1)  # unit -> number of its space
+        self.place = np.full(len(bp.classes), -1)  # unit -> its index there
+        for k, name in enumerate(self.names):
+            self.owner[bp.space(name).units] = k
+            self.place[bp.space(name).units] = np.arange(bp.spaces[name])
+        self._known_spaces: dict[bytes, set[str]] = {}
         self.free = [n for n in bp.spaces if n != CLASSES]
         self.uses: dict[str, list[tuple[str, int]]] = {n: [] for n in bp.spaces}
         for name, axes in self.axes.items():
@@ -66,7 +73,11 @@ class _Matcher:
                     self.uses[space].append((name, dim))
 
     def _spaces(self, units: np.ndarray) -> set[str]:
-        return {self.bp.place(int(u))[0] for u in np.unique(units) if self.bp.has_place(int(u))}
+        key = units.tobytes()
+        if key not in self._known_spaces:
+            found = np.unique(self.owner[units])
+            self._known_spaces[key] = {self.names[k] for k in found if k >= 0}
+        return self._known_spaces[key]
 
     def run(self, rounds: int) -> dict[str, np.ndarray]:
         settled = {n for n in self.bp.spaces if n not in self.free}
@@ -120,10 +131,9 @@ class _Matcher:
 
     def _moved(self, units: np.ndarray) -> np.ndarray:
         result = units.copy()
-        for k, u in enumerate(units):
-            if self.bp.has_place(int(u)):
-                space, index = self.bp.place(int(u))
-                result[k] = self.bp.space(space).units[self.order[space][index]]
+        for name in self._spaces(units):
+            mine = self.owner[units] == self.names.index(name)
+            result[mine] = self.bp.space(name).units[self.order[name][self.place[units[mine]]]]
         return result
 
     def _rows(self, array: np.ndarray, name: str, dim: int, space: str) -> np.ndarray:
@@ -131,13 +141,15 @@ class _Matcher:
         axis = self.axes[name][dim]
         assert axis is not None
         array = np.moveaxis(array, dim, 0).reshape(array.shape[dim], -1)
-        units = self.bp.space(space).units
-        places = [np.flatnonzero(axis == u) for u in units]
-        width = max(len(p) for p in places)
-        rows = np.zeros((len(units), width * array.shape[1]))
-        for k, p in enumerate(places):
-            rows[k, : len(p) * array.shape[1]] = array[p].reshape(-1)
-        return rows
+        places = np.flatnonzero(self.owner[axis] == self.names.index(space))
+        index = self.place[axis[places]]
+        order = np.argsort(index, kind="stable")
+        places, index = places[order], index[order]
+        counts = np.bincount(index, minlength=self.bp.spaces[space])
+        rank = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = np.zeros((len(counts), counts.max(), array.shape[1]))
+        rows[index, rank] = array[places]
+        return rows.reshape(len(counts), -1)
 
 
 def _arrays(model: nn.Module) -> dict[str, np.ndarray]:
