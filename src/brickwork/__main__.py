@@ -1,6 +1,6 @@
 """`python -m brickwork`, the same as `brickwork`."""
 
-from brickwork.cli import main
+from brickwork.cli import entry
 
 if __name__ == "__main__":
-    main()
+    entry()

@@ -59,6 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     application(arguments)(args=list(arguments), prog_name="brickwork")
 
 
+def entry() -> None:
+    """What a shell starts: `main` in a process of its own, where Ctrl-C always ends in exit 130.
+
+    An interrupt in the middle of an import leaves a mark with which Python, though it was handled, would end by
+    signal; everything is cleaned up by then, so the process leaves at once.
+    """
+    try:
+        main()
+    except SystemExit as left:
+        if left.code != 130:
+            raise
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
+
+
 def _elsewhere() -> None:  # never run: typer runs the typed verb only
     raise AssertionError("a verb was run that was not typed")
 

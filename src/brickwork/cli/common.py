@@ -122,6 +122,9 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if _is_typers(error):
                 raise
+            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
+                _complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
+                raise typer.Exit(130) from None
             what = f"{type(error).__name__}: {error}"
             hint = (
                 "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
