@@ -146,7 +146,8 @@ def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
             BadModel,
             "output None of brick 0 and 'logits'",
         ),
-        (bricks, {"calibrate": "target"}, RequestError, "it must be none or source"),
+        (bricks, {"calibrate": "guess"}, RequestError, "it must be none, source, target"),
+        (bricks, {"calibrate": "target"}, RequestError, "give both or neither"),
         (bricks, {"how": "magic"}, RequestError, "how must be"),
         ([], {}, RequestError, "at least one"),
         ([nets["A"]], {}, RequestError, "bricks or their folders, not a LeNet"),
@@ -172,3 +173,12 @@ def test_the_provenance_says_what_it_is_made_of(bricks):
     assert [b["classes"] for b in facts["bricks"]] == [["0", "2"], ["5", "6", "7"]]
     assert [b["source"] for b in facts["bricks"]] == [b.source for b in bricks]
     assert np.all([len(b["source"]) == 64 for b in facts["bricks"]])
+
+
+def test_calibration_on_target_images(bricks, digits):
+    target = np.concatenate([digits[h].train_images[:100] for h in "AB"])
+    model = brickwork.assemble(bricks, calibrate="target", target=target)
+    logits = predict(model, target).double()
+    assert logits.mean(0).abs().max() < 1e-4
+    spread = logits.std(0, unbiased=False)
+    assert spread.max() - spread.min() < 1e-4 * spread.max()

@@ -336,3 +336,26 @@ def test_data_specs_reach_it(nets):
     images = data.load("digits:2,0@30", size=16, channels=1)  # the data's own order of classes
     brick = brickwork.disassemble(nets["A"], ["0", "2"], images, keep=0.5, **QUICK)
     assert brick.accuracy_before > 0.9 and np.isfinite(brick.mean).all()
+
+
+def test_depth(nets, digits):
+    sizes = brickwork.trace(nets["A"], torch.zeros(1, 1, 16, 16)).spaces
+    layers = [name for name in sizes if name != "classes"]
+    # the first layer has no more than the least number of channels, so it is whole in any case
+    for depth, whole in ((None, 1), (1, 1), (2, 1), (layers[2], 2), ("4", 3)):
+        brick = brickwork.disassemble(
+            nets["A"],
+            "0-1",
+            digits["A"],
+            keep=0.5,
+            depth=depth,
+            repair="none",
+            images=50,
+            scored=20,
+            progress=False,
+        )
+        assert [n for n in layers if len(brick.kept.get(n, range(sizes[n]))) == sizes[n]] == layers[:whole]
+        assert brick.settings["depth"] == depth
+    for depth, message in ((0, "depth is 0; the network has layers 1 to"), ("conv9", "conv9"), (99, "1 to")):
+        with pytest.raises(RequestError, match=message):
+            brickwork.disassemble(nets["A"], "0-1", digits["A"], keep=0.5, depth=depth, progress=False)

@@ -99,3 +99,50 @@ def test_a_budget_is_kept(tiny):
         assert kept["0"] == sorted(kept["0"]) and 1 in kept["0"]
     with pytest.raises(RequestError, match="narrowest"):
         within(bp, make, 0.01)
+
+
+def test_contribution_by_hand():
+    net = nn.Sequential(nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 2, bias=False))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 2.0], [1.0, -1.0]]))
+        net[2].weight.copy_(torch.tensor([[1.0, 3.0, -1.0], [0.5, -1.0, 2.0]]))
+    x, y = torch.tensor([[1.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1])
+    scores = score_channels(net, brickwork.trace(net, x), x, y, attribution="contribution", progress=False)
+    # hidden responses: (1, 2, 0) for class 0 and (3, 2, 2) for class 1; only what is added counts
+    first, second = np.array([1.0, 6.0, 0.0]) / 7, np.array([1.5, 0.0, 4.0]) / 5.5
+    assert np.allclose(scores.scores["0"], np.stack([first, second]) / 2)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(3, 4, 3, padding=1, stride=2),
+        nn.Conv2d(3, 4, 1, stride=2),
+        nn.Conv2d(4, 6, 3, groups=2),
+        nn.Conv2d(4, 8, 3, groups=4, dilation=2),
+    ],
+)
+def test_contribution_of_a_convolution(conv, monkeypatch):
+    """Against the plain definition: one input channel and one output channel at a time."""
+    from brickwork.bricks import contribution
+
+    net = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)).double()
+    x = torch.randn(5, conv.in_channels, 7, 7, dtype=torch.float64)
+    net(x)
+    y = torch.tensor([0, 1, 0, 1, 1])
+    layer = contribution.find_layers(brickwork.trace(net, x).graph, net)[0]
+    one_hot = nn.functional.one_hot(y, 2).double()
+    found = contribution._flow(layer, conv, x, one_hot)
+    wanted = torch.zeros_like(found)
+    per = conv.in_channels // conv.groups
+    for q in range(conv.in_channels):
+        only = torch.zeros_like(x)
+        only[:, q] = x[:, q]
+        parts = nn.functional.conv2d(
+            only, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups
+        )
+        for c in range(2):
+            wanted[c, :, q] = parts[y == c].clamp(min=0).sum((0, 2, 3))
+    assert (found - wanted).abs().max() <= 1e-10 and per >= 1
+    monkeypatch.setattr(contribution, "AT_ONCE", 1)  # one channel at a time
+    assert (contribution._flow(layer, conv, x, one_hot) - wanted).abs().max() <= 1e-10

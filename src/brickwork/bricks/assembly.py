@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,34 +10,49 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork.blueprint import join
 from brickwork.blueprint.parts import rescale_input
+from brickwork.blueprint.record import pick_output
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.calibrate import fold
+from brickwork.bricks.union import unite
+from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import device_of
+from brickwork.prediction import device_of, evaluating
+from brickwork.store import state_hash
 
 Folder = str | os.PathLike[str]
-CALIBRATIONS = ("none", "source")
+CALIBRATIONS = ("none", "source", "target")
+SHARED = ("auto", "union", "apart")
 
 
 def assemble(
-    bricks: Sequence[Brick | Folder] | Brick | Folder, *, calibrate: str = "none", how: str = "auto"
+    bricks: Sequence[Brick | Folder] | Brick | Folder,
+    *,
+    calibrate: str = "none",
+    target: Images | None = None,
+    shared: str = "auto",
+    source: nn.Module | None = None,
+    images: Images | None = None,
+    how: str = "auto",
 ) -> nn.Module:
     """A network whose logits are those of the bricks (or brick folders) side by side; the bricks stay as they are.
 
     Bricks of one architecture are interleaved layer by layer where that is exact (how="blocks"), others, VGG
     with ResNet, run as parallel branches of one network (how="branches"); "auto" decides. Where images were
     normalised by another mean and spread, the part's input is rescaled first, and the parts run as branches.
-    Bricks cut from one and the same network are joined side by side as well: channels they share are there twice.
-    calibrate: "source" brings every logit to the same mean and spread, by the statistics that the brick took on
-    its own source data; on CIFAR-10 it helps only where the parts are unequal, hence "none".
+    shared: bricks cut from one and the same network become one part in which a channel that several need is there
+    once ("union"), or stay "apart"; "auto" unites plain cuts, and repaired ones where `source`, their network,
+    and `images`, unlabelled images of its data to repair the union on, are given. The classes of united bricks
+    stand together, where the first of them stood.
+    calibrate: every logit to the same mean and spread, by the statistics that the brick took on its own "source"
+    data, or on unlabelled images of the `target`; on CIFAR-10 it helps only where the parts are unequal, hence
+    "none".
     """
-    if calibrate not in CALIBRATIONS:
-        raise RequestError(f"calibrate is {calibrate!r}; it must be {' or '.join(CALIBRATIONS)}.")
+    _check_options(calibrate, target, shared)
     bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
     for given in bricks:
         if not isinstance(given, Brick | str | os.PathLike):
@@ -44,21 +60,67 @@ def assemble(
     parts = [b if isinstance(b, Brick) else Brick.load(Path(b)) for b in bricks]
     if not parts:
         raise RequestError("assemble needs at least one brick.")
-    names = [_name(b, k) for k, b in enumerate(bricks)]
-    _check(parts, names)
+    _check(parts, [_name(b, k) for k, b in enumerate(bricks)])
+    count = len(parts)
+    parts = _united(parts, shared, source, images)
     first = next(p for p in parts[0].model.parameters())
     example = torch.zeros((2, *parts[0].input_shape), dtype=first.dtype, device=first.device)
     models = [part.model for part in parts]
-    if calibrate == "source":
-        models = _calibrated(parts, example)
+    if calibrate != "none":
+        models = _calibrated(parts, example, target if calibrate == "target" else None)
     models = _prepared_alike(models)
-    joined = join(models, example, how=how, output=parts[0].output)
-    origin = origin_of(joined)
+    joined = join(models, example, how=how, output=parts[0].output) if len(models) > 1 else _alone(models[0])
     made_of = [{"source": part.source, "classes": list(part.classes)} for part in parts]
-    facts = {"assemble": {"calibrate": calibrate, "bricks": made_of}}
+    facts = {"assemble": {"calibrate": calibrate, "united": count - len(parts), "bricks": made_of}}
     classes = tuple(name for part in parts for name in part.classes)
-    attach(joined, replace(origin, classes=classes, input_shape=parts[0].input_shape, provenance=facts))
+    origin = replace(origin_of(joined), classes=classes, input_shape=parts[0].input_shape, provenance=facts)
+    attach(joined, origin)
     return joined.eval()
+
+
+def _check_options(calibrate: str, target: Images | None, shared: str) -> None:
+    for name, value, allowed in (("calibrate", calibrate, CALIBRATIONS), ("shared", shared, SHARED)):
+        if value not in allowed:
+            raise RequestError(f"{name} is {value!r}; it must be {', '.join(allowed)}.")
+    if (calibrate == "target") != (target is not None):
+        raise RequestError(
+            'target images go with calibrate="target", and it needs some; give both or neither.'
+        )
+
+
+def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: Images | None) -> list[Brick]:
+    """Bricks of one network as one, where that was asked for or loses nothing."""
+    groups: dict[str, list[Brick]] = {}
+    for part in parts:
+        groups.setdefault(part.source, []).append(part)
+    if shared == "apart" or len(groups) == len(parts):
+        if shared == "union":
+            raise RequestError(
+                "no two of the bricks were cut from the same network; there is nothing to unite."
+            )
+        return parts
+    known = state_hash(source) if source is not None else None
+    found = []
+    for hashed, group in groups.items():
+        plain = all(part.settings.get("repair") == "none" for part in group)
+        own = source if hashed == known else None
+        possible = plain or (own is not None and images is not None)
+        if len(group) == 1 or not (possible or shared == "union"):
+            found += group
+            continue
+        prepared = origin_of(group[0].model).preprocessing
+        given = (
+            as_input(torch.as_tensor(images), prepared, device_of(own))
+            if images is not None and own
+            else None
+        )
+        found.append(unite(group, source=own, images=given))
+    return found
+
+
+def _alone(model: nn.Module) -> nn.Module:
+    """A network of one part: a copy, since bricks stay as they are."""
+    return copy.deepcopy(model)
 
 
 def _name(brick: object, number: int) -> str:
@@ -126,16 +188,32 @@ def _shape(part: Brick) -> str:
     return "×".join(map(str, part.input_shape))
 
 
-def _calibrated(parts: list[Brick], example: torch.Tensor) -> list[nn.Module]:
+def _calibrated(parts: list[Brick], example: Tensor, target: Images | None) -> list[nn.Module]:
     """Every logit z-scored, then all put back to their common spread, so that confidences keep their scale."""
-    spreads = [s for part in parts for s in part.std]
-    common = sum(spreads) / len(spreads)
+    statistics = [_statistics(part, target) for part in parts]
+    common = torch.cat([std for _, std in statistics]).mean()
     models = []
-    for part in parts:
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (part.mean, part.std))
+    for part, (mean, std) in zip(parts, statistics, strict=True):
         if not (std > 0).all():
             raise BadModel(
-                f"a logit of {', '.join(part.classes)} never varied on its source data; do not calibrate."
+                f"a logit of {', '.join(part.classes)} never varied on the images; do not calibrate."
             )
         models.append(fold(part.model, common / std, -mean * common / std, example, part.output))
     return models
+
+
+def _statistics(part: Brick, target: Images | None) -> tuple[Tensor, Tensor]:
+    if target is None:
+        if len(part.mean) != len(part.classes):
+            raise BadModel(
+                f"the part of {', '.join(part.classes[:10])} has no statistics of its own data; calibrate by target "
+                "images, or not at all."
+            )
+        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (part.mean, part.std))
+        return mean, std
+    with evaluating(part.model):
+        inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
+        logits = torch.cat(
+            [pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)]
+        )
+    return logits.mean(0), logits.std(0, unbiased=False)

@@ -20,7 +20,7 @@ Score = Callable[[Tensor, Tensor], Tensor]  # (responses, gradients) -> (batch, 
 @dataclass(frozen=True)
 class Attribution:
     name: str
-    score: Score
+    score: Score | None  # None: not by gradient, see contribution.py
     objective: Objective
     confident: float  # use only samples the model is this sure of; 0: all
     about: str
@@ -86,3 +86,12 @@ def frat_negative(a: Tensor, g: Tensor) -> Tensor:
 def frat_absolute(a: Tensor, g: Tensor) -> Tensor:
     """The paper's ablation: absolute derivatives."""
     return g.abs().sum(2)
+
+
+REGISTRY["contribution"] = Attribution(
+    "contribution",
+    None,
+    margin,
+    0.0,
+    "Forward: what the class's route adds up, by channel (contribution.py).",
+)

@@ -16,6 +16,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
+from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
 from brickwork.bricks.scores import Scores, score_channels
@@ -48,6 +49,7 @@ def disassemble(
     of: str = "parameters",
     threshold: float | None = None,
     tolerance: float = 0.01,
+    depth: str | int | None = None,
     repair: str = "match",
     images: int = 3000,
     scored: int = 1000,
@@ -64,6 +66,7 @@ def disassemble(
     How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
     parameters, or of="macs"), threshold (the paper's: above this factor × the layer's mean score); by none of
     them, the smallest part on a ladder of budgets within `tolerance` of the whole restricted to the classes.
+    depth: cut only from the last layer down to this one, by name or number (the paper's: 2); None: all.
     repair: "match" (layer by layer to the whole's responses, on at most `images` images, labels unused), "bn"
     (new batch-norm statistics) or "none". scored: images of the classes that score channels.
 
@@ -101,6 +104,7 @@ def disassemble(
     bp = _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
+    cuttable = spaces_above(bp, depth)
 
     judge = Judge(whole, samples, wanted, output)
     unlabelled = samples.inputs(samples.some(images, seed))
@@ -123,7 +127,7 @@ def disassemble(
     scores = score_channels(
         whole, bp, samples.inputs(index), torch.from_numpy(samples.labels[index]).to(where),
         attribution=attribution, progress=progress,
-    )  # fmt: skip
+    ).within(cuttable)  # fmt: skip
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:
         raise BadData(
@@ -143,6 +147,7 @@ def disassemble(
         "of": of,
         "threshold": threshold,
         "tolerance": tolerance if bound else None,
+        "depth": depth,
         "repair": repair,
         "images": len(unlabelled),
         "scored": len(index),

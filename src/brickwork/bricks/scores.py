@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.attribution import Attribution, get
+from brickwork.bricks.contribution import contributions
 from brickwork.errors import BadData
 from brickwork.moments.layers import find_layers
 from brickwork.moments.program import run_with_grad
@@ -28,6 +30,10 @@ class Scores:
         """One score a channel for a set of classes: each class's mean score, summed."""
         return {name: table[classes].sum(0) for name, table in self.scores.items()}
 
+    def within(self, spaces: Collection[str]) -> Scores:
+        """Of these spaces only; the others are left whole by whoever cuts by these scores."""
+        return replace(self, scores={name: t for name, t in self.scores.items() if name in spaces})
+
 
 def score_channels(
     model: nn.Module,
@@ -39,11 +45,15 @@ def score_channels(
     batch_size: int = 100,
     progress: bool = True,
 ) -> Scores:
-    """One forward and backward pass a sample; every sample counts for its own class."""
+    """One forward and backward pass a sample (contribution: forward only); a sample counts for its own class."""
     how = get(attribution)
     classes = len(bp.output_units)
     if len(images) == 0:
         raise BadData("no images to score channels on")
+    if how.score is None:
+        tables, seen = contributions(model, bp, images, labels, batch_size=batch_size, progress=progress)
+        tables = {name: t / np.maximum(t.sum(), 1e-300) for name, t in tables.items()}
+        return Scores(tables, seen, attribution)
     totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
     counts = np.zeros(classes)
     modes = [(m, m.training) for m in model.modules()]
@@ -76,6 +86,7 @@ def _score_batch(
     counts: np.ndarray,
 ) -> None:
     bp, points = traced
+    assert how.score is not None
     wanted = set(points)
     output, values = run_with_grad(model, bp.graph, x, wanted)
     with torch.enable_grad():

@@ -23,7 +23,7 @@ from brickwork.training.crew import assemble_crew
 from brickwork.training.journal import Journal
 from brickwork.training.recipes import settings_for
 from brickwork.training.result import TrainingResult
-from brickwork.training.run import Loss, Run, cross_entropy, make_optimizer, tuned
+from brickwork.training.run import Loss, Penalty, Run, cross_entropy, make_optimizer, tuned
 
 
 def train(
@@ -46,6 +46,7 @@ def train(
     precision: str | None = None,
     seed: int = 0,
     loss: Loss | None = None,
+    penalty: Penalty | None = None,
     preprocessing: Preprocessing | None = None,
     classes: Sequence[str] | None = None,
     validation: tuple[Any, ...] | None = None,
@@ -63,7 +64,8 @@ def train(
     Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured here and attached if it
     has none), or floating (N, C, H, W), taken as they are. What is left None comes from the architecture's
     recipe. `masks` (N, H, W) train a segmenter. `validation` is (images, labels) or (images, labels, masks).
-    `loss(logits, target)` replaces cross-entropy. Under torchrun, `batch_size` counts all processes together.
+    `loss(logits, target)` replaces cross-entropy; `penalty(images, logits, target)`, with the images as the
+    network sees them, is added to it. Under torchrun, `batch_size` counts all processes together.
 
     >>> from brickwork import data, zoo
     >>> digits = data.load("digits:A@20", size=8)
@@ -139,6 +141,7 @@ def train(
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         loss=loss or cross_entropy(settings.label_smoothing),
         half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
+        penalty=penalty,
     )
     began = time.perf_counter()
     journal = Journal(metrics, tensorboard, history) if crew.rank == 0 else None

@@ -24,7 +24,8 @@ from brickwork.training.crew import Crew
 from brickwork.training.schedules import learning_rate
 from brickwork.training.settings import Settings
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]  # (logits, target)
+Penalty = Callable[[Tensor, Tensor, Tensor], Tensor]  # (network input, logits, target)
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Run:
     memory_format: torch.memory_format
     loss: Loss
     half: bool
+    penalty: Penalty | None = None
 
     def epoch(self, epoch: int, model: nn.Module, optimizer: Any) -> dict[str, Any]:
         """Train for one epoch and return its row of numbers."""
@@ -70,6 +72,8 @@ class Run:
             if step == 0 and epoch == 0:
                 check_logits(logits, target)
             loss = self.loss(logits.float(), target)
+            if self.penalty is not None:
+                loss = loss + self.penalty(images, logits, target)
             optimizer.zero_grad(set_to_none=True)
             crew.backward(loss)
             optimizer.step()

@@ -1,0 +1,130 @@
+"""Bricks of one network as one part: exact where plain cuts meet, repaired where the network is at hand."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import brickwork
+from brickwork import data, zoo
+from brickwork.bricks.union import unite
+from brickwork.errors import BadModel, RequestError
+from brickwork.evaluation import evaluate_data
+from brickwork.origin import Origin, attach, origin_of
+from brickwork.store import state_hash
+
+X = torch.randn(9, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def cut(net, classes, digits, **options):
+    return brickwork.disassemble(net, classes, digits["A"], progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def plain(nets, digits):
+    net = copy.deepcopy(nets["A"]).double()
+    return net, [cut(net, c, digits, keep=0.4, repair="none") for c in (["1"], ["4", "0"])]
+
+
+def zeroed(net, bricks):
+    """The whole with every channel that no brick keeps set to zero; the logits of the bricks' classes."""
+    bp = brickwork.trace(net, X.double())
+    kept = {s: sorted(set().union(*(b.kept[s] for b in bricks))) for s in bp.spaces if s != "classes"}
+    with torch.no_grad():
+        return bp.zero(net, kept)(X.double())[:, [k for b in bricks for k in b.kept["classes"]]], kept
+
+
+def test_plain_cuts_with_their_network(plain):
+    net, bricks = plain
+    before = [state_hash(m) for m in (net, *(b.model for b in bricks))]
+    wanted, kept = zeroed(net, bricks)
+    model = brickwork.assemble(bricks, source=net)
+    assert (model(X.double()) - wanted).abs().max() <= 1e-10
+    assert brickwork.trace(model, X.double()).spaces == {**{s: len(k) for s, k in kept.items()}, "classes": 3}
+    assert (
+        origin_of(model).classes == ("1", "4", "0") and origin_of(model).provenance["assemble"]["united"] == 1
+    )
+    assert [state_hash(m) for m in (net, *(b.model for b in bricks))] == before
+
+
+def test_without_the_network_missing_connections_are_zero(plain, digits):
+    net, bricks = plain
+    united = unite(bricks)
+    sizes = brickwork.trace(united.model, X.double()).spaces
+    for space in ("conv2", "fc1"):
+        widths = [len(b.kept[space]) for b in bricks]
+        assert max(widths) <= sizes[space] < sum(widths)
+    assert all(len(united.kept[s]) == size for s, size in sizes.items() if s != "classes")
+    # a brick that keeps everything brings every connection but those into the other one's logits
+    everything = cut(net, ["2"], digits, keep=1.0, repair="none")
+    model = brickwork.assemble([bricks[1], everything])
+    bp = brickwork.trace(net, X.double())
+    with torch.no_grad():
+        own = bp.zero(net, {"fc2": bricks[1].kept["fc2"]})(X.double())[:, [4, 0]]
+        wanted = torch.cat([own, net(X.double())[:, [2]]], 1)
+        assert (model(X.double()) - wanted).abs().max() <= 1e-10
+
+
+def test_a_united_model_is_a_folder(plain, tmp_path):
+    _, bricks = plain
+    model = brickwork.assemble(bricks)
+    again = brickwork.load(brickwork.save(model, tmp_path / "m"))
+    assert torch.equal(again(X.double()), model(X.double()))
+
+
+def test_repaired_bricks(nets, digits):
+    net = nets["A"]
+    bricks = [cut(net, c, digits, budget=0.2) for c in (["1"], ["4"])]
+    apart = brickwork.assemble(bricks)
+    assert origin_of(apart).provenance["assemble"]["united"] == 0
+    with pytest.raises(RequestError, match="was repaired"):
+        brickwork.assemble(bricks, shared="union")
+    model = brickwork.assemble(bricks, source=net, images=digits["A"].train_images)
+    assert sum(p.numel() for p in model.parameters()) < sum(p.numel() for p in apart.parameters())
+    assert evaluate_data(model, data.load("digits:1,4", size=16, channels=1)).accuracy > 0.95
+    same = brickwork.assemble(bricks, source=net, images=digits["A"].train_images)
+    assert state_hash(same) == state_hash(model)
+
+
+def test_united_beside_another_network(nets, digits):
+    bricks = [cut(nets["A"], [c], digits, keep=0.5, repair="none") for c in ("1", "4")]
+    other = brickwork.disassemble(nets["B"], ["7"], digits["B"], keep=0.5, progress=False)
+    model = brickwork.assemble([bricks[0], other, bricks[1]])
+    assert origin_of(model).classes == ("1", "4", "7")
+    with torch.no_grad():
+        wanted = torch.cat([unite(bricks).model(X), other.model(X)], 1)
+        assert (model(X) - wanted).abs().max() <= 1e-5
+
+
+def test_what_cannot_be_united(plain, nets, digits):
+    _, bricks = plain
+    with pytest.raises(BadModel, match="not the one"):
+        unite(bricks, source=nets["B"])
+    other = brickwork.disassemble(nets["B"], ["7"], digits["B"], keep=0.5, progress=False)
+    with pytest.raises(RequestError, match="nothing to unite"):
+        brickwork.assemble([other], shared="union")
+    with pytest.raises(RequestError, match="shared is 'both'"):
+        brickwork.assemble(bricks, shared="both")
+    foreign = copy.deepcopy(bricks)
+    for brick in foreign:
+        attach(brick.model, Origin())
+    with pytest.raises(RequestError, match="give the network"):
+        unite(foreign)
+
+
+def test_residual_networks_share_their_stream(digits):
+    net = zoo.build("resnet8", num_classes=5, in_channels=1, width=8, seed=0).double().eval()
+    x = torch.randn(4, 1, 16, 16, dtype=torch.float64)
+    images, labels = digits["A"].train_images[:200], digits["A"].train_labels[:200]
+    bricks = [
+        brickwork.disassemble(net, [c], (images, labels), keep=0.5, repair="none", progress=False)
+        for c in (0, 3)
+    ]
+    with_source = brickwork.assemble(bricks, source=net)
+    bp = brickwork.trace(net, x)
+    kept = {s: sorted(set(bricks[0].kept[s]) | set(bricks[1].kept[s])) for s in bp.spaces if s != "classes"}
+    with torch.no_grad():
+        assert (with_source(x) - bp.zero(net, kept)(x)[:, [0, 3]]).abs().max() <= 1e-10
+        assert brickwork.assemble(bricks)(x).shape == (4, 2)
