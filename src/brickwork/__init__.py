@@ -19,11 +19,13 @@ except PackageNotFoundError:  # a source tree that is on the path but not instal
 _HOME = {
     "Blueprint": "blueprint",
     "Brick": "bricks",
+    "Routes": "bricks",
     "assemble": "bricks",
     "disassemble": "bricks",
     "errors": "errors",
     "join": "blueprint",
     "load": "store",
+    "routes": "bricks",
     "save": "store",
     "trace": "blueprint",
     "zoo": "zoo",
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from brickwork.blueprint import join as join
     from brickwork.blueprint import trace as trace
     from brickwork.bricks import Brick as Brick
+    from brickwork.bricks import Routes as Routes
     from brickwork.bricks import assemble as assemble
     from brickwork.bricks import disassemble as disassemble
+    from brickwork.bricks import routes as routes
     from brickwork.store import load as load
     from brickwork.store import save as save

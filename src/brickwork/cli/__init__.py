@@ -28,6 +28,7 @@ VERBS = (
     ("study", "study", "Run a paper's table: the paper's numbers and ours side by side."),
     ("disassemble", "disassemble", "Cut the part of some classes out of a model folder, as a brick."),
     ("assemble", "assemble", "Join bricks into one model folder."),
+    ("routes", "routes", "Draw which channels decide for which class: SVG, PNG or an HTML page."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

@@ -1,0 +1,166 @@
+"""What `routes` found: for every layer, which channels are on the route of which class, and what is shared."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from typing import Any
+
+from brickwork.errors import RequestError, UnknownName
+
+MOST_CLASSES = 6  # more classes than this have no columns of their own in a table
+
+
+@dataclass(frozen=True)
+class RouteLayer:
+    """One column of a route: a channel space, the input, or the classes. Channels are the network's own ids."""
+
+    name: str  # of the space, as in `blueprint.spaces`
+    kind: str  # "input", "layer" or "classes"
+    size: int  # channels
+    on: dict[str, tuple[int, ...]]  # class -> channels on its route
+    scores: dict[str, tuple[float, ...]] = field(
+        default_factory=dict, repr=False
+    )  # class -> of every channel
+    made_by: tuple[str, ...] = ()  # several layers where channels are coupled, as by a residual sum
+    reads: tuple[str, ...] = ()  # the columns it is computed from
+    fixed: int = 0  # channels that no cut can remove, and which are on every route for that reason
+
+    @property
+    def label(self) -> str:
+        """The name, and how many more layers write to the same channels: `layer1.0.conv3 +3`."""
+        return self.name if len(self.made_by) < 2 else f"{self.name} +{len(self.made_by) - 1}"
+
+    def users(self) -> list[tuple[str, ...]]:
+        """For every channel, the classes whose route it is on."""
+        found: list[list[str]] = [[] for _ in range(self.size)]
+        for name, channels in self.on.items():
+            for k in channels:
+                found[k].append(name)
+        return [tuple(names) for names in found]
+
+    def relative(self, name: str) -> list[float]:
+        """Every channel's score for a class as a multiple of the layer's mean; 1 where nothing is scored."""
+        scores = self.scores.get(name, ())
+        mean = sum(scores) / len(scores) if scores else 0.0
+        return [s / mean for s in scores] if mean > 0 else [1.0] * self.size
+
+    def to_dict(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {"name": self.name, "kind": self.kind, "size": self.size}
+        facts |= {"made_by": list(self.made_by), "reads": list(self.reads), "fixed": self.fixed}
+        facts["on"] = {name: list(channels) for name, channels in self.on.items()}
+        facts["scores"] = {name: [float(f"{s:.6g}") for s in row] for name, row in self.scores.items()}
+        return facts
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The decision routes of some classes, layer by layer from the input to the classes (paper 2, §6.3, A.1)."""
+
+    classes: tuple[str, ...]
+    layers: tuple[RouteLayer, ...]
+    network: str  # architecture, or the name of the module's class
+    images: dict[str, int]  # class -> images that scored
+    settings: dict[str, Any]
+
+    def layer(self, name: str) -> RouteLayer:
+        """The column of this name; of a coupled space, any layer that writes to it will do."""
+        for layer in self.layers:
+            if name in (layer.name, layer.label, *layer.made_by):
+                return layer
+        raise UnknownName("layer of the routes", name, [layer.name for layer in self.layers])
+
+    def shared(self, layer: str, a: str | None = None, b: str | None = None) -> tuple[int, ...]:
+        """The channels on the routes of both classes; of none given, those on at least two of all routes."""
+        chosen = self._pair(a, b)
+        return tuple(k for k, names in enumerate(self._users(layer, chosen)) if len(names) > 1)
+
+    def either(self, layer: str, a: str | None = None, b: str | None = None) -> tuple[int, ...]:
+        """The channels on the route of one or the other; of none given, those on any route."""
+        return tuple(k for k, names in enumerate(self._users(layer, self._pair(a, b))) if names)
+
+    def sharing(self, layer: str, a: str | None = None, b: str | None = None) -> float:
+        """Shared channels / channels on either route: the percentages of the paper's appendix A.1, as a share."""
+        return len(self.shared(layer, a, b)) / max(1, len(self.either(layer, a, b)))
+
+    def share(self, layer: str, name: str) -> float:
+        """Channels on the route of a class / all channels of the layer."""
+        self._known(name)
+        found = self.layer(layer)
+        return len(found.on[name]) / found.size
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values only."""
+        layers = []
+        for layer in self.layers:
+            shared, either = self.shared(layer.name), self.either(layer.name)
+            numbers = {"shared": list(shared), "either": len(either), "sharing": self.sharing(layer.name)}
+            shares = {name: self.share(layer.name, name) for name in self.classes}
+            layers.append({**layer.to_dict(), "share": shares, **numbers})
+        return {
+            "network": self.network,
+            "classes": list(self.classes),
+            "images": dict(self.images),
+            "settings": dict(self.settings),
+            "layers": layers,
+        }
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """The numbers as text, a head and one row a layer."""
+        own = self.classes if len(self.classes) <= MOST_CLASSES else ()
+        many = len(self.classes) > 1
+        head = ["layer", "channels", *own, *(("on any", "shared", "sharing") if many else ())]
+        rows = []
+        for layer in self.layers:
+            row = [layer.label, str(layer.size)]
+            row += [f"{len(layer.on[n])} ({self.share(layer.name, n):.0%})" for n in own]
+            if many:
+                row += [str(len(self.either(layer.name))), str(len(self.shared(layer.name)))]
+                row += [f"{self.sharing(layer.name):.1%}"]
+            rows.append(row)
+        return head, rows
+
+    def summary(self) -> str:
+        """How the routes were found, in one line."""
+        how = f"{self.settings['attribution']} above {self.settings['threshold']:g} × the layer's mean"
+        return f"{self.network}; {how}; {sum(self.images.values()):,} images"
+
+    def title(self) -> str:
+        names = list(self.classes)
+        if len(names) > MOST_CLASSES:
+            return f"Decision routes of {len(names)} classes"
+        return "Decision routes of " + " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+    def __str__(self) -> str:
+        head, rows = self.table()
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        lines = []
+        for row in [head, *rows]:
+            cells = [
+                c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells))
+        return "\n".join([f"{self.title()} ({self.summary()})", *lines])
+
+    def _repr_html_(self) -> str:
+        head, rows = self.table()
+        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
+        about = f"{html.escape(self.title())} ({html.escape(self.summary())})"
+        return f"<p>{about}</p><table><tr>{titles}</tr>{body}</table>"
+
+    def _users(self, layer: str, chosen: tuple[str, ...]) -> list[tuple[str, ...]]:
+        return [tuple(n for n in names if n in chosen) for names in self.layer(layer).users()]
+
+    def _pair(self, a: str | None, b: str | None) -> tuple[str, ...]:
+        if a is None and b is None:
+            return self.classes
+        if a is None or b is None or a == b:
+            raise RequestError("sharing is between two classes; name two different ones, or none for all.")
+        self._known(a)
+        self._known(b)
+        return a, b
+
+    def _known(self, name: str) -> None:
+        if name not in self.classes:
+            raise UnknownName("class of the routes", name, self.classes)

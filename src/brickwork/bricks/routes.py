@@ -1,0 +1,164 @@
+"""`routes`: the channels that decide for a class, layer by layer."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks import attribution as attributions
+from brickwork.bricks.route_sets import RouteLayer, Routes
+from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
+from brickwork.bricks.scores import Scores, score_channels
+from brickwork.bricks.widths import by_threshold
+from brickwork.devices import pick
+from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of
+
+
+def routes(
+    model: nn.Module,
+    data: Data,
+    classes: Sequence[str | int] | str | int | None = None,
+    *,
+    attribution: str = "frat",
+    threshold: float = 1.0,
+    scored: int = 1000,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    output: str | int | None = None,
+    progress: bool = True,
+) -> Routes:
+    """The decision route of each class: the channels of every layer that score above `threshold` × the layer's mean.
+
+    That is what `disassemble(model, [name], data, attribution=…, threshold=…)` would keep for the class alone
+    (paper 2, §6.3 and A.1). data: (images, labels) or an ImageData, whose training split is used. classes: names or
+    numbers; None: all that the data has. scored: images of the classes that score channels, as many of each. Every
+    channel of the input is on every route, and of the output only the class itself. The model is left unchanged.
+
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+    >>> x = torch.randn(200, 4)
+    >>> found = routes(net, (x, net(x).argmax(1)), [2, 0], attribution="taylor")
+    >>> [layer.name for layer in found.layers], found.sharing("classes")
+    (['input', '0', 'classes'], 0.0)
+    >>> 0 < found.sharing("0", "2", "0") < 1
+    True
+    """
+    check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
+    origin = origin_of(model)
+    where = device_of(model) if device is None else pick(device)
+    whole = copy.deepcopy(model).eval().to(where)
+    dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
+    none = np.zeros(0, np.int64)
+    probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
+    example = probe.inputs(np.arange(min(2, len(probe.images))))
+    bp = trace(whole, example, output=output)
+    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
+        raise BadModel(
+            "the model's outputs are not one channel a class, made by a linear or convolution layer."
+        )
+    known = origin.classes or tuple(map(str, range(len(bp.output_units))))
+    if len(known) != len(bp.output_units):
+        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
+    wanted = None if classes is None else find_classes(classes, known)
+    samples = take_in(
+        data, known, origin.classes is not None,
+        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
+    )  # fmt: skip
+    present = np.unique(samples.labels[samples.use]).tolist()
+    wanted = present if wanted is None else wanted
+    missing = [known[k] for k in wanted if k not in present]
+    if missing:
+        raise BadData(
+            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
+        )
+    index = samples.of_classes(wanted, scored, seed)
+    scores = score_channels(
+        whole, bp, samples.inputs(index), torch.from_numpy(samples.labels[index]).to(where),
+        attribution=attribution, progress=progress,
+    )  # fmt: skip
+    silent = [known[k] for k in wanted if scores.counts[k] == 0]
+    if silent:
+        raise BadData(
+            f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}; "
+            "train the model further, or choose another attribution, such as taylor."
+        )
+    names = {k: known[k] if known.count(known[k]) == 1 else f"{known[k]} ({k})" for k in wanted}
+    return Routes(
+        classes=tuple(names.values()),
+        layers=_layers(bp, scores, names, threshold, inputs=int(example.shape[1])),
+        network=origin.arch or type(model).__name__,
+        images={name: int(scores.counts[k]) for k, name in names.items()},
+        settings={"attribution": attribution, "threshold": threshold, "scored": len(index), "seed": seed},
+    )
+
+
+def check_options(*, attribution: str, threshold: float, scored: int, seed: int) -> None:
+    """Everything that is wrong with the numbers and names, before a tensor is read."""
+    problems = []
+    if not (isinstance(threshold, int | float) and math.isfinite(threshold) and threshold >= 0):
+        problems.append(f"threshold is {threshold!r}; it must be 0 or more")
+    if not (isinstance(scored, int) and scored >= 1):
+        problems.append(f"scored is {scored!r}; it must be 1 or more")
+    if not (isinstance(seed, int) and seed >= 0):
+        problems.append(f"seed is {seed!r}; it must be 0 or more")
+    if problems:
+        raise RequestError("; ".join(problems) + ".")
+    attributions.get(str(attribution))
+
+
+def _layers(
+    bp: Blueprint, scores: Scores, names: dict[int, str], threshold: float, *, inputs: int
+) -> tuple[RouteLayer, ...]:
+    """The input, every scored space in the network's order, the classes."""
+    kept = {
+        k: by_threshold(bp, {space: table[[k]] for space, table in scores.scores.items()}, threshold)
+        for k in names
+    }
+    first = "input"
+    while first in bp.spaces:
+        first += "'"
+    reads = _reads(bp, first)
+    everything = tuple(range(inputs))
+    columns = [RouteLayer(first, "input", inputs, dict.fromkeys(names.values(), everything))]
+    for space, table in scores.scores.items():
+        if not table[list(names)].any():
+            continue  # nothing that responds is made there, such as a parameter that is added to a layer
+        columns.append(
+            RouteLayer(
+                name=space,
+                kind="layer",
+                size=bp.spaces[space],
+                on={name: tuple(kept[k][space]) for k, name in names.items()},
+                scores={name: tuple(table[k].tolist()) for k, name in names.items()},
+                made_by=tuple(bp.space(space).made_by),
+                reads=reads.get(space, ()),
+                fixed=len(bp.space(space).fixed),
+            )
+        )
+    own = {name: (k,) for k, name in names.items()}
+    made_by = tuple(bp.space(CLASSES).made_by)
+    size = bp.spaces[CLASSES]
+    columns.append(RouteLayer(CLASSES, "classes", size, own, made_by=made_by, reads=reads.get(CLASSES, ())))
+    return tuple(columns)
+
+
+def _reads(bp: Blueprint, first: str) -> dict[str, tuple[str, ...]]:
+    """For every space, the spaces its layers are computed from; `first` stands for the input."""
+    found: dict[str, dict[str, None]] = {}
+    for site in bp.sites:
+        if site.kind not in ("conv", "linear") or site.makes is None:
+            continue
+        made = {bp.place(int(u))[0] for u in np.unique(site.makes) if bp.has_place(int(u))}
+        units = [] if site.reads is None else np.unique(site.reads)  # None: it reads the images themselves
+        read = dict.fromkeys(bp.place(int(u))[0] for u in units if bp.has_place(int(u))) or {first: None}
+        for space in made:
+            found.setdefault(space, {}).update({name: None for name in read if name != space})
+    return {space: tuple(names) for space, names in found.items()}

@@ -1,0 +1,100 @@
+"""`brickwork routes MODEL --data … --out routes.svg`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from brickwork.cli.common import (
+    ArchOption,
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    SeedOption,
+    emit,
+)
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
+    data: Annotated[
+        str, typer.Option(help="Training images: digits, cifar10:A, a folder, an .npz, …", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Picture to write: .svg, .png or .html.", show_default=False, metavar="FILE")
+    ],
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Of the model, by number or name: 3,8 or dog,bird; else all that the data has."),
+    ] = None,
+    attribution: Annotated[
+        str, typer.Option(help="Score of a channel: taylor, frat, frat-negative, frat-absolute.")
+    ] = "frat",
+    threshold: Annotated[
+        float, typer.Option(help="On the route is what scores above this × the layer's mean.")
+    ] = 1.0,
+    scored: Annotated[int, typer.Option(help="Images of the classes to score channels on, at most.")] = 1000,
+    output: Annotated[
+        str | None, typer.Option(help="Which output is the logits, where there are several.")
+    ] = None,
+    arch: ArchOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = Device.auto,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Draw which channels decide for which class, and how much the classes share.
+
+    brickwork routes a --classes 3,8 --data digits --out routes.html
+    """
+    from brickwork import data as images_of
+    from brickwork import store
+    from brickwork.bricks.routes import check_options, routes
+    from brickwork.bricks.samples import find_classes
+    from brickwork.devices import pick
+    from brickwork.origin import origin_of
+    from brickwork.report import draw_routes
+
+    # Everything that can be refused is refused here, before a tensor or an image is read.
+    _check_file(out, force)
+    where = pick(str(device))
+    check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
+    known = store.read_config(folder).classes
+    if known is not None and classes is not None:
+        find_classes(classes, known)
+    spec = images_of.check(data)
+    model = store.load(folder, arch=arch, device=where)
+    prepared = origin_of(model).preprocessing
+    source = images_of.load(
+        spec,
+        seed=seed,
+        size=prepared.size if prepared else None,
+        channels=prepared.channels if prepared else None,
+    )
+    found = routes(
+        model, source, classes, attribution=attribution, threshold=threshold, scored=scored, seed=seed,
+        output=output,
+    )  # fmt: skip
+    draw_routes(found).save(out, force=force)
+    report = {"file": str(out), "model": str(folder), "data": str(spec), **found.to_dict()}
+    emit(report, f"{found}\nsaved in {out}", as_json=as_json)
+
+
+def _check_file(path: Path, force: bool) -> None:
+    """Refuse a picture that could not be written, before any work is done for it."""
+    from brickwork.errors import OutputExists, RequestError
+    from brickwork.report.drawing import check_suffix
+
+    check_suffix(path)
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder; a file is to be written there.")
+    if path.exists() and not force:
+        raise OutputExists(path)
+    above = next((p for p in path.absolute().parents if p.exists()), None)
+    if above is not None and not above.is_dir():
+        raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")

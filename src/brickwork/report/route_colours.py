@@ -1,0 +1,95 @@
+"""Which colour a channel has in a picture of routes, by the classes that use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
+
+# Okabe and Ito's colours, told apart by colour-blind eyes; shared is darker and unused lighter than all of them.
+OWN = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
+SHARED, UNUSED = "#2f3542", "#e4e7eb"
+STEPS = ("#a3cdec", "#6aaede", "#3a8ac7", "#1a62a0", "#0a3560")  # by how many classes use a channel
+
+
+@dataclass(frozen=True)
+class Group:
+    """Channels of one colour."""
+
+    label: str
+    colour: str
+
+    @property
+    def ink(self) -> str:
+        """A text colour that reads on the group's own."""
+        red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
+        return "#fff" if 0.299 * red + 0.587 * green + 0.114 * blue < 130 else "#1b1f24"
+
+
+class Scheme:
+    """Groups in drawing order: for two classes only a, shared, only b, neither; for many, by the number of users."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.classes = names = routes.classes
+        none = Group("neither" if len(names) == 2 else "on no route", UNUSED)
+        self.ranges: list[tuple[int, int]] = []
+        if len(names) == 1:
+            self.groups = [Group(f"on the route of {names[0]}", OWN[0]), none]
+        elif len(names) == 2:
+            a, b = (Group(f"only {name}", colour) for name, colour in zip(names, OWN, strict=False))
+            self.groups = [a, Group("shared", SHARED), b, none]
+        elif len(names) <= MOST_CLASSES:
+            own = [Group(f"only {name}", colour) for name, colour in zip(names, OWN, strict=False)]
+            self.groups = [*own, Group("shared by two or more", SHARED), none]
+        else:
+            count, half = len(names), len(names) // 2
+            self.ranges = [(1, 1), (2, 2), (3, half), (half + 1, count - 1), (count, count)]
+            labels = [
+                "on the route of one class",
+                "of two",
+                *(f"of {a}–{b}" if a < b else f"of {a}" for a, b in self.ranges[2:4]),
+            ]
+            labels.append(f"of all {count}")
+            self.groups = [*(Group(*pair) for pair in zip(labels, STEPS, strict=True)), none]
+
+    def of(self, users: tuple[str, ...]) -> int:
+        """The group of a channel that is on the routes of these classes."""
+        if not users:
+            return len(self.groups) - 1
+        if self.ranges:
+            return next(i for i, (low, high) in enumerate(self.ranges) if low <= len(users) <= high)
+        if len(users) > 1:
+            return 1 if len(self.classes) == 2 else len(self.groups) - 2
+        own = self.classes.index(users[0])
+        return 2 * own if len(self.classes) == 2 else own
+
+    def counts(self, layer: RouteLayer) -> list[int]:
+        """How many channels of a layer each group has."""
+        found = [0] * len(self.groups)
+        for users in layer.users():
+            found[self.of(users)] += 1
+        return found
+
+
+def footer(routes: Routes, layer: RouteLayer) -> str:
+    """The percentage under a column: how much is shared; for a single class, how much is on its route."""
+    if len(routes.classes) == 1:
+        return f"{routes.share(layer.name, routes.classes[0]):.0%}"
+    value = 100 * routes.sharing(layer.name)
+    return f"{value:.0f}%" if value in (0, 100) else f"{value:.1f}%" if value < 10 else f"{value:.0f}%"
+
+
+def layer_tip(routes: Routes, layer: RouteLayer) -> str:
+    """What a column is, for a tooltip."""
+    lines = [f"{layer.label}: {layer.size} channels"]
+    if len(layer.made_by) > 1:
+        more = ", …" if len(layer.made_by) > 8 else ""
+        lines.append(f"written by {', '.join(layer.made_by[:8])}{more}")
+    for name in routes.classes[:MOST_CLASSES]:
+        lines.append(f"{name}: {len(layer.on[name])} on its route ({routes.share(layer.name, name):.0%})")
+    if len(routes.classes) > 1:
+        shared, either = routes.shared(layer.name), routes.either(layer.name)
+        lines.append(f"shared: {len(shared)} of {len(either)} on any route")
+    if layer.fixed:
+        lines.append(f"{layer.fixed} are on every route because no cut can remove them")
+    return "\n".join(lines)
