@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,9 +12,11 @@ import torch
 from torch import nn
 
 from brickwork import store
-from brickwork.errors import BadFile
+from brickwork.data.pixels import Images
+from brickwork.errors import BadFile, BadModel
 from brickwork.moments import LayerFit
 from brickwork.origin import attach, origin_of
+from brickwork.prediction import predict
 
 PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a brick
 WHOLE = "whole"  # the entry that keeps the whole network's own provenance
@@ -41,6 +44,25 @@ class Brick:
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
     note: str = ""
     fits: tuple[LayerFit, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def whole(cls, model: nn.Module, *, images: Images | None = None) -> Brick:
+        """A whole network as a brick of all its classes; unlabelled images of its data give the statistics."""
+        origin = origin_of(model)
+        if origin.classes is None or origin.input_shape is None:
+            missing = "class names" if origin.classes is None else "input shape"
+            raise BadModel(f"the model does not know its {missing}; train or save it with Brickwork first.")
+        copied = copy.deepcopy(model).eval()
+        mean: tuple[float, ...] = ()
+        std: tuple[float, ...] = ()
+        if images is not None:
+            logits = predict(copied, images).double()
+            mean, std = tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
+        return cls(
+            model=copied, classes=origin.classes, source=store.state_hash(model), kept={}, judged_by="accuracy",
+            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std,
+            input_shape=tuple(origin.input_shape), settings={"repair": "none"},
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only, without the network."""

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
-from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
-from brickwork.bricks.scores import Scores, score_channels
+from brickwork.bricks.samples import Data
+from brickwork.bricks.scores import Scores
+from brickwork.bricks.subject import Classes, take_up
 from brickwork.bricks.widths import Kept, by_mass, by_ratio, by_threshold, rounded, within
-from brickwork.devices import pick
-from brickwork.errors import BadData, BadModel, RequestError
-from brickwork.origin import origin_of
+from brickwork.errors import BadData, RequestError
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
@@ -40,7 +36,7 @@ LADDER = (
 
 def disassemble(
     model: nn.Module,
-    classes: Sequence[str | int] | str | int,
+    classes: Classes,
     data: Data,
     *,
     attribution: str = "taylor",
@@ -62,6 +58,7 @@ def disassemble(
 ) -> Brick:
     """The part of `model` that these classes need, as a Brick; the model is left unchanged (paper 2, §3.2).
 
+    classes: names, numbers, or the text of a data spec ("0-2,cat"); None: all of them.
     data: (images, labels) or an ImageData, whose training split is used; a fifth of it is held out to judge.
     How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
     parameters, or of="macs"), threshold (the paper's: above this factor × the layer's mean score); by none of
@@ -82,28 +79,8 @@ def disassemble(
         attribution=attribution, keep=keep, budget=budget, of=of, threshold=threshold, tolerance=tolerance,
         repair=repair, images=images, scored=scored, ridge=ridge, round_to=round_to, seed=seed,
     )  # fmt: skip
-    origin = origin_of(model)
-    where = device_of(model) if device is None else pick(device)
-    whole = copy.deepcopy(model).eval().to(where)
-    dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
-    known = origin.classes
-    if known is None:  # without names, their number is known only once the network has been traced
-        none = np.zeros(0, np.int64)
-        probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
-        known = tuple(map(str, range(len(_traced(whole, probe, output).output_units))))
-    wanted = find_classes(classes, known)
-    samples = take_in(
-        data, known, origin.classes is not None,
-        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
-    )  # fmt: skip
-    missing = [known[k] for k in wanted if not (samples.labels[samples.use] == k).any()]
-    if missing:
-        raise BadData(
-            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
-        )
-    bp = _traced(whole, samples, output)
-    if len(known) != len(bp.output_units):
-        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
+    subject = take_up(model, classes, data, device=device, output=output, seed=seed)
+    whole, bp, wanted, samples = subject.whole, subject.bp, subject.wanted, subject.samples
     cuttable = spaces_above(bp, depth)
 
     judge = Judge(whole, samples, wanted, output)
@@ -123,16 +100,7 @@ def disassemble(
             )
             + "; give more data, or one of keep, budget, threshold."
         )
-    index = samples.of_classes(wanted, scored, seed)
-    scores = score_channels(
-        whole, bp, samples.inputs(index), torch.from_numpy(samples.labels[index]).to(where),
-        attribution=attribution, progress=progress,
-    ).within(cuttable)  # fmt: skip
-    silent = [known[k] for k in wanted if scores.counts[k] == 0]
-    if silent:
-        raise BadData(
-            f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}."
-        )
+    scores = subject.score(attribution, scored, seed, progress).within(cuttable)
     note = ""
     if bound:
         found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
@@ -150,7 +118,7 @@ def disassemble(
         "depth": depth,
         "repair": repair,
         "images": len(unlabelled),
-        "scored": len(index),
+        "scored": int(scores.counts.sum()),
         "ridge": ridge,
         "round_to": round_to,
         "seed": seed,
@@ -158,7 +126,7 @@ def disassemble(
     after = judge.of(found.model)
     return Brick(
         model=found.model.eval().to(device_of(model)),
-        classes=tuple(known[k] for k in wanted),
+        classes=subject.names,
         source=state_hash(model),
         kept=found.kept,
         judged_by=judge.kind,
@@ -205,15 +173,6 @@ def check_options(**given: Any) -> None:
     if problems:
         raise RequestError("; ".join(problems) + ".")
     attributions.get(str(given["attribution"]))
-
-
-def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
-    bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
-    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
-        raise BadModel(
-            "the model's outputs are not one channel a class, made by a linear or convolution layer."
-        )
-    return bp
 
 
 def _kept(

@@ -1,0 +1,64 @@
+"""`adapt`: to images of another kind without labels and without training, by response matching on pairs of images."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.pixels import Images, as_input
+from brickwork.errors import BadData
+from brickwork.moments import Source, match_responses
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of
+
+
+def adapt(
+    model: nn.Module,
+    known: Images,
+    new: Images,
+    *,
+    ridge: float = 1e-3,
+    seed: int = 0,
+    progress: bool = True,
+) -> nn.Module:
+    """A copy that answers on the new images as the model answers on the known ones; the model is left unchanged.
+
+    known[i] and new[i] show the same thing: a colour photograph and its grey version, say. No labels are needed.
+
+    >>> _ = torch.manual_seed(0)
+    >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    >>> x = torch.randn(200, 1, 6, 6)
+    >>> found = adapt(net, x, 3 * x, ridge=0.0, progress=False)
+    >>> bool((found(3 * x) - net(x)).abs().max() < 1e-3)
+    True
+    """
+    prepared, where = origin_of(model).preprocessing, device_of(model)
+    pair = [as_input(images, prepared, where) for images in (known, new)]
+    if pair[0].shape != pair[1].shape:
+        raise BadData(
+            f"known images are {tuple(pair[0].shape)} and new ones {tuple(pair[1].shape)}; they must come in pairs."
+        )
+    channels = pair[0].shape[1]
+    # Both networks read one tensor, in which a pair lies side by side; each takes its own half.
+    both = torch.cat(pair, 1).to(next(model.parameters()).dtype)
+    teacher = _Half(copy.deepcopy(model).eval(), 0, channels)
+    student = _Half(copy.deepcopy(model).eval(), channels, channels)
+    found = match_responses(
+        student, [Source(teacher, both)], ridge=ridge, shrink_to="weights", seed=seed, progress=progress
+    ).model
+    assert isinstance(found, _Half)
+    found.net.train(model.training)
+    return found.net
+
+
+class _Half(nn.Module):
+    """A network that reads some of the channels of its input."""
+
+    def __init__(self, net: nn.Module, first: int, channels: int) -> None:
+        super().__init__()
+        self.net, self.first, self.channels = net, first, channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.narrow(1, self.first, self.channels))

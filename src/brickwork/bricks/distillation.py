@@ -1,0 +1,147 @@
+"""`distil`: a student learns what one or several teachers answer, on images without labels (paper 2, §A.3)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brickwork.bricks.brick import Brick
+from brickwork.data.pixels import Images
+from brickwork.devices import pick
+from brickwork.errors import BadModel, RequestError
+from brickwork.origin import origin_of
+from brickwork.outputs import logits_of
+from brickwork.prediction import device_of
+from brickwork.training import TrainingResult, train
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """A trained copy of the student."""
+
+    model: nn.Module = field(repr=False)
+    training: TrainingResult = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.training.to_dict()
+
+
+def distil(
+    student: nn.Module,
+    teachers: Sequence[nn.Module | Brick] | nn.Module | Brick,
+    images: Images,
+    labels: np.ndarray | Tensor | None = None,
+    *,
+    temperature: float = 2.0,
+    hard: float = 0.5,
+    epochs: int = 1,
+    lr: float = 0.01,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: bool = True,
+    **training: Any,
+) -> Distilled:
+    """A copy of `student` trained towards the teachers' answers; student and teachers are left unchanged.
+
+    Every class of the student is looked up among the teachers' by name; without names, the teachers' logits side by
+    side must be as many as the student's. labels: numbers of the student's classes; then cross-entropy counts `hard`
+    and the teachers 1 − hard. Best started from parts cut out of the teachers (`disassemble`, `assemble`), which know
+    most of it already. training: further options of `train`.
+
+    >>> _ = torch.manual_seed(0)
+    >>> teacher = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    >>> x = torch.randn(64, 1, 4, 4)
+    >>> found = distil(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), teacher, x, epochs=2, lr=0.1, progress=False)
+    >>> found.training.history[1]["loss"] < found.training.history[0]["loss"]
+    True
+    """
+    if not temperature > 0:
+        raise RequestError(f"temperature is {temperature}; it must be above 0.")
+    if not 0 <= hard <= 1:
+        raise RequestError(f"hard is {hard}; it must be 0 to 1.")
+    teachers = [teachers] if isinstance(teachers, nn.Module | Brick) else list(teachers)
+    if not teachers:
+        raise RequestError("distil needs at least one teacher.")
+    where = device_of(student) if device is None else pick(device)
+    models = [copy.deepcopy(t.model if isinstance(t, Brick) else t).eval().to(where) for t in teachers]
+    for model in models:
+        model.requires_grad_(False)
+    pupil = copy.deepcopy(student).to(where)
+    _same_preprocessing(pupil, models)
+    columns = teacher_columns(origin_of(student).classes, [origin_of(m).classes for m in models])
+    soft = _Soft(models, columns, temperature)
+    weight = hard if labels is not None else 0.0
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(logits, target) * weight if weight else logits.new_zeros(())
+
+    def penalty(images: Tensor, logits: Tensor, target: Tensor) -> Tensor:
+        return (1 - weight) * soft(images, logits)
+
+    options = {"batch_size": 128, "schedule": "cosine", "weight_decay": 5e-4, "augment": "none", **training}
+    answers = labels if labels is not None else np.zeros(len(images), np.int64)
+    result = train(
+        pupil, images, answers, epochs=epochs, lr=lr, seed=seed, device=where, loss=loss, penalty=penalty,
+        progress=progress, **options,
+    )  # fmt: skip
+    if labels is None:  # without labels the loop's accuracy says nothing
+        for row in result.history:
+            row["accuracy"] = float("nan")
+    return Distilled(pupil.eval().to(device_of(student)), result)
+
+
+def teacher_columns(
+    wanted: tuple[str, ...] | None, known: Sequence[tuple[str, ...] | None]
+) -> list[int] | None:
+    """Where the student's classes stand among the teachers' logits side by side; None: they are the same.
+
+    >>> teacher_columns(("cat", "car"), [("dog", "cat"), ("car",)])
+    [1, 2]
+    """
+    if wanted is None or any(names is None for names in known):
+        return None
+    every = [name for names in known for name in names or ()]
+    missing = [name for name in wanted if name not in every]
+    if missing:
+        raise BadModel(
+            f"no teacher knows {', '.join(map(repr, missing[:10]))}; together they know {', '.join(every[:40])}."
+        )
+    return [every.index(name) for name in wanted]
+
+
+def _same_preprocessing(student: nn.Module, teachers: list[nn.Module]) -> None:
+    """One prepared batch goes to all, so all must want images alike."""
+    own = origin_of(student).preprocessing
+    for teacher in teachers:
+        other = origin_of(teacher).preprocessing
+        if own is not None and other is not None and own != other:
+            raise BadModel(
+                f"student and teacher prepare images differently ({own} and {other}); cut the student out of the "
+                "teachers with `disassemble` and `assemble`, or train it with the same preprocessing."
+            )
+
+
+class _Soft:
+    """Kullback-Leibler divergence from the teachers' soft answers, times temperature² (Hinton et al. 2015)."""
+
+    def __init__(self, teachers: list[nn.Module], columns: list[int] | None, temperature: float) -> None:
+        self.teachers, self.columns, self.temperature = teachers, columns, temperature
+
+    def __call__(self, images: Tensor, logits: Tensor) -> Tensor:
+        with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=images.is_cuda):
+            answers = torch.cat([logits_of(teacher(images)) for teacher in self.teachers], 1).float()
+        if self.columns is not None:
+            answers = answers[:, self.columns]
+        if answers.shape != logits.shape:
+            raise BadModel(
+                f"the teachers give {answers.shape[1]} logits and the student {logits.shape[1]}; name their classes."
+            )
+        own, other = ((t.float() / self.temperature).log_softmax(1) for t in (logits, answers))
+        return F.kl_div(own, other, log_target=True, reduction="batchmean") * self.temperature**2

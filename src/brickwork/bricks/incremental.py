@@ -1,0 +1,30 @@
+"""`increment`: more classes for a network that is there already, by bricks of others (paper 2, §A.4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from brickwork.bricks.assembly import Folder, assemble
+from brickwork.bricks.brick import Brick
+from brickwork.data.pixels import Images
+
+
+def increment(
+    model: nn.Module,
+    bricks: Sequence[Brick | Folder] | Brick | Folder,
+    *,
+    images: Images | None = None,
+    **options: Any,
+) -> nn.Module:
+    """A network with the model's classes and the bricks', in this order; nothing is trained, nothing given changes.
+
+    The logits of the old classes stay what they were (up to calibration). images: unlabelled images of the model's own
+    data, needed for calibrate="source" only. options: those of `assemble`.
+    """
+    first = Brick.whole(model, images=images)
+    others = [bricks] if isinstance(bricks, Brick | str | os.PathLike) else list(bricks)
+    return assemble([first, *others], **options)

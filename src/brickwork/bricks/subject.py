@@ -1,0 +1,94 @@
+"""A network on the bench: a copy of it, its blueprint, its class names, and the images it is studied on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
+from brickwork.bricks.scores import Scores, score_channels
+from brickwork.devices import pick
+from brickwork.errors import BadData, BadModel
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of
+
+Classes = Sequence[str | int] | str | int | None  # None: all
+
+
+@dataclass(frozen=True)
+class Subject:
+    whole: nn.Module  # a copy, in evaluation mode, on the device
+    bp: Blueprint
+    known: tuple[str, ...]  # names of all classes of the network
+    wanted: list[int]  # the classes asked for
+    samples: Samples
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes asked for."""
+        return tuple(self.known[k] for k in self.wanted)
+
+    def score(self, attribution: str, scored: int, seed: int, progress: bool) -> Scores:
+        """Scores of every channel for the classes asked for, on at most `scored` of their images."""
+        index = self.samples.of_classes(self.wanted, scored, seed)
+        labels = torch.from_numpy(self.samples.labels[index]).to(self.samples.device)
+        inputs = self.samples.inputs(index)
+        scores = score_channels(
+            self.whole, self.bp, inputs, labels, attribution=attribution, progress=progress
+        )
+        silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
+        if silent:
+            raise BadData(
+                f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}."
+            )
+        return scores
+
+
+def take_up(
+    model: nn.Module,
+    classes: Classes,
+    data: Data,
+    *,
+    device: str | torch.device | None,
+    output: str | int | None,
+    seed: int,
+) -> Subject:
+    """Check a request against network and data; the network given is left as it is."""
+    origin = origin_of(model)
+    where = device_of(model) if device is None else pick(device)
+    whole = copy.deepcopy(model).eval().to(where)
+    dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
+    known = origin.classes
+    if known is None:  # without names, their number is known only once the network has been traced
+        none = np.zeros(0, np.int64)
+        probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
+        known = tuple(map(str, range(len(_traced(whole, probe, output).output_units))))
+    wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
+    samples = take_in(
+        data, known, origin.classes is not None,
+        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
+    )  # fmt: skip
+    missing = [known[k] for k in wanted if not (samples.labels[samples.use] == k).any()]
+    if missing:
+        raise BadData(
+            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
+        )
+    bp = _traced(whole, samples, output)
+    if len(known) != len(bp.output_units):
+        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
+    return Subject(whole, bp, known, wanted, samples)
+
+
+def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
+    bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
+    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
+        raise BadModel(
+            "the model's outputs are not one channel a class, made by a linear or convolution layer."
+        )
+    return bp

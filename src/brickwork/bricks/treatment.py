@@ -1,0 +1,176 @@
+"""`treat`: fine-tune with the route of each class as a constraint (paper 2, §6.4).
+
+A class's probability should depend on the channels of its own route alone. The share of the derivative that lies
+outside the route, averaged over the layers, is added to the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.plan import Blueprint
+from brickwork.bricks.depth import spaces_above
+from brickwork.bricks.samples import Data
+from brickwork.bricks.scores import Scores
+from brickwork.bricks.subject import Subject, take_up
+from brickwork.errors import RequestError, UnknownName
+from brickwork.moments.layers import find_layers
+from brickwork.prediction import device_of
+from brickwork.training import TrainingResult, train
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which derivative of which layers is held to the routes."""
+
+    name: str
+    about: str
+    measure: Callable[[Tensor], Tensor]
+    layers: str  # "all", "last" (convolution) or "none"
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        Rule("route", "paper 2: positive derivatives, every layer", lambda g: g.clamp(min=0), "all"),
+        Rule("doctor", "Model Doctor: absolute derivatives, the last convolution", torch.abs, "last"),
+        Rule("plain", "fine-tuning alone", torch.abs, "none"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Treated:
+    """A fine-tuned copy and how its training went."""
+
+    model: nn.Module = field(repr=False)
+    rule: str
+    on_route: dict[
+        str, float
+    ]  # of each layer, the share of channels on the route of a class, averaged over classes
+    training: TrainingResult = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rule": self.rule, "on_route": self.on_route, **self.training.to_dict()}
+
+    def __str__(self) -> str:
+        return f"treated by {self.rule}: {self.training}"
+
+
+def treat(
+    model: nn.Module,
+    data: Data,
+    *,
+    rule: str = "route",
+    strength: float = 0.1,
+    threshold: float = 1.0,
+    depth: str | int | None = 2,
+    attribution: str = "frat",
+    scored: int = 1000,
+    epochs: int = 5,
+    lr: float = 0.01,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: bool = True,
+    **training: Any,
+) -> Treated:
+    """A fine-tuned copy of `model`; the model itself is left unchanged.
+
+    rule: "route" (paper 2: the positive derivative of the class's probability, every layer down to `depth`), "doctor"
+    (Model Doctor: the absolute one, the last convolution only) or "plain" (no constraint).
+    threshold: a channel is on a class's route if its score exceeds this × the layer's mean.
+    training: further options of `train` (batch_size, augment, …).
+    """
+    if rule not in RULES:
+        raise UnknownName("rule of treatment", rule, RULES)
+    for name, value in (("strength", strength), ("threshold", threshold)):
+        if not value >= 0:
+            raise RequestError(f"{name} is {value}; it must be 0 or more.")
+    subject = take_up(model, None, data, device=device, output=None, seed=seed)
+    chosen = RULES[rule]
+    scores = subject.score(attribution, scored, seed, progress).within(spaces_above(subject.bp, depth))
+    routes = _routes(scores, threshold)
+    patient = subject.whole
+    points = _points(subject, routes) if chosen.layers != "none" else {}
+    if chosen.layers == "last":
+        points = dict([max(points.items(), key=lambda item: item[1][0])])
+    watch = _Watch(patient, {path: mask for path, (_, mask) in points.items()}, chosen, strength)
+    options = {"batch_size": 128, "schedule": "cosine", "weight_decay": 5e-4, "augment": "none", **training}
+    where = subject.samples.device
+    try:
+        result = train(
+            patient, subject.samples.images, subject.samples.labels, epochs=epochs, lr=lr, seed=seed, device=where,
+            penalty=watch.penalty if points and strength > 0 else None, progress=progress, **options,
+        )  # fmt: skip
+    finally:
+        watch.remove()
+    patient.eval().to(device_of(model))
+    shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
+    return Treated(patient, rule, shares, result)
+
+
+def _routes(scores: Scores, threshold: float) -> dict[str, np.ndarray]:
+    """{space: (classes, channels)}: whether a channel is on a class's route."""
+    return {name: t > threshold * t.mean(1, keepdims=True) for name, t in scores.scores.items()}
+
+
+def _points(subject: Subject, routes: dict[str, np.ndarray]) -> dict[str, tuple[int, Tensor]]:
+    """For every layer (behind its batch norm, if it has one) its number and which channels are on whose route."""
+    found = {}
+    for number, layer in enumerate(find_layers(subject.bp.graph, subject.whole)):
+        mask = _mask(subject.bp, layer.output, routes)
+        if mask is not None and layer.op is not None:
+            found[layer.norm or layer.path] = number, mask.to(subject.samples.device)
+    if not found:
+        raise RequestError("no convolution of the network has a route; choose a smaller depth.")
+    return found
+
+
+def _mask(bp: Blueprint, value: Any, routes: dict[str, np.ndarray]) -> Tensor | None:
+    channels = bp.channels(value)
+    if channels is None or channels[1] != 1:
+        return None
+    columns = []
+    for unit in channels[0]:
+        space, place = bp.place(int(unit)) if bp.has_place(int(unit)) else ("", 0)
+        if space not in routes:
+            return None
+        columns.append(routes[space][:, place])
+    return torch.from_numpy(np.stack(columns, 1)).float()
+
+
+class _Watch:
+    """Keeps what the watched layers answered in the last forward pass, and weighs the derivatives there."""
+
+    def __init__(self, model: nn.Module, masks: dict[str, Tensor], rule: Rule, strength: float) -> None:
+        self.masks, self.rule, self.strength = masks, rule, strength
+        self.seen: dict[str, Tensor] = {}
+        self.hooks = [model.get_submodule(path).register_forward_hook(self._keep(path)) for path in masks]
+
+    def _keep(self, path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            self.seen[path] = output
+
+        return hook
+
+    def penalty(self, images: Tensor, logits: Tensor, target: Tensor) -> Tensor:
+        """strength × the share of the derivative outside the image's own class's route."""
+        probability = logits.float().softmax(1).gather(1, target[:, None]).sum()
+        features = [self.seen[path] for path in self.masks]
+        gradients = torch.autograd.grad(probability, features, create_graph=True)
+        total = logits.new_zeros((), dtype=torch.float32)
+        for gradient, mask in zip(gradients, self.masks.values(), strict=True):
+            size = self.rule.measure(gradient.float()).flatten(2).sum(2)
+            total = total + (size * (1 - mask[target])).sum() / size.sum().clamp(min=1e-12)
+        return self.strength * total / len(features)
+
+    def remove(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.seen.clear()
