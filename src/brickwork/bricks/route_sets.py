@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,12 +73,11 @@ class Routes:
 
     def shared(self, layer: str, a: str | None = None, b: str | None = None) -> tuple[int, ...]:
         """The channels on the routes of both classes; of none given, those on at least two of all routes."""
-        chosen = self._pair(a, b)
-        return tuple(k for k, names in enumerate(self._users(layer, chosen)) if len(names) > 1)
+        return tuple(sorted(k for k, users in self._users(layer, a, b).items() if users > 1))
 
     def either(self, layer: str, a: str | None = None, b: str | None = None) -> tuple[int, ...]:
         """The channels on the route of one or the other; of none given, those on any route."""
-        return tuple(k for k, names in enumerate(self._users(layer, self._pair(a, b))) if names)
+        return tuple(sorted(self._users(layer, a, b)))
 
     def sharing(self, layer: str, a: str | None = None, b: str | None = None) -> float:
         """Shared channels / channels on either route: the percentages of the paper's appendix A.1, as a share."""
@@ -149,8 +149,10 @@ class Routes:
         about = f"{html.escape(self.title())} ({html.escape(self.summary())})"
         return f"<p>{about}</p><table><tr>{titles}</tr>{body}</table>"
 
-    def _users(self, layer: str, chosen: tuple[str, ...]) -> list[tuple[str, ...]]:
-        return [tuple(n for n in names if n in chosen) for names in self.layer(layer).users()]
+    def _users(self, layer: str, a: str | None, b: str | None) -> Counter[int]:
+        """How many of the routes of two classes, or of all, a channel is on."""
+        on = self.layer(layer).on
+        return Counter(k for name in self._pair(a, b) for k in on[name])
 
     def _pair(self, a: str | None, b: str | None) -> tuple[str, ...]:
         if a is None and b is None:

@@ -21,6 +21,8 @@ from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
 
+BATCH = 100  # images scored at a time
+
 
 def routes(
     model: nn.Module,
@@ -37,10 +39,11 @@ def routes(
 ) -> Routes:
     """The decision route of each class: the channels of every layer that score above `threshold` × the layer's mean.
 
-    That is what `disassemble(model, [name], data, attribution=…, threshold=…)` would keep for the class alone
-    (paper 2, §6.3 and A.1). data: (images, labels) or an ImageData, whose training split is used. classes: names or
-    numbers; None: all that the data has. scored: images of the classes that score channels, as many of each. Every
-    channel of the input is on every route, and of the output only the class itself. The model is left unchanged.
+    That is what `disassemble(model, [name], data, attribution=…, threshold=…)` keeps for the class alone on the
+    same images (paper 2, §6.3 and A.1). data: (images, labels) or an ImageData, whose training split is used.
+    classes: names, numbers or the text of a data spec; None: all that the data has. scored: images that score
+    channels, as many of each class. Every channel of the input is on every route, and of the output only the class
+    itself. The model is left unchanged.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
@@ -79,11 +82,9 @@ def routes(
         raise BadData(
             f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
         )
-    index = samples.of_classes(wanted, scored, seed)
-    scores = score_channels(
-        whole, bp, samples.inputs(index), torch.from_numpy(samples.labels[index]).to(where),
-        attribution=attribution, progress=progress,
-    )  # fmt: skip
+    scores = _scored(
+        whole, bp, samples, wanted, scored, attribution=attribution, seed=seed, progress=progress
+    )
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:
         raise BadData(
@@ -96,7 +97,7 @@ def routes(
         layers=_layers(bp, scores, names, threshold, inputs=int(example.shape[1])),
         network=origin.arch or type(model).__name__,
         images={name: int(scores.counts[k]) for k, name in names.items()},
-        settings={"attribution": attribution, "threshold": threshold, "scored": len(index), "seed": seed},
+        settings={"attribution": attribution, "threshold": threshold, "scored": scored, "seed": seed},
     )
 
 
@@ -112,6 +113,32 @@ def check_options(*, attribution: str, threshold: float, scored: int, seed: int)
     if problems:
         raise RequestError("; ".join(problems) + ".")
     attributions.get(str(attribution))
+
+
+def _scored(
+    whole: nn.Module, bp: Blueprint, samples: Samples, wanted: list[int], scored: int, *, attribution: str,
+    seed: int, progress: bool,
+) -> Scores:  # fmt: skip
+    """Scores in batches of one class each: a class has the same route whichever others it is drawn with."""
+    drawn: dict[int, list[np.ndarray]] = {}  # images a batch -> images of each class, whole batches
+    for k in wanted:
+        index = samples.of_classes([k], max(1, scored // len(wanted)), seed)
+        batch = min(BATCH, len(index))
+        drawn.setdefault(batch, []).append(samples.of_classes([k], len(index) // batch * batch, seed))
+    found = []
+    for batch, parts in drawn.items():
+        index = np.concatenate(parts)
+        labels = torch.from_numpy(samples.labels[index]).to(samples.device)
+        inputs = samples.inputs(index)
+        found.append(
+            score_channels(
+                whole, bp, inputs, labels, attribution=attribution, batch_size=batch, progress=progress
+            )
+        )
+    tables = {
+        name: np.sum([one.scores[name] for one in found], 0) for name in found[0].scores if name != CLASSES
+    }
+    return Scores(tables, np.sum([one.counts for one in found], 0), attribution)
 
 
 def _layers(
@@ -143,7 +170,7 @@ def _layers(
                 fixed=len(bp.space(space).fixed),
             )
         )
-    own = {name: (k,) for k, name in names.items()}
+    own: dict[str, tuple[int, ...]] = {name: (k,) for k, name in names.items()}
     made_by = tuple(bp.space(CLASSES).made_by)
     size = bp.spaces[CLASSES]
     columns.append(RouteLayer(CLASSES, "classes", size, own, made_by=made_by, reads=reads.get(CLASSES, ())))
@@ -157,7 +184,7 @@ def _reads(bp: Blueprint, first: str) -> dict[str, tuple[str, ...]]:
         if site.kind not in ("conv", "linear") or site.makes is None:
             continue
         made = {bp.place(int(u))[0] for u in np.unique(site.makes) if bp.has_place(int(u))}
-        units = [] if site.reads is None else np.unique(site.reads)  # None: it reads the images themselves
+        units = np.unique(site.makes[:0] if site.reads is None else site.reads)  # None: it reads the images
         read = dict.fromkeys(bp.place(int(u))[0] for u in units if bp.has_place(int(u))) or {first: None}
         for space in made:
             found.setdefault(space, {}).update({name: None for name in read if name != space})

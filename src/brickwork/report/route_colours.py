@@ -44,12 +44,8 @@ class Scheme:
         else:
             count, half = len(names), len(names) // 2
             self.ranges = [(1, 1), (2, 2), (3, half), (half + 1, count - 1), (count, count)]
-            labels = [
-                "on the route of one class",
-                "of two",
-                *(f"of {a}–{b}" if a < b else f"of {a}" for a, b in self.ranges[2:4]),
-            ]
-            labels.append(f"of all {count}")
+            middle = (f"of {a}–{b}" if a < b else f"of {a}" for a, b in self.ranges[2:4])
+            labels = ["on the route of one class", "of two", *middle, f"of all {count}"]
             self.groups = [*(Group(*pair) for pair in zip(labels, STEPS, strict=True)), none]
 
     def of(self, users: tuple[str, ...]) -> int:
