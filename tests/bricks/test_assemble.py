@@ -38,7 +38,7 @@ def side_by_side(bricks):
 @pytest.mark.parametrize("how", ["auto", "blocks", "branches"])
 def test_side_by_side(bricks, how):
     before = [state_hash(b.model) for b in bricks]
-    model = brickwork.assemble(bricks, how=how)
+    model = brickwork.assemble(bricks, how=how, calibrate="none")
     assert (model(X) - side_by_side(bricks)).abs().max() <= 1e-5
     assert isinstance(model, Branches) == (how == "branches") and not model.training
     assert origin_of(model).classes == ("0", "2", "5", "6", "7")
@@ -46,7 +46,7 @@ def test_side_by_side(bricks, how):
     assert [state_hash(b.model) for b in bricks] == before
 
 
-@pytest.mark.parametrize("calibrate", ["none", "source"])
+@pytest.mark.parametrize("calibrate", ["auto", "none", "source", "classwise"])
 def test_an_ordinary_model_folder(bricks, calibrate, tmp_path):
     folders = [b.save(tmp_path / str(k)) for k, b in enumerate(bricks)]
     model = brickwork.assemble(folders, calibrate=calibrate)
@@ -63,7 +63,7 @@ def test_other_architectures_run_as_branches(bricks, digits, tmp_path):
     attach(other, replace(origin_of(other), classes=digits["B"].classes, preprocessing=origin.preprocessing))
     part = brickwork.disassemble(other, "8,9", digits["B"], keep=0.5, images=200, scored=50, progress=False)
     pair = [bricks[0], part]
-    model = brickwork.assemble(pair)
+    model = brickwork.assemble(pair, calibrate="none")
     assert isinstance(model, Branches) and (model(X) - side_by_side(pair)).abs().max() <= 1e-5
     again = brickwork.load(brickwork.save(model, tmp_path / "joined"))
     assert torch.equal(again(X), model(X)) and origin_of(again).classes == ("0", "2", "8", "9")
@@ -75,7 +75,7 @@ def test_bricks_of_one_network(nets, digits):
     model = brickwork.assemble(pair)
     assert (model(X) - side_by_side(pair)).abs().max() <= 1e-5
     chosen = data.load("digits:1,4", size=16, channels=1)
-    for calibrate in ("none", "source"):
+    for calibrate in ("none", "source", "classwise"):
         assert evaluate_data(brickwork.assemble(pair, calibrate=calibrate), chosen).accuracy > 0.9
 
 
@@ -84,12 +84,12 @@ def test_one_brick(bricks):
 
 
 def test_calibration_is_the_z_score(bricks):
-    model = brickwork.assemble(bricks, calibrate="source")
+    model = brickwork.assemble(bricks, calibrate="classwise")
     mean = torch.tensor([m for b in bricks for m in b.mean])
     std = torch.tensor([s for b in bricks for s in b.std])
     expected = (side_by_side(bricks) - mean) / std * std.mean()
     assert (model(X) - expected).abs().max() <= 1e-4
-    plain = brickwork.assemble(bricks)
+    plain = brickwork.assemble(bricks, calibrate="none")
     assert {n: p.shape for n, p in model.named_parameters()} == {
         n: p.shape for n, p in plain.named_parameters()
     }
@@ -98,10 +98,29 @@ def test_calibration_is_the_z_score(bricks):
 def test_calibration_mends_unequal_parts(bricks, digits):
     """A part whose logits are all raised takes everything, until it is calibrated by its own statistics."""
     raised = fold(bricks[1].model, torch.ones(3), torch.full((3,), 100.0), X, None)
-    pair = [bricks[0], replace(bricks[1], model=raised, mean=tuple(m + 100 for m in bricks[1].mean))]
+    mean, spread = bricks[1].pooled
+    statistics = {"mean": tuple(m + 100 for m in bricks[1].mean), "pooled": (mean + 100, spread)}
+    pair = [bricks[0], replace(bricks[1], model=raised, **statistics)]
     images = data.load("digits:0,2,5-7", size=16, channels=1)
-    plain, source = (evaluate_data(brickwork.assemble(pair, calibrate=c), images) for c in ("none", "source"))
-    assert plain.per_class["0"] == 0 and source.per_class["0"] > 0.5
+    assert evaluate_data(brickwork.assemble(pair, calibrate="none"), images).per_class["0"] == 0
+    for calibrate in ("auto", "source", "classwise"):
+        model = brickwork.assemble(pair, calibrate=calibrate)
+        assert evaluate_data(model, images).per_class["0"] > 0.5
+
+
+def test_parts_get_the_scale_of_the_first(bricks):
+    model = brickwork.assemble(bricks)
+    assert origin_of(model).provenance["assemble"]["calibrate"] == "source"
+    (mean, spread), (other, width) = (b.pooled for b in bricks)
+    with torch.no_grad():
+        wanted = torch.cat([bricks[0].model(X), (bricks[1].model(X) - other) / width * spread + mean], 1)
+        assert (model(X) - wanted).abs().max() <= 1e-4
+    unknown = [bricks[0], replace(bricks[1], pooled=None)]
+    plain = brickwork.assemble(unknown)
+    assert origin_of(plain).provenance["assemble"]["calibrate"] == "none"
+    assert (plain(X) - side_by_side(bricks)).abs().max() <= 1e-5
+    with pytest.raises(BadModel, match="has no statistics"):
+        brickwork.assemble(unknown, calibrate="source")
 
 
 def test_calibration_that_would_not_be_exact():
@@ -118,7 +137,7 @@ def test_parts_that_were_trained_on_differently_normalised_images(bricks, nets, 
     other = brickwork.disassemble(nets["B"], ["8"], digits["B"], keep=0.9, progress=False)
     own = Preprocessing((16, 16), 1, (0.25,), (0.4,))
     attach(other.model, replace(origin_of(other.model), preprocessing=own))
-    model = brickwork.assemble([bricks[0], other])
+    model = brickwork.assemble([bricks[0], other], calibrate="none")
     raw = digits["B"].test_images[:20]
     wanted = torch.cat([predict(bricks[0].model, raw), predict(other.model, raw)], 1)
     assert (predict(model, raw) - wanted).abs().max() <= 1e-4
@@ -146,12 +165,12 @@ def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
             BadModel,
             "output None of brick 0 and 'logits'",
         ),
-        (bricks, {"calibrate": "guess"}, RequestError, "it must be none, source, target"),
+        (bricks, {"calibrate": "guess"}, RequestError, "it must be auto, none, source, classwise, target"),
         (bricks, {"calibrate": "target"}, RequestError, "give both or neither"),
         (bricks, {"how": "magic"}, RequestError, "how must be"),
         ([], {}, RequestError, "at least one"),
         ([nets["A"]], {}, RequestError, "bricks or their folders, not a LeNet"),
-        ([bricks[0], stuck], {"calibrate": "source"}, BadModel, "never varied"),
+        ([bricks[0], stuck], {"calibrate": "classwise"}, BadModel, "never varied"),
         ([tmp_path / "nothing"], {}, BadFile, "does not exist"),
     ):
         with pytest.raises(error, match=message) as caught:
@@ -169,7 +188,7 @@ def test_other_precision(bricks):
 
 def test_the_provenance_says_what_it_is_made_of(bricks):
     facts = origin_of(brickwork.assemble(bricks)).provenance["assemble"]
-    assert facts["calibrate"] == "none"
+    assert facts["calibrate"] == "source"
     assert [b["classes"] for b in facts["bricks"]] == [["0", "2"], ["5", "6", "7"]]
     assert [b["source"] for b in facts["bricks"]] == [b.source for b in bricks]
     assert np.all([len(b["source"]) == 64 for b in facts["bricks"]])

@@ -10,29 +10,28 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from brickwork.blueprint import join
 from brickwork.blueprint.parts import rescale_input
-from brickwork.blueprint.record import pick_output
 from brickwork.bricks.brick import Brick
-from brickwork.bricks.calibrate import fold
+from brickwork.bricks.calibrate import calibrated
 from brickwork.bricks.union import unite
 from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import device_of, evaluating
+from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
 Folder = str | os.PathLike[str]
-CALIBRATIONS = ("none", "source", "target")
+CALIBRATIONS = ("auto", "none", "source", "classwise", "target")
 SHARED = ("auto", "union", "apart")
 
 
 def assemble(
     bricks: Sequence[Brick | Folder] | Brick | Folder,
     *,
-    calibrate: str = "none",
+    calibrate: str = "auto",
     target: Images | None = None,
     shared: str = "auto",
     source: nn.Module | None = None,
@@ -48,9 +47,10 @@ def assemble(
     once ("union"), or stay "apart"; "auto" unites plain cuts, and repaired ones where `source`, their network,
     and `images`, unlabelled images of its data to repair the union on, are given. The classes of united bricks
     stand together, where the first of them stood.
-    calibrate: every logit to the same mean and spread, by the statistics that the brick took on its own "source"
-    data, or on unlabelled images of the `target`; on CIFAR-10 it helps only where the parts are unequal, hence
-    "none".
+    calibrate: brings the logits of the parts to one scale, inside their last layers. "source": by one mean and one
+    spread a part, those of its whole network's logits on its own data, so that they become the first part's;
+    "classwise": every logit by itself, likewise on source data; "target": every logit, on unlabelled images of the
+    `target`; "none". "auto" is "source" where every brick has the statistics and it can be done exactly, else "none".
     """
     _check_options(calibrate, target, shared)
     bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
@@ -65,9 +65,7 @@ def assemble(
     parts = _united(parts, shared, source, images)
     first = next(p for p in parts[0].model.parameters())
     example = torch.zeros((2, *parts[0].input_shape), dtype=first.dtype, device=first.device)
-    models = [part.model for part in parts]
-    if calibrate != "none":
-        models = _calibrated(parts, example, target if calibrate == "target" else None)
+    models, calibrate = calibrated(parts, example, calibrate, target)
     models = _prepared_alike(models)
     joined = join(models, example, how=how, output=parts[0].output) if len(models) > 1 else _alone(models[0])
     made_of = [{"source": part.source, "classes": list(part.classes)} for part in parts]
@@ -186,34 +184,3 @@ def _prepared_alike(models: list[nn.Module]) -> list[nn.Module]:
 
 def _shape(part: Brick) -> str:
     return "×".join(map(str, part.input_shape))
-
-
-def _calibrated(parts: list[Brick], example: Tensor, target: Images | None) -> list[nn.Module]:
-    """Every logit z-scored, then all put back to their common spread, so that confidences keep their scale."""
-    statistics = [_statistics(part, target) for part in parts]
-    common = torch.cat([std for _, std in statistics]).mean()
-    models = []
-    for part, (mean, std) in zip(parts, statistics, strict=True):
-        if not (std > 0).all():
-            raise BadModel(
-                f"a logit of {', '.join(part.classes)} never varied on the images; do not calibrate."
-            )
-        models.append(fold(part.model, common / std, -mean * common / std, example, part.output))
-    return models
-
-
-def _statistics(part: Brick, target: Images | None) -> tuple[Tensor, Tensor]:
-    if target is None:
-        if len(part.mean) != len(part.classes):
-            raise BadModel(
-                f"the part of {', '.join(part.classes[:10])} has no statistics of its own data; calibrate by target "
-                "images, or not at all."
-            )
-        mean, std = (torch.tensor(v, dtype=torch.float64) for v in (part.mean, part.std))
-        return mean, std
-    with evaluating(part.model):
-        inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
-        logits = torch.cat(
-            [pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)]
-        )
-    return logits.mean(0), logits.std(0, unbiased=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork import store
 from brickwork.data.pixels import Images
@@ -20,6 +20,11 @@ from brickwork.prediction import predict
 
 PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a brick
 WHOLE = "whole"  # the entry that keeps the whole network's own provenance
+
+
+def mean_and_spread(logits: Tensor) -> tuple[float, float]:
+    """Of all logits together."""
+    return float(logits.mean()), float(logits.std(unbiased=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +44,9 @@ class Brick:
     macs: float
     mean: tuple[float, ...] = field(repr=False)  # of each logit over the source images, for calibration
     std: tuple[float, ...] = field(repr=False)
+    pooled: tuple[float, float] | None = field(
+        repr=False
+    )  # mean and spread of all logits of the whole together
     input_shape: tuple[int, ...]  # of one example
     output: str | int | None = None  # which of several outputs is the logits
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -55,12 +63,14 @@ class Brick:
         copied = copy.deepcopy(model).eval()
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()
+        pooled = None
         if images is not None:
             logits = predict(copied, images).double()
             mean, std = tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
+            pooled = mean_and_spread(logits)
         return cls(
             model=copied, classes=origin.classes, source=store.state_hash(model), kept={}, judged_by="accuracy",
-            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std,
+            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std, pooled=pooled,
             input_shape=tuple(origin.input_shape), settings={"repair": "none"},
         )  # fmt: skip
 
@@ -88,6 +98,7 @@ class Brick:
         try:
             for name in ("classes", "mean", "std", "input_shape"):
                 known[name] = tuple(known[name])
+            known["pooled"] = tuple(known["pooled"]) if known.get("pooled") else None
             known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
             return cls(store.load(folder, arch=arch, device=device), **known)
         except (KeyError, TypeError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,8 +12,76 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.record import pick_output
-from brickwork.errors import Unsupported
-from brickwork.prediction import evaluating
+from brickwork.bricks.brick import Brick
+from brickwork.data.pixels import Images, as_input
+from brickwork.errors import BadModel, Unsupported
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of, evaluating
+
+
+def calibrated(
+    parts: Sequence[Brick], example: Tensor, how: str, target: Images | None = None
+) -> tuple[list[nn.Module], str]:
+    """The parts' networks with their logits on one scale, and how that was done."""
+    if how == "none" or (
+        how == "auto" and (len(parts) == 1 or not all(p.pooled and p.pooled[1] > 0 for p in parts))
+    ):
+        return [part.model for part in parts], "none"
+    changes = _to_the_first(parts) if how in ("auto", "source") else _every_logit(parts, how, target)
+    models = []
+    for part, (scale, shift) in zip(parts, changes, strict=True):
+        same = bool((scale == 1).all()) and bool((shift == 0).all())
+        try:
+            models.append(part.model if same else fold(part.model, scale, shift, example, part.output))
+        except Unsupported:
+            if how == "auto":
+                return [part.model for part in parts], "none"
+            raise
+    return models, "source" if how == "auto" else how
+
+
+def _to_the_first(parts: Sequence[Brick]) -> list[tuple[Tensor, Tensor]]:
+    """One scale and one shift a part: its whole network's logits get the mean and spread of the first part's."""
+    changes = []
+    mean, spread = 0.0, 1.0
+    for number, part in enumerate(parts):
+        own = _statistics(part, part.pooled)
+        if number == 0:
+            mean, spread = own
+        scale = torch.full((len(part.classes),), spread / own[1], dtype=torch.float64)
+        changes.append((scale, mean - scale * own[0]))
+    return changes
+
+
+def _every_logit(parts: Sequence[Brick], how: str, target: Images | None) -> list[tuple[Tensor, Tensor]]:
+    """Every logit z-scored, then all put back to their common spread, so that confidences keep their scale."""
+    found = [_on_target(part, target) if how == "target" else (part.mean, part.std) for part in parts]
+    checked = [_statistics(part, pair) for part, pair in zip(parts, found, strict=True)]
+    pairs = [(torch.tensor(m, dtype=torch.float64), torch.tensor(s, dtype=torch.float64)) for m, s in checked]
+    common = torch.cat([std for _, std in pairs]).mean()
+    return [(common / std, -mean * common / std) for mean, std in pairs]
+
+
+def _statistics(part: Brick, found: Any) -> Any:
+    names = ", ".join(part.classes[:10])
+    if found is None or found[0] == ():
+        raise BadModel(
+            f"the part of {names} has no statistics of its own data; calibrate by target images, or not at all."
+        )
+    spreads = found[1] if isinstance(found[1], tuple) else (found[1],)
+    if not all(s > 0 for s in spreads):
+        raise BadModel(f"a logit of {names} never varied on the images; do not calibrate.")
+    return found
+
+
+def _on_target(part: Brick, target: Images | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    assert target is not None
+    with evaluating(part.model):
+        inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
+        logits = torch.cat(
+            [pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)]
+        )
+    return tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
 
 
 def fold(

@@ -11,7 +11,7 @@ from torch import nn
 
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks import attribution as attributions
-from brickwork.bricks.brick import Brick
+from brickwork.bricks.brick import Brick, mean_and_spread
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
@@ -107,7 +107,8 @@ def disassemble(
     else:
         found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
     full, left = bp.count(), bp.count(found.kept)
-    logits = logits_on(found.model, samples, samples.some(images, seed), output)
+    some = samples.some(images, seed)
+    logits = logits_on(found.model, samples, some, output)
     settings = {
         "attribution": attribution,
         "keep": keep,
@@ -136,6 +137,7 @@ def disassemble(
         macs=left.macs / full.macs,
         mean=tuple(logits.mean(0).tolist()),
         std=tuple(logits.std(0, unbiased=False).tolist()),
+        pooled=mean_and_spread(logits_on(whole, samples, some, output)),
         input_shape=tuple(unlabelled.shape[1:]),
         output=output,
         settings=settings,
