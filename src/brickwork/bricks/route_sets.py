@@ -129,7 +129,8 @@ class Routes:
         names = list(self.classes)
         if len(names) > MOST_CLASSES:
             return f"Decision routes of {len(names)} classes"
-        return "Decision routes of " + " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        what = "routes" if len(names) > 1 else "route"
+        return f"Decision {what} of " + " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
     def __str__(self) -> str:
         head, rows = self.table()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import nn
 
-from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks import attribution as attributions
 from brickwork.bricks.route_sets import RouteLayer, Routes
-from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
+from brickwork.bricks.samples import Data, pair_of
 from brickwork.bricks.scores import Scores, score_channels
+from brickwork.bricks.subject import Classes, Subject, take_up
 from brickwork.bricks.widths import by_threshold
-from brickwork.devices import pick
-from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.data.images import ImageData
+from brickwork.errors import BadData, RequestError
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of
 
 BATCH = 100  # images scored at a time
 
@@ -27,7 +25,7 @@ BATCH = 100  # images scored at a time
 def routes(
     model: nn.Module,
     data: Data,
-    classes: Sequence[str | int] | str | int | None = None,
+    classes: Classes = None,
     *,
     attribution: str = "frat",
     threshold: float = 1.0,
@@ -55,36 +53,10 @@ def routes(
     True
     """
     check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
-    origin = origin_of(model)
-    where = device_of(model) if device is None else pick(device)
-    whole = copy.deepcopy(model).eval().to(where)
-    dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
-    none = np.zeros(0, np.int64)
-    probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
-    example = probe.inputs(np.arange(min(2, len(probe.images))))
-    bp = trace(whole, example, output=output)
-    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
-        raise BadModel(
-            "the model's outputs are not one channel a class, made by a linear or convolution layer."
-        )
-    known = origin.classes or tuple(map(str, range(len(bp.output_units))))
-    if len(known) != len(bp.output_units):
-        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
-    wanted = None if classes is None else find_classes(classes, known)
-    samples = take_in(
-        data, known, origin.classes is not None,
-        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
-    )  # fmt: skip
-    present = np.unique(samples.labels[samples.use]).tolist()
-    wanted = present if wanted is None else wanted
-    missing = [known[k] for k in wanted if k not in present]
-    if missing:
-        raise BadData(
-            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
-        )
-    scores = _scored(
-        whole, bp, samples, wanted, scored, attribution=attribution, seed=seed, progress=progress
-    )
+    asked = _present(model, data) if classes is None else classes
+    subject = take_up(model, asked, data, device=device, output=output, seed=seed)
+    bp, known, wanted = subject.bp, subject.known, subject.wanted
+    scores = _scored(subject, scored, attribution=attribution, seed=seed, progress=progress)
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:
         raise BadData(
@@ -94,8 +66,10 @@ def routes(
     names = {k: known[k] if known.count(known[k]) == 1 else f"{known[k]} ({k})" for k in wanted}
     return Routes(
         classes=tuple(names.values()),
-        layers=_layers(bp, scores, names, threshold, inputs=int(example.shape[1])),
-        network=origin.arch or type(model).__name__,
+        layers=_layers(
+            bp, scores, names, threshold, inputs=subject.samples.inputs(np.zeros(1, int)).shape[1]
+        ),
+        network=origin_of(model).arch or type(model).__name__,
         images={name: int(scores.counts[k]) for k, name in names.items()},
         settings={"attribution": attribution, "threshold": threshold, "scored": scored, "seed": seed},
     )
@@ -115,11 +89,18 @@ def check_options(*, attribution: str, threshold: float, scored: int, seed: int)
     attributions.get(str(attribution))
 
 
-def _scored(
-    whole: nn.Module, bp: Blueprint, samples: Samples, wanted: list[int], scored: int, *, attribution: str,
-    seed: int, progress: bool,
-) -> Scores:  # fmt: skip
+def _present(model: nn.Module, data: Data) -> Classes:
+    """The classes that there are images of, as the model knows them; None where it knows none of them."""
+    labels = np.unique(pair_of(data)[1]).tolist()
+    known = origin_of(model).classes
+    if not isinstance(data, ImageData) or known is None:
+        return labels
+    return [data.classes[k] for k in labels if data.classes[k] in known] or None
+
+
+def _scored(subject: Subject, scored: int, *, attribution: str, seed: int, progress: bool) -> Scores:
     """Scores in batches of one class each: a class has the same route whichever others it is drawn with."""
+    samples, wanted = subject.samples, subject.wanted
     drawn: dict[int, list[np.ndarray]] = {}  # images a batch -> images of each class, whole batches
     for k in wanted:
         index = samples.of_classes([k], max(1, scored // len(wanted)), seed)
@@ -132,7 +113,13 @@ def _scored(
         inputs = samples.inputs(index)
         found.append(
             score_channels(
-                whole, bp, inputs, labels, attribution=attribution, batch_size=batch, progress=progress
+                subject.whole,
+                subject.bp,
+                inputs,
+                labels,
+                attribution=attribution,
+                batch_size=batch,
+                progress=progress,
             )
         )
     tables = {

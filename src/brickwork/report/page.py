@@ -8,7 +8,8 @@ from brickwork.report.drawing import Drawing
 
 STYLE = """
 body{font-family:system-ui,sans-serif;color:#1b1f24;background:#fff;margin:24px auto;max-width:1500px;padding:0 20px}
-svg{width:100%;height:auto;display:block}
+.picture{overflow-x:auto}
+svg{width:100%;min-width:900px;height:auto;display:block}
 .numbers{overflow-x:auto;margin:28px 24px 0}
 table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding-bottom:8px}
@@ -47,7 +48,9 @@ def page(drawing: Drawing) -> str:
             f'<div class="numbers"><table><caption>The numbers</caption>\n<thead><tr>{head}</tr></thead>\n'
             f"<tbody>\n{rows}\n</tbody></table></div>\n"
         )
-    picture = f'<div style="max-width:{drawing.width * 1.2:.0f}px">{drawing.svg(inline=True)}</div>'
+    picture = (
+        f'<div class="picture" style="max-width:{drawing.width * 1.2:.0f}px">{drawing.svg(inline=True)}</div>'
+    )
     about = f"<p>{escape(drawing.about)}</p>\n" if drawing.about else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'

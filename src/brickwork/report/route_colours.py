@@ -31,7 +31,7 @@ class Scheme:
 
     def __init__(self, routes: Routes) -> None:
         self.classes = names = routes.classes
-        none = Group("neither" if len(names) == 2 else "on no route", UNUSED)
+        none = Group({1: "not on it", 2: "neither"}.get(len(names), "on no route"), UNUSED)
         self.ranges: list[tuple[int, int]] = []
         if len(names) == 1:
             self.groups = [Group(f"on the route of {names[0]}", OWN[0]), none]
@@ -69,10 +69,20 @@ class Scheme:
 
 def footer(routes: Routes, layer: RouteLayer) -> str:
     """The percentage under a column: how much is shared; for a single class, how much is on its route."""
-    if len(routes.classes) == 1:
-        return f"{routes.share(layer.name, routes.classes[0]):.0%}"
-    value = 100 * routes.sharing(layer.name)
-    return f"{value:.0f}%" if value in (0, 100) else f"{value:.1f}%" if value < 10 else f"{value:.0f}%"
+    one = len(routes.classes) == 1
+    return percent(routes.share(layer.name, routes.classes[0]) if one else routes.sharing(layer.name))
+
+
+def percent(share: float) -> str:
+    """Two digits or so, and never 0 or 100 for what is not quite.
+
+    >>> [percent(share) for share in (0, 0.0001, 0.048, 0.125, 0.996, 2047 / 2048, 1)]
+    ['0%', '0.1%', '4.8%', '12%', '99.6%', '99.9%', '100%']
+    """
+    if share in (0, 1):
+        return f"{share:.0%}"
+    value = min(max(100 * share, 0.1), 99.9)
+    return f"{value:.0f}%" if 10 <= value <= 99 else f"{value:.1f}%"
 
 
 def layer_tip(routes: Routes, layer: RouteLayer) -> str:

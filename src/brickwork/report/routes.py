@@ -60,7 +60,7 @@ ABOUT = (
     "A channel is on the route of a class if it scores above the threshold times the mean of its layer for that "
     "class; in brackets, the share of the layer's channels. on any: channels on at least one of the routes; shared: on "
     "at least two; sharing: shared / on any. The input is not scored and is on every route; of the classes each has "
-    "its own. A name with +3 is of channels that three more layers write to."
+    "its own. A name with +3 is of channels that three layers more write to."
 )
 
 
@@ -75,11 +75,11 @@ def _notes(routes: Routes, cells: bool) -> str:
         )
         notes = f"Below a column: sharing, channels on {many}."
     if cells:
-        pairs = f"at most {lines(routes)} a class between two layers"
+        pairs = f"at most {lines(routes)} for each class"
         return notes + f" Lines join the highest-scoring pairs of channels on a route, {pairs}."
     bands = " Bands join a layer to the one it feeds directly."
     coupled = any(len(layer.made_by) > 1 for layer in routes.layers if layer.kind == "layer")
-    return notes + bands + (" +3: three more layers write to the same channels." if coupled else "")
+    return notes + bands + (" +3: three layers more write to the same channels." if coupled else "")
 
 
 def _wrapped(text: str, width: float) -> list[str]:
