@@ -16,7 +16,7 @@ from brickwork.bricks.scores import Scores, score_channels
 from brickwork.bricks.subject import Classes, Subject, take_up
 from brickwork.bricks.widths import by_threshold
 from brickwork.data.images import ImageData
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 
 BATCH = 100  # images scored at a time
@@ -56,6 +56,9 @@ def routes(
     asked = _present(model, data) if classes is None else classes
     subject = take_up(model, asked, data, device=device, output=output, seed=seed)
     bp, known, wanted = subject.bp, subject.known, subject.wanted
+    if len(bp.graph.output.shape) != 2:
+        shape = " × ".join(map(str, bp.graph.output.shape[1:]))
+        raise BadModel(f"the model's output for an image is {shape}; routes need one number for each class.")
     scores = _scored(subject, scored, attribution=attribution, seed=seed, progress=progress)
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:
