@@ -28,3 +28,10 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise RequestError("device mps is not there; use --device cpu.")
     return found
+
+
+def describe(device: str | torch.device | None = "auto") -> dict[str, str]:
+    """The machine a measurement was made on, for the row it is written into."""
+    where = pick(device)
+    name = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
+    return {"hardware": name, "torch": torch.__version__}

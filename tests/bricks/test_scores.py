@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from brickwork.bricks.attribution import REGISTRY, margin
 from brickwork.bricks.scores import score_channels
 from brickwork.bricks.widths import by_mass, by_ratio, by_threshold, rounded, within
 from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.origin import origin_of
 
 
 @pytest.fixture
@@ -146,3 +149,19 @@ def test_contribution_of_a_convolution(conv, monkeypatch):
     assert (found - wanted).abs().max() <= 1e-10 and per >= 1
     monkeypatch.setattr(contribution, "AT_ONCE", 1)  # one channel at a time
     assert (contribution._flow(layer, conv, x, one_hot) - wanted).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_batches_do_not_matter(nets, digits, name):
+    """A channel's score is a mean over images, however they are cut into batches."""
+    images, labels = digits["A"].tensors("train", origin_of(nets["A"]).preprocessing)
+    images, labels = images[:90].double(), labels[:90]
+    net = copy.deepcopy(nets["A"]).double()
+    bp = brickwork.trace(net, images[:2])
+    found = [
+        score_channels(net, bp, images, labels, attribution=name, batch_size=size, progress=False)
+        for size in (90, 17)
+    ]
+    for space, table in found[0].scores.items():
+        assert np.allclose(table, found[1].scores[space], rtol=1e-9, atol=1e-12)
+        assert table.any()

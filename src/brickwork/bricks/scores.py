@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.blueprint.record import Value
 from brickwork.bricks.attribution import Attribution, get
 from brickwork.bricks.contribution import contributions
 from brickwork.errors import BadData
@@ -54,41 +55,54 @@ def score_channels(
         tables, seen = contributions(model, bp, images, labels, batch_size=batch_size, progress=progress)
         tables = {name: t / np.maximum(t.sum(), 1e-300) for name, t in tables.items()}
         return Scores(tables, seen, attribution)
-    totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
+    points: dict[str, _Point] = {}
     counts = np.zeros(classes)
     modes = [(m, m.training) for m in model.modules()]
     model.eval()
     try:
         with bar("scoring", len(images), show=progress) as advance:
-            traced: dict[int, tuple[Blueprint, list[int]]] = {}
+            traced: dict[int, tuple[Blueprint, dict[str, Value]]] = {}
             for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
                 if len(x) not in traced:
                     here = trace(model, x, output=bp.output)
-                    points = [layer.response.index for layer in find_layers(here.graph, model)]
-                    traced[len(x)] = here, points
-                _score_batch(model, traced[len(x)], x, y, how, totals, counts)
+                    traced[len(x)] = here, {f.path: f.response for f in find_layers(here.graph, model)}
+                _score_batch(model, traced[len(x)], x, y, how, points, counts)
                 advance(len(x))
     finally:
         for module, mode in modes:
             module.training = mode
+    totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
+    for point in points.values():
+        size = point.scores.sum()
+        for k, unit in enumerate(point.units if size > 0 else ()):
+            if bp.has_place(int(unit)):
+                space, place = bp.place(int(unit))
+                totals[space][:, place] += point.scores[:, k] / size
     for table in totals.values():
         table /= np.maximum(counts, 1)[:, None]
     return Scores({n: t for n, t in totals.items() if n != CLASSES}, counts, attribution)
 
 
+@dataclass
+class _Point:
+    """One place where a layer's response is looked at: the units there, and (classes, channels) so far."""
+
+    units: np.ndarray
+    scores: np.ndarray
+
+
 def _score_batch(
     model: nn.Module,
-    traced: tuple[Blueprint, list[int]],
+    traced: tuple[Blueprint, dict[str, Value]],
     x: Tensor,
     y: Tensor,
     how: Attribution,
-    totals: dict[str, np.ndarray],
+    points: dict[str, _Point],
     counts: np.ndarray,
 ) -> None:
-    bp, points = traced
+    bp, responses = traced
     assert how.score is not None
-    wanted = set(points)
-    output, values = run_with_grad(model, bp.graph, x, wanted)
+    output, values = run_with_grad(model, bp.graph, x, {v.index for v in responses.values()})
     with torch.enable_grad():
         objective = how.objective(output, y)
         if how.confident:
@@ -98,22 +112,20 @@ def _score_batch(
         (objective * sure).sum().backward()
     one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure[:, None]
     counts += one_hot.sum(0).detach().cpu().double().numpy()
-    known = {v.index: v for op in bp.graph.live() for v in op.outputs if v is not None}
-    for index in wanted:
-        found = bp.channels(known[index])
-        a = values[index]
-        if found is None or a.grad is None:
+    seen = set()
+    for path, value in responses.items():
+        found = bp.channels(value)
+        a = values[value.index]
+        # two layers may share one response, the sum they both go into: it counts once
+        if found is None or a.grad is None or value.index in seen:
             continue
+        seen.add(value.index)
         units, dim = found
         flat = [
             t.detach().movedim(dim, 1).flatten(2) if t.dim() > 2 else t.detach()[:, :, None]
             for t in (a, a.grad)
         ]
         per_class = (one_hot.t() @ how.score(*flat).to(one_hot.dtype)).detach().cpu().double().numpy()
-        size = per_class.sum()
-        if size <= 0:
-            continue
-        for k, unit in enumerate(units):
-            if bp.has_place(int(unit)):
-                space, place = bp.place(int(unit))
-                totals[space][:, place] += per_class[:, k] / size
+        if path not in points:
+            points[path] = _Point(units, np.zeros_like(per_class))
+        points[path].scores += per_class

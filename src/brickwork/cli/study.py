@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 import subprocess
 import sys
@@ -28,6 +29,13 @@ def command(
     smoke: Annotated[bool, typer.Option("--smoke", help="Seconds, on embedded data (the default).")] = False,
     full: Annotated[bool, typer.Option("--full", help="The real one, on the papers' data.")] = False,
     arch: Annotated[list[str] | None, typer.Option("--arch", help="Only this network (repeatable).")] = None,
+    networks: Annotated[
+        Path | None, typer.Option(help="Folder where trained networks are kept and found again.")
+    ] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", help="Only this data set (repeatable).")] = None,
+    picks: Annotated[
+        list[str] | None, typer.Option("--pick", help="Only these classes, as in A0-2,B3-4 (repeatable).")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the rows to this JSON file.")] = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -38,8 +46,8 @@ def command(
     """Run a paper's table: the paper's numbers and ours side by side."""
     from brickwork import studies
     from brickwork.atomic import write_file
+    from brickwork.devices import describe
     from brickwork.errors import OutputExists, RequestError
-    from brickwork.studies.assemble import facts
 
     if name is None:
         rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
@@ -51,11 +59,11 @@ def command(
     chosen = studies.get(name)
     if out is not None and out.exists() and not force:
         raise OutputExists(out)
-    options: dict[str, Any] = {"archs": tuple(arch)} if arch else {}
+    options = _options(chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks)
     found = chosen.run(full=full, seed=seed, device=str(device), progress=not as_json, **options)
     context = {
         "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),
-        **facts(str(device)),
+        **describe(str(device)),
     }  # fmt: skip
     result = {"name": name, "paper": chosen.paper, "full": full, **context, "rows": found}
     if out is not None:
@@ -64,6 +72,19 @@ def command(
     columns = list(dict.fromkeys(key for row in found for key in row))
     shown = table(columns, [["" if row.get(c) is None else row[c] for c in columns] for row in found])
     emit(result, shown, as_json=as_json)
+
+
+def _options(chosen: Any, **given: Any) -> dict[str, Any]:
+    """What was given, as the study takes it; an option it does not have is refused, not ignored."""
+    from brickwork.errors import RequestError
+
+    known = inspect.signature(chosen.run).parameters
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if v}
+    foreign = [name for name in options if name not in known]
+    if foreign:
+        words = {"archs": "--arch", "networks": "--networks", "sets": "--set", "picks": "--pick"}
+        raise RequestError(f"study {chosen.name} has no {' or '.join(words[name] for name in foreign)}.")
+    return options
 
 
 def _commit() -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,15 +36,24 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
     return register
 
 
-def get(name: str) -> Study:
-    from brickwork.studies import assemble  # noqa: F401  (registers itself)
+#: modules of this package that register studies
+MODULES = (
+    "assemble", "compress", "disassemble", "distil", "increment", "latency", "lego_ablation", "transfer", "treat",
+)  # fmt: skip
 
+
+def get(name: str) -> Study:
+    _register()
     if name not in REGISTRY:
         raise UnknownName("study", name, REGISTRY)
     return REGISTRY[name]
 
 
 def names() -> list[str]:
-    from brickwork.studies import assemble  # noqa: F401
-
+    _register()
     return sorted(REGISTRY)
+
+
+def _register() -> None:
+    for module in MODULES:
+        importlib.import_module(f"brickwork.studies.{module}")

@@ -1,0 +1,104 @@
+"""Paper 2, Tables 8 and 9: one student from one teacher, and from several."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork.bricks import assemble, disassemble
+from brickwork.bricks.distillation import distil as teach
+from brickwork.data.images import ImageData
+from brickwork.studies.registry import Row, study
+from brickwork.studies.workshop import Workshop, accuracy, mean_facts, side_by_side, some_of
+from brickwork.training import train
+
+#: teachers and their classes; the paper's: the original, the best of the others it compares, its own
+PICKS = {
+    "A0-9": ((("A", "0-9"),), (78.50, 82.25, 88.40)),
+    "A10-49": ((("A", "10-49"),), (77.58, 82.12, 79.00)),
+    "A0-9,B0-9": ((("A", "0-9"), ("B", "0-9")), (76.35, 77.24, 82.10)),
+    "A0-9,B20-39": ((("A", "0-9"), ("B", "20-39")), (77.58, 78.41, 79.83)),
+    "A0-49,B0-49": ((("A", "0-49"), ("B", "0-49")), (78.13, 78.67, 68.02)),
+}
+SMALL = {"A0-2": ((("A", "0-2"),), (None,) * 3), "A0-1,B3-4": ((("A", "0-1"), ("B", "3-4")), (None,) * 3)}
+
+
+@study("distil", paper="2, Tables 8, 9")
+def distil(
+    *,
+    full: bool,
+    seed: int = 0,
+    device: str = "auto",
+    progress: bool = True,
+    archs: tuple[str, ...] | None = None,
+    networks: str | None = None,
+    picks: tuple[str, ...] | None = None,
+    budget: float = 0.25,
+    epochs: int = 10,
+) -> list[Row]:
+    """A student cut out of its teachers, before and after an epoch of distillation, against one from scratch."""
+    shop = Workshop(full, seed, device, progress, networks)
+    source = "cifar100" if full else "digits"
+    rows: list[Row] = []
+    for arch in shop.archs(archs, ("vgg16",)):
+        halves = {h: shop.network(arch, f"{source}:{h}") for h in "AB"}
+        for name, (pick, paper) in some_of(PICKS if full else SMALL, picks).items():
+            bricks = [
+                disassemble(
+                    halves[h], c, shop.data(f"{source}:{h}"), budget=budget, seed=seed, progress=progress
+                )
+                for h, c in pick
+            ]
+            teachers = [halves[h] for h, _ in pick]
+            chosen = shop.chosen(source, tuple(n for brick in bricks for n in brick.classes))
+            student = assemble(bricks)
+            common: dict[str, Any] = {
+                "seed": seed, "device": shop.where, "progress": progress, "batch_size": 128 if full else 16,
+                "augment": "crop+flip" if full else "none",
+            }  # fmt: skip
+            images, labels = chosen.train_images, chosen.train_labels
+            fresh = _from_scratch(student)
+            ways = {
+                "cut and joined, nothing trained": student,
+                "+ 1 epoch, teachers alone": teach(student, teachers, images, **common).model,
+                "+ 1 epoch, teachers and labels": teach(student, teachers, images, labels, **common).model,
+                f"the same student from scratch, {epochs} epochs, teachers and labels": teach(
+                    fresh, teachers, images, labels, epochs=epochs, lr=0.05, **common
+                ).model,
+                f"the same student from scratch, {epochs} epochs, smoothed labels": _labels_alone(
+                    shop, fresh, chosen, epochs
+                ),
+            }
+            for what, model in ways.items():
+                rows.append(
+                    {
+                        "what": f"{source} {arch} {name}, {what}", "paper": paper[2], "ours": accuracy(model, chosen),
+                        "whole": side_by_side(teachers, chosen), "paper_original": paper[0], "paper_best_other": paper[1],
+                        **mean_facts(bricks), "seed": seed,
+                    }
+                )  # fmt: skip
+    return rows
+
+
+def _from_scratch(student: nn.Module) -> nn.Module:
+    """The student's shape with weights as they are before training."""
+    fresh = copy.deepcopy(student)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for module in fresh.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()  # type: ignore[operator]
+    return fresh
+
+
+def _labels_alone(shop: Workshop, model: nn.Module, chosen: ImageData, epochs: int) -> nn.Module:
+    pupil = copy.deepcopy(model)
+    train(
+        pupil, chosen.train_images, chosen.train_labels, epochs=epochs, lr=0.05, batch_size=128 if shop.full else 16,
+        label_smoothing=0.1, augment="crop+flip" if shop.full else "none", seed=shop.seed, device=shop.where,
+        progress=shop.progress,
+    )  # fmt: skip
+    return pupil.eval()
