@@ -13,6 +13,8 @@ import brickwork
 PUBLIC = {
     "Blueprint",
     "Brick",
+    "CovLasso",
+    "DependencyMap",
     "Routes",
     "__version__",
     "assemble",

@@ -19,6 +19,8 @@ except PackageNotFoundError:  # a source tree that is on the path but not instal
 _HOME = {
     "Blueprint": "blueprint",
     "Brick": "bricks",
+    "CovLasso": "dependencies",
+    "DependencyMap": "dependencies",
     "Routes": "bricks",
     "assemble": "bricks",
     "disassemble": "bricks",
@@ -58,5 +60,7 @@ if TYPE_CHECKING:
     from brickwork.bricks import assemble as assemble
     from brickwork.bricks import disassemble as disassemble
     from brickwork.bricks import routes as routes
+    from brickwork.dependencies import CovLasso as CovLasso
+    from brickwork.dependencies import DependencyMap as DependencyMap
     from brickwork.store import load as load
     from brickwork.store import save as save

@@ -1,0 +1,161 @@
+"""Fit a dependency map: the estimator on some rows, everything that is said about it on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brickwork.dependencies.covlasso import CovLasso
+from brickwork.dependencies.gram import LogitGram, Logits, check_labels, check_names, logit_gram, take_in
+from brickwork.dependencies.map import DependencyMap
+from brickwork.dependencies.problem import Floats
+from brickwork.dependencies.replacing import accuracies, chebyshev, logit_errors
+from brickwork.dependencies.stability import explained, p_values, selection_frequencies, shuffled_fits
+from brickwork.dependencies.theory import check_theory, redundancies
+from brickwork.errors import BadData, RequestError
+
+Rows = tuple[np.ndarray, np.ndarray, NDArray[np.int64] | None]  # features, values to be replaced, labels
+
+
+def fit_map(
+    logits: Logits, labels: Any = None, *, targets: Logits | None = None, names: Sequence[str] | None = None,
+    target_names: Sequence[str] | None = None, model: CovLasso | None = None, test: tuple[Any, ...] | None = None,
+    holdout: float = 0.0, delta: float = 0.05, bootstrap: int = 0, null: int = 0, seed: int = 0,
+    progress: bool = False, **options: Any,
+) -> DependencyMap:  # fmt: skip
+    """Fit every class from the others (or, with `targets`, another network's classes) and measure the replacement.
+
+    model: a CovLasso; or its options (lam=…, relative=…, max_dependencies=…, loss=…), by default
+    max_dependencies=10. test: (logits, labels) or (logits, labels, targets) to measure on; else `holdout`, a share
+    of each class that is kept out of the fit; else the rows of the fit themselves, and the map says so.
+    delta: of Definition 1. bootstrap, null: rounds of resampling and of shuffling (0: not done).
+    """
+    if model is not None and options:
+        raise RequestError(f"give a model or its options ({', '.join(options)}), not both.")
+    chosen = model if model is not None else CovLasso(**(options or {"max_dependencies": 10}))
+    chosen.check()
+    chebyshev(np.zeros(1), delta)
+    if not 0 <= holdout < 1 or (holdout and test is not None):
+        raise RequestError(f"holdout is {holdout}; it must be 0 or a share below 1, and excludes test.")
+    rows = _take(logits, labels, targets)
+    within = targets is None
+    features = check_names(names, rows[0].shape[1])
+    if within or target_names is not None or rows[1].shape[1] != len(features):
+        outputs = features if within else check_names(target_names, rows[1].shape[1], "target classes")
+    else:
+        outputs = features
+    fitted, measured, where = rows, rows, "the rows of the fit themselves"
+    if test is not None:
+        measured, where = _test(test, rows, within), "other rows than the fit's"
+    elif holdout:
+        keep = _split(len(rows[0]), rows[2], holdout, seed)
+        fitted, measured = _pick(rows, ~keep), _pick(rows, keep)
+        where = f"{keep.sum()} rows held out of the fit"
+    x, y, known = fitted
+    other = None if within else y
+    fit = chosen.fit(x, known, targets=other)
+    moments = logit_gram(x, other)
+    columns, facts = _theory(fit, moments)
+    scores = measured[0].astype(np.float64) @ fit.coef_.T
+    columns |= logit_errors(measured[1], scores, measured[2], delta=delta)
+    if measured[2] is not None:
+        columns |= accuracies(measured[1], scores, measured[2])
+    frequency = None
+    if bootstrap:
+        frequency = selection_frequencies(
+            chosen, x, known, other, rounds=bootstrap, seed=seed, progress=progress
+        )
+    if null:
+        shuffled = shuffled_fits(chosen, x, known, other, rounds=null, seed=seed, progress=progress)
+        columns["explained"] = explained(y, fit.predict(x))
+        columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
+        columns["p_value"] = p_values(columns["explained"], shuffled)
+    facts |= {
+        "settings": fit.get_params(), "within": within, "rows_fitted": len(x), "rows_measured": len(measured[0]),
+        "measured_on": where, "delta": delta, "bootstrap": bootstrap, "null": null, "seed": seed,
+        "notes": _notes(x, features, known, outputs),
+    }  # fmt: skip
+    return DependencyMap(features, outputs, fit.coef_, columns, facts, frequency)
+
+
+def _take(logits: Logits, labels: Any, targets: Logits | None) -> Rows:
+    x, brought = take_in(logits)
+    y = x if targets is None else take_in(targets, what="the targets")[0]
+    if len(y) != len(x):
+        raise BadData(
+            f"the two networks' logits have {len(x)} and {len(y)} rows; they must be of the same images, row by row."
+        )
+    labels = brought if labels is None else labels
+    return x, y, None if labels is None else check_labels(labels, len(x), y.shape[1])
+
+
+def _test(test: tuple[Any, ...], rows: Rows, within: bool) -> Rows:
+    needed = 2 if within else 3
+    if len(test) != needed:
+        what = "(logits, labels)" if within else "(logits, labels, targets)"
+        raise RequestError(f"test has {len(test)} entries; it must be {what}.")
+    found = _take(test[0], test[1], None if within else test[2])
+    if found[0].shape[1] != rows[0].shape[1] or found[1].shape[1] != rows[1].shape[1]:
+        raise BadData(
+            f"the test logits have {found[0].shape[1]} classes; the fit's have {rows[0].shape[1]}. Give the same."
+        )
+    return found
+
+
+def _split(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) -> NDArray[np.bool_]:
+    """Rows to hold out: the same share of every class, drawn with the seed, never all of one."""
+    held = np.zeros(rows, bool)
+    groups = [np.arange(rows)] if labels is None else [np.flatnonzero(labels == c) for c in np.unique(labels)]
+    for k, group in enumerate(groups):
+        count = min(len(group) - 1, round(share * len(group)))
+        held[np.random.default_rng([seed, 13, k]).permutation(group)[:count]] = True
+    if not held.any():
+        raise RequestError(f"holdout={share} keeps no row out of {rows}; give more rows or a larger share.")
+    return held
+
+
+def _pick(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
+    return rows[0][mask], rows[1][mask], None if rows[2] is None else rows[2][mask]
+
+
+def _theory(fit: CovLasso, moments: LogitGram) -> tuple[dict[str, Floats], dict[str, Any]]:
+    own = fit._own(moments)
+    columns = {"lam": fit.lam_, "lam_max": fit.lam_max_, "kkt": fit.kkt_, "gap": fit.gap_}
+    columns |= redundancies(moments, own)
+    facts: dict[str, Any] = {"screening": None}  # the statements are on plain CovLasso at a λ
+    if fit.loss == "plain" and fit.selection == "lasso" and not fit.refit:
+        facts["screening"] = check_theory(moments, own, fit.coef_, fit.lam_, columns["redundancy"])
+    return columns, facts
+
+
+def _notes(
+    x: np.ndarray, names: tuple[str, ...], labels: NDArray[np.int64] | None, targets: tuple[str, ...]
+) -> list[str]:
+    """What a reader of the map has to know about these logits."""
+    notes = []
+    flat = np.flatnonzero(np.ptp(x, axis=0) == 0)
+    if len(flat):
+        notes.append(f"the logit of {_list(names, flat)} never changes.")
+    _, first, counts = np.unique(x[:64].T, axis=0, return_index=True, return_counts=True)
+    for j in first[counts > 1]:
+        same = np.flatnonzero((x == x[:, j : j + 1]).all(0))
+        if len(same) > 1 and j not in flat:
+            notes.append(f"the logits of {_list(names, same)} are the same in every row.")
+    if len(x) < x.shape[1]:
+        notes.append(
+            f"{len(x)} rows are fewer than {x.shape[1]} classes: on them every class is a combination of the others "
+            "(redundancy 0), which says nothing about other images."
+        )
+    if labels is not None:
+        none = np.setdiff1d(np.arange(len(targets)), labels)
+        if len(none):
+            notes.append(f"there are no images of {_list(targets, none)} in the fit.")
+    return notes
+
+
+def _list(names: tuple[str, ...], ids: np.ndarray) -> str:
+    shown = ", ".join(repr(names[k]) for k in ids[:5])
+    return shown + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")

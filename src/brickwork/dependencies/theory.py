@@ -1,0 +1,97 @@
+"""What the covariance alone says (paper 5, Secs. 2.2 and 2.3): redundancy, bounds of the error, screening rules.
+
+Every number comes from one eigendecomposition of Cov = mean of f fᵀ. The paper found its det/det unusable (NaN);
+it is 1/(Cov⁻¹)_ii.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brickwork.dependencies.gram import LogitGram
+from brickwork.dependencies.problem import Floats
+
+_NEAR = 1e-2  # eigenvalues below this share of their mean span what is called the near-null space
+
+
+def redundancies(moments: LogitGram, own: NDArray[np.int64]) -> dict[str, Floats]:
+    """For each target: the error that all features together leave (the lower bound of Eq. 5), and its two readings.
+
+    redundancy: err(θ*(0)). size: mean of y², the upper bound. unexplained: redundancy / size, 0 to 1.
+    information (volume): −½ log unexplained, in nats; for Gaussian logits the information the others hold on it.
+    near_null (geometry): the share of the class's axis that lies in the near-null space of Cov; within one network.
+
+    >>> found = redundancies(LogitGram(np.eye(2), np.eye(2), np.ones(2), 5, True), np.arange(2))
+    >>> found["redundancy"].tolist(), found["information"].tolist()
+    ([1.0, 1.0], [0.0, 0.0])
+    """
+    gram, size = moments.gram, moments.squares
+    values, vectors = np.linalg.eigh(gram)
+    floor = max(len(gram) * np.finfo(np.float64).eps * values[-1], np.finfo(np.float64).tiny)
+    inverse = (vectors / np.maximum(values, floor)) @ vectors.T
+    if moments.within:
+        # an axis with a part in the null space is an exact combination of the others
+        lost = (vectors[:, values <= 10 * floor] ** 2).sum(1) > 1e-8
+        left = np.where(lost, 0.0, 1 / inverse.diagonal())
+    else:
+        left = size - _explained(moments.cross, inverse, own)
+        left = np.where(left > 1e-11 * size, left, 0.0)  # a difference: below this it is rounding
+    left = np.minimum(left, size)
+    unexplained = np.where(size > 0, left / np.where(size > 0, size, 1.0), 0.0)
+    with np.errstate(divide="ignore"):
+        information = np.where(unexplained < 1, -0.5 * np.log(unexplained), 0.0)
+    found = {"redundancy": left, "size": size, "unexplained": unexplained, "information": information}
+    if moments.within:
+        near = values <= _NEAR * values.mean()
+        found["near_null"] = (vectors[:, near] ** 2).sum(1)
+    return found
+
+
+def _explained(cross: Floats, inverse: Floats, own: NDArray[np.int64]) -> Floats:
+    """cᵀ Ĉov⁻¹ c of each target, its own feature left out (the inverse of a block, by Schur's complement)."""
+    aim = cross.copy()
+    has = np.flatnonzero(own >= 0)
+    aim[has, own[has]] = 0
+    solved = aim @ inverse
+    found = (solved * aim).sum(1)
+    found[has] -= solved[has, own[has]] ** 2 / inverse[own[has], own[has]]
+    return found
+
+
+def check_theory(
+    moments: LogitGram, own: NDArray[np.int64], coef: Floats, lam: Floats, redundancy: Floats
+) -> dict[str, Any]:
+    """How the paper's statements fare on a plain CovLasso solution at λ: pairs they rule out, and violations.
+
+    Eq. 5: redundancy ≤ err(λ) ≤ Cov_ii. Theorem 3 and Conjecture 1 (|Cov_ij| < λ/2) say which coefficients are zero;
+    the conjecture is a rule of thumb, so it is counted, never used.
+    """
+    size, cross = moments.squares, np.abs(moments.cross)
+    has = np.flatnonzero(own >= 0)
+    open_ = np.ones(cross.shape, bool)
+    open_[has, own[has]] = False
+    cross = np.where(open_, cross, 0.0)
+    largest = cross.max(1)
+    left = size - 2 * (coef * moments.cross).sum(1) + ((coef @ moments.gram) * coef).sum(1)
+    slack = 1e-9 * size
+    inside = (left >= redundancy - slack) & (left <= size + slack)
+    on = (lam > 0) & (lam < 2 * largest)
+    safe = np.where(on, lam, 1.0)
+    reach = np.sqrt(np.maximum(size - redundancy, 0))  # ‖A⁻ᵀb‖₂
+    lean = np.abs(1 / safe - 1 / np.where(largest > 0, 2 * largest, 1.0))
+    bound = 1 - 2 * np.sqrt(moments.gram.diagonal())[None, :] * (reach * lean)[:, None]
+    share = cross / np.where(largest > 0, largest, 1.0)[:, None]
+    theorem = open_ & on[:, None] & (share < bound)
+    conjecture = open_ & on[:, None] & (cross < lam[:, None] / 2)
+    used = coef != 0
+    return {
+        "targets": int(on.sum()),
+        "pairs": int((open_ & on[:, None]).sum()),
+        "dependencies": int((used & on[:, None]).sum()),
+        "bounds_violated": int((~inside).sum()),
+        "theorem_3": {"ruled_out": int(theorem.sum()), "violated": int((theorem & used).sum())},
+        "conjecture_1": {"ruled_out": int(conjecture.sum()), "violated": int((conjecture & used).sum())},
+    }
