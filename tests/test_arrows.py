@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
 METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
-TOP = {"cli", "studies", "report"}
+TOP = {"cli", "studies", "report", "benchmarks"}
 FLOOR = {"blueprint", "moments", "store", "data"}
 
 

@@ -29,6 +29,7 @@ VERBS = (
     ("disassemble", "disassemble", "Cut the part of some classes out of a model folder, as a brick."),
     ("assemble", "assemble", "Join bricks into one model folder."),
     ("routes", "routes", "Draw which channels decide for which class: SVG, PNG or an HTML page."),
+    ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

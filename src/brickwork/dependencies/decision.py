@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ class DecisionProblem:
             base, logits, values, labels, log_sum, top, log_rest, targets, positive_weight, strength, label_share
         )  # fmt: skip
 
-    @property
+    @cached_property
     def lam_max(self) -> Floats:
         zero = np.zeros_like(self.base.cross)
         gradient = np.concatenate(

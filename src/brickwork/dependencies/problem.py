@@ -11,6 +11,7 @@ kept as rows. λ_max = 2‖c‖∞ is the smallest λ at which θ = 0 (the paper
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -86,7 +87,7 @@ class Problem:
         heavy = np.concatenate([*weights, np.zeros(0)])
         return replace(self, cross=cross, squares=squares, rows=rows, first=first, index=index, weight=heavy)
 
-    @property
+    @cached_property
     def lam_max(self) -> Floats:
         size = np.abs(self.cross)
         has = self.own >= 0
@@ -98,7 +99,10 @@ class Problem:
         half = np.where(self.lam_max > 0, np.asarray(lam, np.float64) / 2, 1.0)
         coef = np.zeros_like(self.cross) if start is None else start.coef.copy()
         known = start is not None and start.gradient is not None
-        gradient = start.gradient.copy() if start is not None and start.gradient is not None else coef * 0
+        if start is not None and start.gradient is not None:
+            gradient = start.gradient.copy()
+        else:
+            gradient = np.empty_like(coef)
         if self.solver == "torch":
             from brickwork.dependencies.batched import solve_batched
 

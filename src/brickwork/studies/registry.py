@@ -38,7 +38,8 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
 
 #: modules of this package that register studies
 MODULES = (
-    "assemble", "compress", "disassemble", "distil", "increment", "latency", "lego_ablation", "transfer", "treat",
+    "assemble", "compress", "dependency", "disassemble", "distil", "increment", "latency", "lego_ablation",
+    "transfer", "treat",
 )  # fmt: skip
 
 

@@ -1,0 +1,111 @@
+"""`brickwork depend`: from a file of logits, or a model and images, to a map; and requests that are wrong."""
+
+import json
+
+import numpy as np
+import pytest
+
+import brickwork
+from brickwork import cli, zoo
+from brickwork.dependencies.sources import read_logits, shared_logits
+from brickwork.errors import BadFile
+
+
+@pytest.fixture
+def run(capsys):
+    """Run `brickwork depend …` in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["depend", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def logits(tmp_path):
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=(200, 3)) @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(200, 6))).astype(
+        "f4"
+    )
+    path = tmp_path / "l.npz"
+    np.savez(path, logits=values, labels=values.argmax(1), classes=np.array(list("abcdef")))
+    np.save(tmp_path / "l.npy", values)
+    np.save(tmp_path / "y.npy", values.argmax(1))
+    (tmp_path / "names.txt").write_text("\n".join("abcdef") + "\n")
+    return path
+
+
+def test_from_logits_to_a_map(run, logits, tmp_path):
+    code, out, err = run(
+        "fit", logits, "--max-dependencies", 2, "--holdout", 0.3, "--out", tmp_path / "m", "--json"
+    )
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["folder"] == str(tmp_path / "m") and len(data["classes"]) == 6
+    assert max(len(entry["depends_on"]) for entry in data["classes"]) <= 2
+    code, out, _ = run("show", tmp_path / "m")
+    assert code == 0 and "6 classes within one network" in out
+    code, out, _ = run("show", tmp_path / "m", "--class", "b", "--class", 2)
+    assert out.startswith("b ≈ ") and "\nc ≈ " in out
+    shown = json.loads(run("show", tmp_path / "m", "--class", "b", "--json")[1])
+    assert [entry["name"] for entry in shown["classes"]] == ["b"]
+    assert run("fit", logits, "--out", tmp_path / "m")[0] == 2
+    assert run("fit", logits, "--out", tmp_path / "m", "--force")[0] == 0
+    code, out, _ = run(
+        "fit", tmp_path / "l.npy", "--labels", tmp_path / "y.npy", "--names", tmp_path / "names.txt",
+        "--targets", logits, "--loss", "decision", "--selection", "greedy", "--max-dependencies", 2,
+        "--out", tmp_path / "between",
+    )  # fmt: skip
+    assert code == 0 and "between two networks" in out
+
+
+def test_from_a_model(run, tmp_path):
+    model = zoo.build("lenet", num_classes=10, seed=0)
+    folder = brickwork.save(model, tmp_path / "net")
+    code, out, err = run(
+        "fit", folder, "--data", "digits@20", "--out", tmp_path / "m", "--json", "--device", "cpu"
+    )
+    assert code == 0, err
+    data = json.loads(out)
+    assert data["rows_fitted"] == 200 and data["measured_on"] == "other rows than the fit's"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "{logits}"], "needs --out"),
+        (["fit", "{logits}", "--out", "{out}", "--lam", "-1"], "λ must be above 0"),
+        (["fit", "{logits}", "--out", "{out}", "--data", "digits"], "--data is for model folders"),
+        (["fit", "{logits}", "--out", "{out}", "--class", "a"], "--class belongs to"),
+        (["fit", "none.npz", "--out", "{out}"], "none.npz is no file of logits"),
+        (["fit", "{folder}", "--out", "{out}"], "give --data"),
+        (
+            ["fit", "{logits}", "--out", "{out}", "--targets", "{folder}", "--data", "digits"],
+            "not one of each",
+        ),
+        (["fit", "{logits}", "--out", "{out}", "--loss", "plane"], "plane"),
+        (["fit", "{logits}", "--out", "{out}", "--names", "{logits}"], "cannot be read as a text"),
+        (["show", "{folder}"], "is no dependency map"),
+    ],
+)
+def test_wrong_requests(run, logits, tmp_path, arguments, message):
+    places = {"logits": logits, "folder": tmp_path, "out": tmp_path / "m"}
+    code, out, err = run(*(a.format(**places) for a in arguments))
+    assert code == 2 and message in err and out == ""
+    assert not (tmp_path / "m").exists()
+
+
+def test_files_of_logits(logits, tmp_path, monkeypatch):
+    assert read_logits(logits).names == tuple("abcdef")
+    logits.write_bytes(logits.read_bytes()[:200])
+    with pytest.raises(BadFile, match="copy it again"):
+        read_logits(logits)
+    np.savez(tmp_path / "other.npz", images=np.zeros(3))
+    with pytest.raises(BadFile, match="no array called 'logits'"):
+        read_logits(tmp_path / "other.npz")
+    monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
+    with pytest.raises(BadFile, match=r"BRICKWORK_DATA"):
+        shared_logits("no_such_network")
