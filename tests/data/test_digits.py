@@ -61,6 +61,14 @@ def test_sizes_and_channels_with_a_mask_of_the_ink(size, channels):
     assert 0.1 < digits.train_masks.mean() < 0.5
 
 
+@pytest.mark.parametrize("side", [8, 16, 32, 40])
+def test_one_number_and_a_pair_of_it_are_the_same_size(side):
+    one, pair = (data.load("digits@2", size=size, channels=1) for size in (side, (side, side)))
+    for name in ("train_images", "test_images", "train_masks"):
+        assert np.array_equal(getattr(one, name), getattr(pair, name))
+    assert data.load("digits@2", size=(8, side), channels=1).shape == (8, side, 1)
+
+
 def test_beyond_the_drawn_sizes_digits_are_scaled():
     assert data.load("digits@1", size=(40, 48)).shape == (40, 48, 3)
 

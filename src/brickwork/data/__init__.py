@@ -93,8 +93,9 @@ def _source(
     if source == "digits":
         from brickwork.data.digits import SIZES, load_digits
 
-        drawn = size if isinstance(size, int) and SIZES[0] <= size <= SIZES[1] else SIZES[1]
-        return load_digits(drawn, channels or 3)
+        sides = {size} if isinstance(size, int) else set(size or ())
+        side = sides.pop() if len(sides) == 1 else SIZES[1]
+        return load_digits(side if SIZES[0] <= side <= SIZES[1] else SIZES[1], channels or 3)
     if source.startswith(HUGGING_FACE):
         from brickwork.data.huggingface import load_hugging_face
 
