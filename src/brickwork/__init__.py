@@ -22,14 +22,20 @@ _HOME = {
     "CovLasso": "dependencies",
     "DependencyMap": "dependencies",
     "Routes": "bricks",
+    "adapt": "bricks",
     "assemble": "bricks",
+    "compress": "bricks",
     "disassemble": "bricks",
+    "distil": "bricks",
     "errors": "errors",
+    "increment": "bricks",
     "join": "blueprint",
     "load": "store",
     "routes": "bricks",
     "save": "store",
     "trace": "blueprint",
+    "transfer": "bricks",
+    "treat": "bricks",
     "zoo": "zoo",
 }
 
@@ -57,9 +63,15 @@ if TYPE_CHECKING:
     from brickwork.blueprint import trace as trace
     from brickwork.bricks import Brick as Brick
     from brickwork.bricks import Routes as Routes
+    from brickwork.bricks import adapt as adapt
     from brickwork.bricks import assemble as assemble
+    from brickwork.bricks import compress as compress
     from brickwork.bricks import disassemble as disassemble
+    from brickwork.bricks import distil as distil
+    from brickwork.bricks import increment as increment
     from brickwork.bricks import routes as routes
+    from brickwork.bricks import transfer as transfer
+    from brickwork.bricks import treat as treat
     from brickwork.dependencies import CovLasso as CovLasso
     from brickwork.dependencies import DependencyMap as DependencyMap
     from brickwork.store import load as load
