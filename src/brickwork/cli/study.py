@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from brickwork.atomic import write_file
 from brickwork.cli.common import (
     DebugOption,
     Device,
@@ -45,7 +46,6 @@ def command(
 ) -> None:
     """Run a paper's table: the paper's numbers and ours side by side."""
     from brickwork import studies
-    from brickwork.atomic import write_file
     from brickwork.devices import describe
     from brickwork.errors import OutputExists, RequestError
 
@@ -60,18 +60,35 @@ def command(
     if out is not None and out.exists() and not force:
         raise OutputExists(out)
     options = _options(chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks)
-    found = chosen.run(full=full, seed=seed, device=str(device), progress=not as_json, **options)
     context = {
         "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),
         **describe(str(device)),
     }  # fmt: skip
-    result = {"name": name, "paper": chosen.paper, "full": full, **context, "rows": found}
-    if out is not None:
-        with write_file(out, force=force) as temporary:
-            Path(temporary).write_text(json.dumps(result, indent=1) + "\n")
+    result: dict[str, Any] = {
+        "name": name,
+        "paper": chosen.paper,
+        "full": full,
+        **context,
+        "complete": False,
+        "rows": [],
+    }
+    coming = chosen.run(full=full, seed=seed, device=str(device), progress=not as_json, **options)
+    for row in coming:  # hours may lie between two of them: none is lost when the run is stopped
+        result["rows"].append(row)
+        _write(out, result, force)
+    result["complete"] = True
+    _write(out, result, force)
+    found = result["rows"]
     columns = list(dict.fromkeys(key for row in found for key in row))
     shown = table(columns, [["" if row.get(c) is None else row[c] for c in columns] for row in found])
     emit(result, shown, as_json=as_json)
+
+
+def _write(out: Path | None, result: dict[str, Any], force: bool) -> None:
+    """The rows so far; the file is replaced in one step, and was ours from the first row on."""
+    if out is not None:
+        with write_file(out, force=force or len(result["rows"]) > 1 or result["complete"]) as temporary:
+            Path(temporary).write_text(json.dumps(result, indent=1) + "\n")
 
 
 def _options(chosen: Any, **given: Any) -> dict[str, Any]:

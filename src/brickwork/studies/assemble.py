@@ -7,6 +7,7 @@ by response matching on unlabelled images of their own half, and joined into one
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -59,16 +60,14 @@ def assemble(
     sets: tuple[str, ...] | None = None,
     picks: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.25, 0.5),
-) -> list[Row]:
+) -> Iterator[Row]:
     """Join parts of one network or of two trained on different classes, with no training."""
     shop = Workshop(full, seed, device, progress, networks)
-    rows: list[Row] = []
     for source in sets or (("cifar10",) if full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             halves = {h: shop.network(arch, f"{source}:{h}") for h in "AB"}
             for name, pick in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():
-                rows += _rows(shop, source, arch, halves, name, pick, budgets)
-    return rows
+                yield from _rows(shop, source, arch, halves, name, pick, budgets)
 
 
 def _rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from brickwork.bricks.compression import compress as shrink
@@ -29,10 +30,9 @@ def compress(
     networks: str | None = None,
     sets: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.5, 0.4, 0.25, 0.1),
-) -> list[Row]:
+) -> Iterator[Row]:
     """Drop what no class needs, without training: accuracy against what is left."""
     shop = Workshop(full, seed, device, progress, networks)
-    rows: list[Row] = []
     for source in sets or (("cifar10",) if full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
@@ -45,7 +45,7 @@ def compress(
             ways |= {f"{b:.0%} of the parameters": {"budget": b} for b in budgets}
             for what, options in ways.items():
                 brick = shrink(net, half, seed=seed, progress=progress, **options)
-                rows.append(
+                yield (
                     {
                         "what": f"{source} {arch}, {what}", "paper": paper, "ours": accuracy(brick.model, half),
                         "whole": whole, "paper_original": original, "paper_tuned": tuned,
@@ -54,4 +54,3 @@ def compress(
                         "note": brick.note, "arch": arch, "classes": len(half.classes), "seed": seed,
                     }
                 )  # fmt: skip
-    return rows

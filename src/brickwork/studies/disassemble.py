@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -41,16 +42,14 @@ def disassemble(
     sets: tuple[str, ...] | None = None,
     picks: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.5, 0.25),
-) -> list[Row]:
+) -> Iterator[Row]:
     """Cut the part of some classes out of a network, without training: the paper's way and ours."""
     shop = Workshop(full, seed, device, progress, networks)
-    rows = []
     for source in sets or (("cifar10",) if full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             net = shop.network(arch, f"{source}:A")
             for name, classes in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():
-                rows += _rows(shop, source, arch, net, name, classes, budgets)
-    return rows
+                yield from _rows(shop, source, arch, net, name, classes, budgets)
 
 
 def _rows(

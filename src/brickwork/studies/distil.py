@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,11 +39,10 @@ def distil(
     picks: tuple[str, ...] | None = None,
     budget: float = 0.25,
     epochs: int = 10,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A student cut out of its teachers, before and after an epoch of distillation, against one from scratch."""
     shop = Workshop(full, seed, device, progress, networks)
     source = "cifar100" if full else "digits"
-    rows: list[Row] = []
     for arch in shop.archs(archs, ("vgg16",)):
         halves = {h: shop.network(arch, f"{source}:{h}") for h in "AB"}
         for name, (pick, paper) in some_of(PICKS if full else SMALL, picks).items():
@@ -73,14 +73,13 @@ def distil(
                 ),
             }
             for what, model in ways.items():
-                rows.append(
+                yield (
                     {
                         "what": f"{source} {arch} {name}, {what}", "paper": paper[2], "ours": accuracy(model, chosen),
                         "whole": side_by_side(teachers, chosen), "paper_original": paper[0], "paper_best_other": paper[1],
                         **mean_facts(bricks), "seed": seed,
                     }
                 )  # fmt: skip
-    return rows
 
 
 def _from_scratch(student: nn.Module) -> nn.Module:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from brickwork.bricks import disassemble
 from brickwork.bricks.incremental import increment as extended
 from brickwork.studies.registry import Row, study
@@ -25,16 +27,15 @@ def increment(
     archs: tuple[str, ...] | None = None,
     networks: str | None = None,
     budget: float = 0.5,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A network of half the classes grows by bricks of the other half's: old, new and all classes after each."""
     shop = Workshop(full, seed, device, progress, networks)
     source, step = ("cifar100", 10) if full else ("digits", 2)
-    rows: list[Row] = []
     for arch in shop.archs(archs, ("vgg16",)):
         base, other = (shop.network(arch, f"{source}:{h}") for h in "AB")
         old, new = shop.data(f"{source}:A"), shop.data(f"{source}:B")
         averages, added = PAPER.get(arch, ((None,) * 6, (None,) * 6))
-        rows.append(
+        yield (
             {"what": f"{source} {arch}, task 0: the network itself", "paper": averages[0], "ours": accuracy(base, old),
              "classes": len(old.classes), "seed": seed}
         )  # fmt: skip
@@ -48,7 +49,7 @@ def increment(
             target = chosen.train_images[:: max(1, len(chosen.train_images) // 2000)]
             on_target = extended(base, bricks, calibrate="target", target=target)
             tuned = shop.fine_tuned(model, chosen) if full else model
-            rows.append(
+            yield (
                 {
                     "what": f"{source} {arch}, task {task}: {len(names)} classes more", "paper": averages[min(task, 5)],
                     "ours": accuracy(model, chosen), "calibrated_on_target": accuracy(on_target, chosen),
@@ -57,4 +58,3 @@ def increment(
                     "new_alone": restricted(bricks[-1].model, latest), "classes": len(known), "seed": seed,
                 }
             )  # fmt: skip
-    return rows

@@ -5,7 +5,7 @@ Weights do not change how long a forward pass takes, so networks of these widths
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +28,10 @@ def cut_latency(
     progress: bool = True,
     archs: tuple[str, ...] | None = None,
     keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25),
-) -> list[Row]:
+) -> Iterator[Row]:
     """Time of a forward pass of a cut network against the whole, beside its share of the multiply-adds."""
     where = pick(device)
     batch = (256 if where.type == "cuda" else 16) if full else 2
-    rows = []
     for arch in archs or (ARCHS if full else ("lenet",)):
         whole = zoo.build(arch, num_classes=5, seed=seed).eval().to(where)
         shape = zoo.input_shape(arch)
@@ -40,9 +39,7 @@ def cut_latency(
         bp = trace(whole, images[:2])
         for keep in keeps:
             widths = {n: max(1, 8 * round(size * keep / 8)) for n, size in bp.spaces.items() if n != CLASSES}
-            rows.append(measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width"))
-            rows[-1]["seed"] = seed
-    return rows
+            yield {**measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width"), "seed": seed}
 
 
 def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Tensor, what: str) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from brickwork.blueprint.plan import trace
@@ -30,11 +31,10 @@ def lego_ablation(
     progress: bool = True,
     archs: tuple[str, ...] | None = None,
     networks: str | None = None,
-) -> list[Row]:
+) -> Iterator[Row]:
     """Depth, derivative and threshold of a cut, alone and with the layers matched afterwards."""
     shop = Workshop(full, seed, device, progress, networks)
     source = "cifar10:A" if full else "digits:A"
-    rows: list[Row] = []
     for arch in shop.archs(archs, ("vgg16",)):
         net, half = shop.network(arch, source), shop.data(source)
         whole = accuracy(net, half)
@@ -57,11 +57,10 @@ def lego_ablation(
             chosen = {"attribution": "frat", "threshold": 1.0, "depth": 2, **options}
             cut = compress(net, half, repair="none", seed=seed, progress=progress, **chosen)
             matched = compress(net, half, repair="match", seed=seed, progress=progress, **chosen)
-            rows.append(
+            yield (
                 {
                     "what": f"{arch}, {what}", "paper": paper, "ours": accuracy(cut.model, half),
                     "matched": accuracy(matched.model, half), "whole": whole, "paper_gone": gone,
                     "gone": round(100 * (1 - cut.parameters), 2), "flops": round(cut.macs, 4), "seed": seed,
                 }
             )  # fmt: skip
-    return rows

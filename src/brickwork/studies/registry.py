@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from brickwork.errors import UnknownName
 
 Row = dict[str, Any]
-Run = Callable[
-    ..., list[Row]
-]  # (full, seed, device, progress, **options) -> rows with "what", "paper", "ours"
+#: (full, seed, device, progress, **options) -> rows with "what", "paper", "ours", as they come
+Run = Callable[..., Iterable[Row]]
 
 
 @dataclass(frozen=True)

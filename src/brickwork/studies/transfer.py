@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -37,11 +38,10 @@ def transfer(
     networks: str | None = None,
     amounts: tuple[int, ...] | None = None,
     epochs: int = 5,
-) -> list[Row]:
+) -> Iterator[Row]:
     """A network of colour images on grey ones: everything trained, only class-independent channels, or nothing."""
     shop = Workshop(full, seed, device, progress, networks)
     source = "cifar10:A" if full else "digits:A"
-    rows: list[Row] = []
     for arch in shop.archs(archs, ("vgg16",)):
         net, colour = shop.network(arch, source), shop.data(source)
         other = grey(colour)
@@ -51,12 +51,12 @@ def transfer(
             return round(100 * evaluate(model, images, labels).accuracy, 2)  # type: ignore[arg-type]
 
         common = {"arch": arch, "seed": seed, "paper": None}
-        rows.append({"what": f"{arch} on colour, as trained", **common,
+        yield ({"what": f"{arch} on colour, as trained", **common,
                      "ours": judged(net, colour.test_images, colour.test_labels)})  # fmt: skip
-        rows.append({"what": f"{arch} on grey, nothing done", **common, "ours": judged(net, *test)})
+        yield ({"what": f"{arch} on grey, nothing done", **common, "ours": judged(net, *test)})
         few = 2000 if full else 300
         fixed = adapt(net, colour.train_images[:few], other.train_images[:few], progress=progress)
-        rows.append({"what": f"{arch} on grey, matched on {few} pairs without labels", **common,
+        yield ({"what": f"{arch} on grey, matched on {few} pairs without labels", **common,
                      "ours": judged(fixed, *test)})  # fmt: skip
         everything = len(colour.train_labels) // len(colour.classes)
         for amount in amounts or ((20, 100, 500, everything) if full else (20,)):
@@ -68,10 +68,9 @@ def transfer(
                     augment="crop+flip" if full else "none",
                 )  # fmt: skip
                 curve = [round(100 * row["validation_accuracy"], 2) for row in found.training.history]
-                rows.append(
+                yield (
                     {
                         "what": f"{arch} on grey, {what} trained, {amount} images a class", **common, "ours": curve[-1],
                         "first_epoch": curve[0], "curve": curve, "free": round(found.free, 4),
                     }
                 )  # fmt: skip
-    return rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from brickwork.bricks.treatment import RULES
 from brickwork.bricks.treatment import treat as treated
 from brickwork.studies.registry import Row, study
@@ -27,10 +29,9 @@ def treat(
     networks: str | None = None,
     sets: tuple[str, ...] | None = None,
     epochs: int = 5,
-) -> list[Row]:
+) -> Iterator[Row]:
     """Fine-tune with the routes as a constraint, by Model Doctor's rule, and plainly, for as many epochs."""
     shop = Workshop(full, seed, device, progress, networks)
-    rows: list[Row] = []
     for source in sets or (("cifar10",) if full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16")):
             half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
@@ -41,7 +42,7 @@ def treat(
                     net, half, rule=rule, epochs=epochs, lr=0.01 if full else 0.002, seed=seed, progress=progress,
                     batch_size=256 if full else 32, augment="crop+flip" if full else "none",
                 )  # fmt: skip
-                rows.append(
+                yield (
                     {
                         "what": f"{source} {arch}, {RULES[rule].about}",
                         "paper": {"route": paper, "doctor": doctor}.get(rule), "ours": accuracy(found.model, half),
@@ -49,4 +50,3 @@ def treat(
                         "seconds": round(found.training.seconds, 1),
                     }
                 )  # fmt: skip
-    return rows
