@@ -24,24 +24,67 @@ def test_the_list_names_every_study(capsys):
     assert [s["name"] for s in json.loads(printed.out)["studies"]] == studies.names()
 
 
-def test_assemble_on_digits(capsys, tmp_path):
-    """Parts of two networks, joined at half their parameters, keep what the whole networks know."""
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """Trained once for all studies; small networks run fastest on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    try:
-        out = tmp_path / "assemble.json"
-        code, printed = run(["study", "assemble", "--smoke", "--json", "--out", str(out)], capsys)
-    finally:
-        torch.set_num_threads(threads)
+    yield str(tmp_path_factory.mktemp("networks"))
+    torch.set_num_threads(threads)
+
+
+SMOKE = {
+    "assemble": ["--pick", "A0,A4", "--pick", "all"],
+    "compress": [],
+    "disassemble": ["--pick", "0", "--pick", "2-4"],
+    "distil": ["--pick", "A0-1,B3-4"],
+    "increment": [],
+    "lego-ablation": [],
+    "transfer": [],
+    "treat": [],
+}
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_smoke(name, networks, capsys, tmp_path):
+    out = tmp_path / "rows.json"
+    options = [*SMOKE[name], "--networks", networks, "--device", "cpu", "--out", str(out)]
+    code, printed = run(["study", name, "--smoke", "--json", *options], capsys)
     assert code == 0
     result = json.loads(printed.out)
-    assert json.loads(out.read_text()) == result
+    assert json.loads(out.read_text()) == result and result["complete"]
     assert {"name", "command", "hardware", "date", "rows"} <= result.keys()
-    halves = [row for row in result["rows"] if "50%" in row["what"]]
-    assert len(halves) == 3
-    for row in halves:
-        assert row["parameters"] <= 0.5
-        assert row["ours"] >= row["whole"] - 2
+    assert all({"what", "paper", "ours", "seed"} <= row.keys() for row in result["rows"])
+    by_name = {row["what"]: row for row in result["rows"]}
+    assert len(by_name) == len(result["rows"])
+    if name == "assemble":
+        joined = by_name["digits lenet all, 50% of the parameters"]
+        assert joined["parameters"] <= 0.5 and joined["ours"] >= joined["whole"] - 2
+        assert by_name["digits lenet A0,A4, 50% of the parameters"]["united"] < 1
+    if name == "disassemble":
+        assert by_name["digits lenet 2-4, 25% of the parameters"]["ours"] >= 98
+        assert by_name["digits lenet 0, 25% of the parameters"]["measure"] == "auroc"
+    if name == "compress":
+        small = by_name["digits lenet, within 0.5 points"]
+        assert small["gone"] > 60 and small["ours"] >= small["whole"] - 2
+    if name == "increment":
+        assert [row["classes"] for row in result["rows"]] == [5, 7, 9]
+    if name == "transfer":
+        nothing, matched = (row["ours"] for row in result["rows"][1:3])
+        assert nothing < 30 < 90 < matched
+
+
+def test_latency_smoke(capsys):
+    code, printed = run(["study", "latency", "--smoke", "--json", "--device", "cpu"], capsys)
+    assert code == 0
+    assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed.out)["rows"])
+
+
+def test_an_option_a_study_does_not_have(capsys):
+    code, printed = run(["study", "latency", "--smoke", "--pick", "A0"], capsys)
+    assert code == 2 and "study latency has no --pick" in printed.err
+    code, printed = run(["study", "assemble", "--smoke", "--pick", "A9"], capsys)
+    assert code == 2 and "A9" in printed.err
 
 
 @pytest.mark.parametrize("wrong", [["study", "asemble"], ["study", "assemble", "--smoke", "--full"]])
