@@ -28,7 +28,17 @@ VERBS = (
     ("study", "study", "Run a paper's table: the paper's numbers and ours side by side."),
     ("disassemble", "disassemble", "Cut the part of some classes out of a model folder, as a brick."),
     ("assemble", "assemble", "Join bricks into one model folder."),
+    ("increment", "increment", "Give a model folder the classes of bricks cut from others."),
+    ("compress", "compress", "Drop what no class needs from a model folder."),
     ("routes", "routes", "Draw which channels decide for which class: SVG, PNG or an HTML page."),
+    ("treat", "treat", "Fine-tune a model folder with the route of each class as a constraint."),
+    ("distil", "distil", "Train a student model folder towards what its teachers answer."),
+    (
+        "transfer",
+        "transfer",
+        "Train a model folder on images of another kind, holding what belongs to a class.",
+    ),
+    ("adapt", "adapt", "Match a model folder to images of another kind on unlabelled pairs."),
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +77,16 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """The result of a verb on stdout: one JSON object, or text for people."""
-    typer.echo(json.dumps(data, ensure_ascii=False) if as_json else text)
+    typer.echo(json.dumps(_finite(data), ensure_ascii=False, allow_nan=False) if as_json else text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity: what has no value is null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def log(message: str) -> None:

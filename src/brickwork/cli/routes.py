@@ -7,6 +7,13 @@ from typing import Annotated
 
 import typer
 
+from brickwork.cli.brick_options import (
+    AttributionOption,
+    DataOption,
+    ModelArgument,
+    OutputOption,
+    ScoredOption,
+)
 from brickwork.cli.common import (
     ArchOption,
     DebugOption,
@@ -20,10 +27,8 @@ from brickwork.cli.common import (
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder.")],
-    data: Annotated[
-        str, typer.Option(help="Training images: digits, cifar10:A, a folder, an .npz, …", show_default=False)
-    ],
+    folder: ModelArgument,
+    data: DataOption,
     out: Annotated[
         Path, typer.Option(help="Picture to write: .svg, .png or .html.", show_default=False, metavar="FILE")
     ],
@@ -31,16 +36,12 @@ def command(
         str | None,
         typer.Option(help="Of the model, by number or name: 3,8 or dog,bird; else all that the data has."),
     ] = None,
-    attribution: Annotated[
-        str, typer.Option(help="Score of a channel: taylor, frat, frat-negative, frat-absolute.")
-    ] = "frat",
+    attribution: AttributionOption = "frat",
     threshold: Annotated[
         float, typer.Option(help="On the route is what scores above this × the layer's mean.")
     ] = 1.0,
-    scored: Annotated[int, typer.Option(help="Images of the classes to score channels on, at most.")] = 1000,
-    output: Annotated[
-        str | None, typer.Option(help="Which output is the logits, where there are several.")
-    ] = None,
+    scored: ScoredOption = 1000,
+    output: OutputOption = None,
     arch: ArchOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -56,8 +57,8 @@ def command(
     from brickwork import store
     from brickwork.bricks.routes import check_options, routes
     from brickwork.bricks.samples import find_classes
+    from brickwork.cli.brick_folders import images_for
     from brickwork.devices import pick
-    from brickwork.origin import origin_of
     from brickwork.report import draw_routes
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
@@ -69,16 +70,9 @@ def command(
         find_classes(classes, known)
     spec = images_of.check(data)
     model = store.load(folder, arch=arch, device=where)
-    prepared = origin_of(model).preprocessing
-    source = images_of.load(
-        spec,
-        seed=seed,
-        size=prepared.size if prepared else None,
-        channels=prepared.channels if prepared else None,
-    )
     found = routes(
-        model, source, classes, attribution=attribution, threshold=threshold, scored=scored, seed=seed,
-        output=output,
+        model, images_for(model, spec, seed), classes, attribution=attribution, threshold=threshold, scored=scored,
+        seed=seed, output=output,
     )  # fmt: skip
     draw_routes(found).save(out, force=force)
     report = {"file": str(out), "model": str(folder), "data": str(spec), **found.to_dict()}
