@@ -147,3 +147,27 @@ def test_the_registry():
         benchmarks.benchmark("surgery", help="again")(lambda: Outcome([], {}))
     with pytest.raises(UnknownName, match="surgery"):
         benchmarks.find("surgeries")
+
+
+@needs_peer
+@pytest.mark.filterwarnings("ignore")
+def test_disassemble_on_a_tiny_network(run):
+    options = {"arch": "lenet", "images": 20, "repeat": 1, "separate": "false"}
+    code, out, err = run("disassemble", *[f"--arg={k}={v}" for k, v in options.items()], "--json")
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    assert len(rows) == 3 and all(0 < row["parameters"] < 1 and row["latency_s"] > 0 for row in rows)
+
+
+@needs_peer
+@pytest.mark.parametrize(
+    ("option", "message"), [("keep=2.0", "keep must be"), ("images=0", "images must be")]
+)
+def test_disassemble_refuses(run, option, message):
+    code, out, err = run("disassemble", "--arg", option)
+    assert code == 2 and message in err and out == ""
+
+
+def test_what_is_found_after_the_clock_stopped():
+    cost = measure.measured(lambda: lambda: {"late": 1.0})
+    assert cost["late"] == 1.0 and cost["cpu_s"] >= 0

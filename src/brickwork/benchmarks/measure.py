@@ -1,7 +1,8 @@
 """What a piece of work costs: CPU seconds, wall seconds and peak memory, in a fresh process or in this one.
 
 A contender is a function that prepares (imports, builds, loads) and returns the work, a function without
-arguments; only the work is measured. The work may return a dictionary of further numbers.
+arguments; only the work is measured. The work may return a dictionary of further numbers, or a function that finds
+them once the clock has stopped.
 Contenders take turns, so that a busy spell of the machine does not hit one of them alone; medians are kept.
 """
 
@@ -22,7 +23,8 @@ from typing import Any
 
 from brickwork.errors import JobFailed
 
-Work = Callable[[], Mapping[str, float] | None]
+Facts = Mapping[str, float] | None
+Work = Callable[[], Facts | Callable[[], Facts]]
 
 
 def measured(work: Work) -> dict[str, float]:
@@ -36,9 +38,10 @@ def measured(work: Work) -> dict[str, float]:
     _forget_peak()
     before = _memory("VmRSS")
     cpu, wall = time.process_time(), time.perf_counter()
-    extra = work() or {}
+    extra = work()
     cost = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
     peak = _memory("VmHWM")
+    extra = (extra() if callable(extra) else extra) or {}
     return {**cost, "peak_mb": peak, "grown_mb": max(0.0, peak - before), **extra}
 
 
