@@ -1,0 +1,122 @@
+"""What a user may bring to the applications of bricks, and what is said of it; see test_disassemble for the cut itself."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork.errors import BadModel, RequestError, Unsupported
+from brickwork.store import state_hash
+
+QUIET = {"progress": False}
+SHORT = {"epochs": 1, "attribution": "taylor", **QUIET}
+ROUTED = {
+    "compress": {"keep": 0.5, "images": 100, "scored": 50, **QUIET},
+    "treat": SHORT,
+    "transfer": SHORT,
+    "routes": {"attribution": "taylor", **QUIET},
+}
+
+
+class Net(nn.Module):
+    """A small convolutional network whose answer is changed on the way, or packed."""
+
+    def __init__(self, how=""):
+        super().__init__()
+        self.how, self.a, self.b = how, nn.Conv2d(1, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.a(x)
+        features = (torch.fft.fft(x).real if self.how == "fft" else x.relu()).mean((2, 3))
+        made = self.b(features.to(self.b.weight.dtype))
+        return {"tuple": (features, made), "dict": {"f": features, "g": made}}.get(self.how, made)
+
+
+@pytest.fixture(scope="module")
+def pair(digits):
+    images = digits["A"].take(20)
+    return images.train_images, images.train_labels
+
+
+def test_a_model_in_training_mode_is_left_in_it(nets, digits):
+    few = digits["A"].take(20)
+    model = copy.deepcopy(nets["A"]).train()
+    model.conv1.eval()
+    before = state_hash(model)
+    brick = brickwork.disassemble(nets["B"], "5", digits["B"], keep=0.5, images=100, **QUIET)
+    found = {
+        "compress": brickwork.compress(model, few, **ROUTED["compress"]).model,
+        "treat": brickwork.treat(model, few, **SHORT).model,
+        "transfer": brickwork.transfer(model, few, **SHORT).model,
+        "distil": brickwork.distil(model, nets["A"], few.train_images, **QUIET).model,
+        "increment": brickwork.increment(model, brick),
+    }
+    assert not [name for name, made in found.items() if made.training]
+    brickwork.adapt(model, few.train_images, few.train_images, **QUIET)
+    assert model.training and not model.conv1.training and state_hash(model) == before
+
+
+@pytest.mark.parametrize("name", ROUTED)
+def test_an_operation_that_is_not_supported(pair, name):
+    with pytest.raises(Unsupported, match="fft"):
+        getattr(brickwork, name)(Net("fft"), pair, **ROUTED[name])
+
+
+@pytest.mark.parametrize("how", ["tuple", "dict"])
+@pytest.mark.parametrize("name", ROUTED)
+def test_a_model_that_returns_several_things(pair, name, how):
+    with pytest.raises(BadModel, match="several tensors"):
+        getattr(brickwork, name)(Net(how), pair, **ROUTED[name])
+
+
+@pytest.mark.parametrize(("how", "output"), [("tuple", 1), ("tuple", "1"), ("dict", "g")])
+def test_the_output_that_matters_can_be_named(pair, how, output):
+    small = brickwork.compress(Net(how), pair, output=output, **ROUTED["compress"])
+    made = small.model(torch.zeros(3, 1, 16, 16))
+    assert made[int(output) if how == "tuple" else output].shape == (3, 5) and small.output == output
+
+
+def test_a_tolerance_no_cut_meets(pair):
+    """Eight channels are as narrow as a layer gets, so nothing can be cut: the whole comes back, and says so."""
+    net = Net()
+    small = brickwork.compress(net, pair, tolerance=0.0, **QUIET)
+    assert "no cut" in small.note and "the whole network" in small.note and small.parameters == 1.0
+    x = torch.randn(3, 1, 16, 16)
+    assert torch.equal(small.model(x), net(x))
+
+
+@pytest.mark.parametrize("name", ["transfer", "routes"])
+def test_dtypes_that_a_model_mixes_itself(pair, name):
+    net = Net()
+    net.b.double()
+    getattr(brickwork, name)(net, pair, **ROUTED[name])
+
+
+@pytest.mark.xfail(
+    strict=True, raises=RuntimeError, reason="torch's own error comes through; take_up could refuse"
+)
+@pytest.mark.parametrize("name", ROUTED)
+def test_dtypes_that_do_not_fit(pair, name):
+    """Half of the parameters in float64: one sentence, not an error from the depths of torch."""
+    net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 5).double())
+    with pytest.raises(BadModel, match="float64"):
+        getattr(brickwork, name)(net, pair, **ROUTED[name])
+
+
+def test_wrong_requests(nets, digits):
+    model, few = nets["A"], digits["A"].take(20)
+    for name, options, message in (
+        ("treat", {"rule": "rout"}, "did you mean 'route'"),
+        ("treat", {"strength": float("nan")}, "strength is nan"),
+        ("treat", {"epochs": 0}, "epochs is 0"),
+        ("treat", {"depth": 5}, "choose a smaller depth"),
+        ("transfer", {"what": "some"}, "what is 'some'"),
+        ("transfer", {"lr": -1}, "lr is -1"),
+        ("compress", {"keep": 2}, "keep is 2"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            getattr(brickwork, name)(model, few, **{**ROUTED[name], **options})
