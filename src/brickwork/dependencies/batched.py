@@ -1,7 +1,8 @@
 """The same solver on a GPU: all targets at once in torch, float64, one batch of working sets.
 
 Working set, sweeps of coordinate descent, Newton step and certificate are those of descent.py. Every operation
-runs over a block of targets; the working sets of a block are padded to the longest.
+runs over a block of targets; the working sets of a block are padded to the longest. A target whose active features
+are dependent may not reach its tolerance here; it is finished by descent.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from brickwork.dependencies.problem import Floats, Problem
 
-_OUTER, _ROUNDS, _SWEEPS = 200, 60, 8  # working sets; rounds on one; sweeps before a Newton step is tried
+_OUTER, _ROUNDS, _SWEEPS = 40, 15, 8  # working sets; rounds on one; sweeps before a Newton step is tried
 _CELLS = 2**26  # float64 numbers of a block's largest table
 
 

@@ -17,7 +17,8 @@ from numba import njit, prange
 
 #: sums may be taken in any order, which is what lets them run on vectors; NaN and infinity keep their meaning
 _FAST = {"reassoc", "contract"}
-_OUTER, _SWEEPS = 200, 3000  # give up after so many working sets, and sweeps of one
+_OUTER, _SWEEPS = 200, 3000  # at most so many working sets, and sweeps of one
+_LEAVING = 400  # steps of one Newton, divided by the size of the working set: each costs its cube
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -30,41 +31,91 @@ def _soft(value, threshold):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _newton(sub, right, theta, half, factor, active, solved):
-    """Solve for the active coordinates with their signs held; False if singular or a sign changes."""
-    size = 0
-    for a in range(theta.size):
-        if theta[a] != 0.0:
-            active[size] = a
-            size += 1
+def _toward(theta, active, size, goal, step):
+    """Move the active coefficients by step · goal; those that reach zero (or would cross it) become zero."""
     for a in range(size):
         i = active[a]
-        for b in range(a + 1):
-            total = sub[i, active[b]]
-            for k in range(b):
-                total -= factor[a, k] * factor[b, k]
-            if a == b:
-                if total <= 1e-11 * sub[i, i]:
-                    return False
-                factor[a, a] = np.sqrt(total)
-            else:
-                factor[a, b] = total / factor[b, b]
-        total = right[i] - half * np.sign(theta[i])
-        for k in range(a):
-            total -= factor[a, k] * solved[k]
-        solved[a] = total / factor[a, a]
-    for back in range(size):
-        a = size - 1 - back
-        total = solved[a]
-        for k in range(a + 1, size):
-            total -= factor[k, a] * solved[k]
-        solved[a] = total / factor[a, a]
+        new = theta[i] + step * goal[a]
+        theta[i] = 0.0 if new * theta[i] <= 0.0 or abs(new) <= 1e-13 * abs(theta[i]) else new
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _until_zero(theta, active, size, goal):
+    """The step along goal at which the first active coefficient is zero; infinity if none ever is."""
+    step = np.inf
     for a in range(size):
-        if solved[a] * theta[active[a]] <= 0.0:
-            return False
-    for a in range(size):
-        theta[active[a]] = solved[a]
-    return True
+        if goal[a] * theta[active[a]] < 0.0:
+            step = min(step, -theta[active[a]] / goal[a])
+    return step
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _newton(sub, right, theta, half, factor, active, goal):
+    """Towards the minimum for the signs as they are; what reaches zero on the way leaves, and again. True: there.
+
+    Where the active features are dependent, the way leads along their null direction, in which the objective is
+    linear, down to the first zero. The objective never rises.
+    """
+    for _ in range(max(2, _LEAVING // max(1, theta.size))):
+        size = 0
+        for a in range(theta.size):
+            if theta[a] != 0.0:
+                active[size] = a
+                size += 1
+        dependent = -1
+        for a in range(size):
+            i = active[a]
+            for b in range(a + 1):
+                total = sub[i, active[b]]
+                for k in range(b):
+                    total -= factor[a, k] * factor[b, k]
+                if a > b:
+                    factor[a, b] = total / factor[b, b]
+                elif total <= 1e-11 * sub[i, i]:
+                    dependent = a
+                else:
+                    factor[a, a] = np.sqrt(total)
+            if dependent >= 0:
+                break
+            total = right[i] - half * np.sign(theta[i])
+            for k in range(a):
+                total -= factor[a, k] * goal[k]
+            goal[a] = total / factor[a, a]
+        solved = size
+        if dependent >= 0:  # the null direction: 1 for this feature, minus its combination of those before
+            solved = dependent
+            for k in range(size):
+                goal[k] = -factor[dependent, k] if k < dependent else 0.0
+        for back in range(solved):
+            a = solved - 1 - back
+            total = goal[a]
+            for k in range(a + 1, solved):
+                total -= factor[k, a] * goal[k]
+            goal[a] = total / factor[a, a]
+        if dependent >= 0:
+            goal[dependent] = 1.0
+            slope = 0.0
+            for a in range(dependent + 1):
+                slope += goal[a] * (half * np.sign(theta[active[a]]) - right[active[a]])
+            if slope > 0.0:
+                for a in range(dependent + 1):
+                    goal[a] = -goal[a]
+            step = _until_zero(theta, active, size, goal)
+            if step == np.inf:  # only if the slope is 0 up to rounding: the other way then
+                for a in range(dependent + 1):
+                    goal[a] = -goal[a]
+                step = _until_zero(theta, active, size, goal)
+            _toward(theta, active, size, goal, step)
+            continue
+        for a in range(size):
+            goal[a] -= theta[active[a]]
+        step = _until_zero(theta, active, size, goal)
+        if step > 1.0:
+            for a in range(size):
+                theta[active[a]] += goal[a]
+            return True
+        _toward(theta, active, size, goal, step)
+    return False
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -78,7 +129,7 @@ def _inner(sub, right, theta, half, tol):
                 q[b] -= theta[a] * sub[a, b]
     factor = np.empty((size, size))
     active = np.empty(size, np.int64)
-    solved = np.empty(size)
+    goal = np.empty(size)
     wait = 1
     for sweep in range(_SWEEPS):
         worst, flipped = 0.0, False
@@ -99,17 +150,14 @@ def _inner(sub, right, theta, half, tol):
         if worst <= tol * half:
             return sweep
         wait -= 1
-        if not flipped and wait <= 0:
-            if _newton(sub, right, theta, half, factor, active, solved):
-                for b in range(size):
-                    q[b] = right[b]
-                for a in range(size):
-                    if theta[a] != 0.0:
-                        for b in range(size):
-                            q[b] -= theta[a] * sub[a, b]
-                wait = 1
-            else:
-                wait = 10
+        if wait <= 0 and (not flipped or sweep % 20 == 19):
+            wait = 1 if _newton(sub, right, theta, half, factor, active, goal) else 10
+            for b in range(size):
+                q[b] = right[b]
+            for a in range(size):
+                if theta[a] != 0.0:
+                    for b in range(size):
+                        q[b] -= theta[a] * sub[a, b]
     return _SWEEPS
 
 

@@ -107,15 +107,27 @@ class Problem:
             from brickwork.dependencies.batched import solve_batched
 
             kkt, gap = solve_batched(self, half, tol, coef, gradient, self.device)
+            hard = np.flatnonzero(kkt > tol)
+            if len(hard):
+                again = coef[hard], gradient[hard]
+                kkt[hard], gap[hard] = self.subset(hard)._descend(half[hard], tol, *again, False)
+                coef[hard], gradient[hard] = again
         else:
-            from brickwork.dependencies.descent import solve_all
-
-            kkt, gap, _ = solve_all(
-                self.gram, self.gram.diagonal().copy(), self.cross, self.squares, self.own, self.rows, self.first,
-                self.index, self.weight, half, tol, coef, gradient, known,
-            )  # fmt: skip
+            kkt, gap = self._descend(half, tol, coef, gradient, known)
         scale = np.where(self.squares > 0, self.squares / 2, 1.0)
         return Solution(coef, np.array(lam, np.float64), kkt, gap / scale, gradient)
+
+    def _descend(
+        self, half: Floats, tol: float, coef: Floats, gradient: Floats, known: bool
+    ) -> tuple[Floats, Floats]:
+        """Solve in threads; coef and gradient are overwritten."""
+        from brickwork.dependencies.descent import solve_all
+
+        kkt, gap, _ = solve_all(
+            self.gram, self.gram.diagonal().copy(), self.cross, self.squares, self.own, self.rows, self.first,
+            self.index, self.weight, half, tol, coef, gradient, known,
+        )  # fmt: skip
+        return kkt, gap
 
     def objective(self, coef: Floats, lam: Floats) -> Floats:
         """The paper's Eq. 2 (times nothing, λ‖θ‖₁ without the fixed −1) for each target."""
