@@ -16,7 +16,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from brickwork.dependencies.problem import Floats, Problem
 
-_OUTER, _ROUNDS, _SWEEPS = 40, 15, 8  # working sets; rounds on one; sweeps before a Newton step is tried
+_OUTER, _ROUNDS, _SWEEPS = 40, 6, 8  # working sets; rounds on one; sweeps before a Newton step is tried
 _CELLS = 2**26  # float64 numbers of a block's largest table
 
 
@@ -72,13 +72,17 @@ class _Block:
         theta = theta * self.open
         inside = theta != 0
         half = self.half[:, None]
-        for _ in range(_OUTER):
+        stuck = torch.zeros_like(self.half, dtype=torch.bool)
+        for outer in range(_OUTER):
             q = self.gradient(theta)
             kkt = self._violation(q, theta, half).amax(1)
-            todo = (kkt > tol * self.half).nonzero()[:, 0]
+            enters = (q.abs() > half * (1 + tol)) & ~inside & self.open
+            if outer:  # nobody enters and it is not solved: sweeps and Newton do not get there
+                stuck |= ~enters.any(1)
+            todo = ((kkt > tol * self.half) & ~stuck).nonzero()[:, 0]
             if not len(todo):
                 break
-            fresh = ((q.abs() > half * (1 + tol)) & ~inside & self.open)[todo]
+            fresh = enters[todo]
             room = inside[todo].sum(1).clamp(min=8)
             order = (q[todo].abs() * fresh).argsort(dim=1, descending=True).argsort(dim=1)
             inside[todo] |= fresh & (order < room[:, None])
