@@ -20,17 +20,21 @@ _HOME = {
     "Blueprint": "blueprint",
     "Brick": "bricks",
     "CovLasso": "dependencies",
+    "Delta": "algebra",
     "DependencyMap": "dependencies",
     "Routes": "bricks",
     "adapt": "bricks",
     "assemble": "bricks",
+    "assign": "algebra",
     "compress": "bricks",
+    "delta": "algebra",
     "disassemble": "bricks",
     "distil": "bricks",
     "errors": "errors",
     "increment": "bricks",
     "join": "blueprint",
     "load": "store",
+    "merge": "algebra",
     "routes": "bricks",
     "save": "store",
     "trace": "blueprint",
@@ -58,6 +62,10 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from brickwork import errors as errors
     from brickwork import zoo as zoo
+    from brickwork.algebra import Delta as Delta
+    from brickwork.algebra import assign as assign
+    from brickwork.algebra import delta as delta
+    from brickwork.algebra import merge as merge
     from brickwork.blueprint import Blueprint as Blueprint
     from brickwork.blueprint import join as join
     from brickwork.blueprint import trace as trace

@@ -1,0 +1,29 @@
+"""Weight algebra: deltas, and networks merged from several (paper 1).
+
+Names are loaded on first use: merging files needs numpy alone, and must not pay for importing torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+_HOME = {"Delta": "deltas", "assign": "deltas", "combine": "deltas", "delta": "deltas", "merge": "merging",
+         "merge_files": "streaming"}  # fmt: skip
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'brickwork.algebra' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"brickwork.algebra.{_HOME[name]}"), name)
+
+
+if TYPE_CHECKING:
+    from brickwork.algebra.deltas import Delta as Delta
+    from brickwork.algebra.deltas import assign as assign
+    from brickwork.algebra.deltas import combine as combine
+    from brickwork.algebra.deltas import delta as delta
+    from brickwork.algebra.merging import merge as merge
+    from brickwork.algebra.streaming import merge_files as merge_files

@@ -1,0 +1,199 @@
+"""Deltas: what training added, g = θ_A − θ_0, and where it is added (paper 1)."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.algebra.plan import STATISTICS
+from brickwork.atomic import write_file
+from brickwork.errors import BadFile, BadModel, RequestError
+from brickwork.origin import attach, origin_of
+from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
+
+BN = ("linear", "keep")
+FORMAT = "brickwork.delta/1"
+
+
+@dataclass(frozen=True, eq=False)
+class Delta:
+    """Floating tensors by name. Deltas add, subtract, scale and negate; `base` is the hash of what it was taken from."""
+
+    tensors: Mapping[str, Tensor] = field(repr=False)
+    base: str | None = None  # None once deltas of different bases were combined
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __add__(self, other: Delta) -> Delta:
+        _same_names(self.tensors, other.tensors, "the deltas")
+        added = {n: t + other.tensors[n] for n, t in self.tensors.items()}
+        return Delta(added, self.base if self.base == other.base else None)
+
+    def __sub__(self, other: Delta) -> Delta:
+        return self + (-other)
+
+    def __neg__(self) -> Delta:
+        return self * -1.0
+
+    def __mul__(self, factor: float) -> Delta:
+        return replace(self, tensors={n: t * factor for n, t in self.tensors.items()})
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> Delta:
+        return self * (1 / divisor)
+
+    def norm(self) -> float:
+        return float(sum(t.double().square().sum() for t in self.tensors.values()) ** 0.5)
+
+    def dot(self, other: Delta) -> float:
+        _same_names(self.tensors, other.tensors, "the deltas")
+        return float(sum((t.double() * other.tensors[n].double()).sum() for n, t in self.tensors.items()))
+
+    def save(self, path: str | Path, *, force: bool = False) -> Path:
+        """A safetensors file that knows its base."""
+        notes = {"format": FORMAT, "base": self.base or "", "facts": json.dumps(dict(self.facts))}
+        with write_file(path, force=force) as draft:
+            write_safetensors({n: t.contiguous() for n, t in self.tensors.items()}, draft, notes)
+        return Path(path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Delta:
+        from brickwork.algebra.files import read_header
+
+        path = Path(path)
+        if not path.is_file():
+            raise BadFile(f"{path} does not exist.")
+        notes = read_header(path)[0].get("__metadata__", {})
+        if notes.get("format") != FORMAT:
+            raise BadFile(
+                f"{path} is not a delta; make one with: brickwork delta TRAINED INITIAL --out {path}"
+            )
+        return cls(read_safetensors(path), notes["base"] or None, json.loads(notes.get("facts", "{}")))
+
+    def __str__(self) -> str:
+        numbers = sum(t.numel() for t in self.tensors.values())
+        return f"Delta of {len(self.tensors)} tensors, {numbers:,} numbers, norm {self.norm():.4g}"
+
+
+def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mapping[str, Tensor]) -> Delta:
+    """g = θ_A − θ_0 (Eq. 5), in float32 or wider; integer buffers have no part in it.
+
+    >>> g = delta({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
+    >>> (2 * g).tensors["w"], assign({"w": torch.tensor([1.0])}, g)["w"]
+    (tensor([4.]), tensor([3.]))
+    """
+    after, before = _state(trained), _state(initial)
+    _same_names(after, before, "trained and initial network")
+    found = {}
+    for name, value in after.items():
+        if value.is_floating_point():
+            wide = torch.promote_types(torch.promote_types(value.dtype, before[name].dtype), torch.float32)
+            found[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
+    _finite(found)
+    return Delta(found, state_hash(dict(before)))
+
+
+def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", strict: bool = False) -> Any:
+    """θ + αg (Eq. 6), as a new network (or dictionary, as given); the one given is left unchanged.
+
+    bn: batch-norm statistics move by αg like everything else ("linear"), or stay ("keep"). A variance that would become
+    negative is refused: keep them, or re-estimate them on images with `brickwork.moments.reestimate_batch_norm`.
+    strict: refuse a delta that was taken from another network than this one (paper 1 assigns to any).
+    """
+    if bn not in BN:
+        raise RequestError(f"bn is {bn!r}; it must be {' or '.join(BN)}.")
+    state = _state(model)
+    if strict and g.base is not None and g.base != state_hash(dict(state)):
+        raise BadModel(
+            f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
+        )
+    _same_names({n: t for n, t in state.items() if t.is_floating_point()}, g.tensors, "network and delta")
+    tied, moved = tied_names(dict(state)), {}
+    for name, value in state.items():
+        statistic = name.rpartition(".")[2] in STATISTICS
+        if not value.is_floating_point() or (statistic and bn == "keep"):
+            moved[name] = value.detach().clone()
+            continue
+        if name in tied:
+            continue
+        step = g.tensors[name].to(value.device)
+        wide = torch.promote_types(value.dtype, step.dtype)
+        moved[name] = (value.detach().to(wide) + alpha * step.to(wide)).to(value.dtype)
+        if name.endswith("running_var") and bool((moved[name] < 0).any()):
+            low = float(moved[name].min())
+            raise BadModel(
+                f"{name} would become {low:.3g}, and a variance cannot be negative; use bn='keep', then re-estimate."
+            )
+    moved |= {name: moved[first] for name, first in tied.items()}
+    return _like(
+        model,
+        {name: moved[name] for name in state},
+        {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}},
+    )
+
+
+def combine(terms: Any, *, bn: str = "linear") -> Any:
+    """Σ α_i θ_i of networks of one architecture, unnormalised: fusion θ_n + αθ_A (Eq. 7), αθ_A + βθ_B (appendix).
+
+    terms: (factor, network or dictionary) pairs; the first gives what is not added: integers, statistics with bn="keep".
+    """
+    pairs = [(float(factor), model) for factor, model in terms]
+    if not pairs:
+        raise RequestError("there is nothing to combine; give (factor, network) pairs.")
+    start = pairs[0][1]
+    zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in _state(start).items()}
+    total = sum(
+        (factor * delta(model, zero) for factor, model in pairs[1:]), pairs[0][0] * delta(start, zero)
+    )
+    floating = dict(total.tensors)
+    if bn == "keep":
+        floating = {
+            n: _state(start)[n] if n.rpartition(".")[2] in STATISTICS else t for n, t in floating.items()
+        }
+    negative = [n for n, t in floating.items() if n.endswith("running_var") and bool((t < 0).any())]
+    if negative:
+        raise BadModel(f"{negative[0]} would become negative; use bn='keep', then re-estimate.")
+    state = {n: floating[n].to(t.dtype) if n in floating else t.clone() for n, t in _state(start).items()}
+    return _like(start, state, {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}})
+
+
+def _state(given: nn.Module | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    state = given.state_dict() if isinstance(given, nn.Module) else given
+    if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise RequestError(f"a {type(given).__name__} is neither a network nor a dictionary of tensors.")
+    return state
+
+
+def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: str) -> None:
+    odd = [
+        n for n in dict.fromkeys([*one, *two]) if n not in one or n not in two or one[n].shape != two[n].shape
+    ]
+    if odd:
+        told = "; ".join(f"{n}: {_shape(one.get(n))} and {_shape(two.get(n))}" for n in odd[:3])
+        raise BadModel(f"{who} do not fit, they differ in {told}{' and more' if len(odd) > 3 else ''}.")
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else "×".join(map(str, tensor.shape)) or "a number"
+
+
+def _finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise BadModel(f"{name} has values that are NaN or infinite.")
+
+
+def _like(first: Any, state: dict[str, Tensor], facts: dict[str, Any]) -> Any:
+    if not isinstance(first, nn.Module):
+        return state
+    model = copy.deepcopy(first)
+    model.load_state_dict(state)
+    attach(model, replace(origin_of(first), provenance=facts))
+    return model

@@ -1,0 +1,182 @@
+"""What is merged how: one request, checked whole, then one tensor after the other.
+
+The same few lines merge dictionaries in memory and files on disk: a model is a mapping from names to arrays.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from brickwork.algebra.methods import Method, Place, get, is_number
+from brickwork.errors import BadModel, RequestError, UnknownName
+
+Model = Mapping[str, np.ndarray]
+STATISTICS = ("running_mean", "running_var")
+POLICIES = {"bn": ("linear", "keep"), "heads": ("refuse", "keep")}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A method for the tensors whose name fits a pattern."""
+
+    match: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A merge in words. The first rule that fits a tensor's name decides.
+
+    bn: batch-norm statistics become the weighted mean of the models' ("linear") or stay the base's or first's ("keep").
+    heads: tensors whose shapes differ are refused, or kept from the base or first model. Integers are kept likewise.
+    An option may be {"from": a, "to": b}: it then runs from a to b over the tensors its rule fits.
+    """
+
+    rules: tuple[Rule, ...]
+    bn: str = "linear"
+    heads: str = "refuse"
+    seed: int = 0
+
+    def problems(self, count: int, base: bool) -> list[str]:
+        """Everything that is wrong, in words, without a tensor."""
+        wrong = []
+        for rule in self.rules:
+            try:
+                found = get(rule.method)
+            except UnknownName as error:
+                wrong.append(str(error).rstrip("."))
+                continue
+            for end in ("from", "to"):
+                wrong += found.check(count, base, {n: _end(v, end) for n, v in rule.options.items()})
+        for name, allowed in POLICIES.items():
+            if getattr(self, name) not in allowed:
+                wrong.append(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            wrong.append(f"seed is {self.seed!r}; it must be 0 or more")
+        return list(dict.fromkeys(wrong))
+
+    def check(self, count: int, base: bool) -> None:
+        wrong = self.problems(count, base)
+        if wrong:
+            raise RequestError("; ".join(wrong) + ".")
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to one tensor; method None: it is kept."""
+
+    name: str
+    method: Method | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    rule: int = 0
+
+
+def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
+    """Which tensor is merged how; kinds: "merge", "statistics" or "keep" for every name."""
+    owner = {
+        name: next((k for k, r in enumerate(request.rules) if fnmatch.fnmatchcase(name, r.match)), None)
+        for name in kinds
+    }
+    found = []
+    for name, kind in kinds.items():
+        number = owner[name]
+        if number is None or kind == "keep" or (kind == "statistics" and request.bn == "keep"):
+            found.append(Step(name, None))
+            continue
+        rule = request.rules[number]
+        mine = [n for n in kinds if owner[n] == number and kinds[n] != "keep"]
+        along = mine.index(name) / max(1, len(mine) - 1)
+        options = {n: _between(v, along) for n, v in rule.options.items()}
+        if kind == "statistics":
+            weights = options.get("weights")
+            sizes = [abs(w) for w in weights] if weights is not None and any(weights) else None
+            mean = {"weights": sizes, "normalize": "yes"} if sizes else {}
+            found.append(Step(name, get("linear"), mean, number))
+        else:
+            found.append(Step(name, get(rule.method), {**get(rule.method).options, **options}, number))
+    return found
+
+
+def run(
+    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step]
+) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Merged arrays in the order of the plan; None for one that is kept as it is."""
+    surveys = _surveys(request, models, base, plan)
+    for step in plan:
+        if step.method is None:
+            yield step.name, None
+            continue
+        place = Place(step.name, request.seed, surveys.get(step.rule, {}))
+        tensors = [_finite(model[step.name], step.name, k) for k, model in enumerate(models)]
+        origin = (
+            _finite(base[step.name], step.name, None) if base is not None and step.method.needs_base else None
+        )
+        yield step.name, step.method.function(tensors, origin, place, **step.options)
+
+
+def kinds_of(
+    shapes: Sequence[Mapping[str, tuple[tuple[int, ...], bool]]], request: Request
+) -> dict[str, str]:
+    """What each tensor is, from (shape, is it a float) in every model, the base last; BadModel if they do not fit."""
+    first = shapes[0]
+    odd = [n for n in dict.fromkeys(n for s in shapes for n in s) if any(n not in s for s in shapes)]
+    if request.heads == "refuse":
+        odd += [n for n in first if n not in odd and len({s[n][0] for s in shapes}) > 1]
+    if odd:
+        told = "; ".join(f"{n}: {', '.join(_shown(s.get(n)) for s in shapes)}" for n in odd[:3])
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise BadModel(f"the models are not of one architecture; they differ in {told}{more}.")
+    found = {}
+    for name, (shape, is_float) in first.items():
+        same = all(s[name][0] == shape for s in shapes)
+        statistic = name.rpartition(".")[2] in STATISTICS
+        found[name] = "keep" if not (same and is_float) else "statistics" if statistic else "merge"
+    return found
+
+
+def _surveys(
+    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step]
+) -> dict[int, Any]:
+    """The first pass that some methods need, over all the tensors of their rule."""
+    found = {}
+    for number in dict.fromkeys(s.rule for s in plan if s.method is not None):
+        mine = [s for s in plan if s.method is not None and s.rule == number and s.method.survey is not None]
+        if mine and mine[0].method is not None and mine[0].method.survey is not None:
+            found[number] = mine[0].method.survey(models, base, [s.name for s in mine], mine[0].options)
+    return found
+
+
+def _finite(x: np.ndarray, name: str, model: int | None) -> np.ndarray:
+    # A sum is NaN or infinite whenever an entry is; look closer only then, since a sum can also overflow.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum(dtype=x.dtype)
+    if not np.isfinite(total) and not np.isfinite(x).all():
+        who = "the base" if model is None else f"model {model}"
+        raise BadModel(
+            f"{name} of {who} has {int((~np.isfinite(x)).sum())} of {x.size} values that are NaN or infinite."
+        )
+    return x
+
+
+def _end(value: Any, end: str) -> Any:
+    return value[end] if isinstance(value, Mapping) and set(value) == {"from", "to"} else value
+
+
+def _between(value: Any, along: float) -> Any:
+    """An option that runs from one value to another, at this place."""
+    low, high = _end(value, "from"), _end(value, "to")
+    if not (isinstance(value, Mapping) and set(value) == {"from", "to"}):
+        return value
+    if is_number(low) and is_number(high):
+        return low + (high - low) * along
+    return [a + (b - a) * along for a, b in zip(low, high, strict=True)]
+
+
+def _shown(facts: tuple[tuple[int, ...], bool] | None) -> str:
+    return "missing" if facts is None else "×".join(map(str, facts[0])) or "a number"

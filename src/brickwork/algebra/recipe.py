@@ -1,0 +1,120 @@
+"""A merge as a YAML file. Every mistake in it is told at once, before a tensor is read.
+
+# brickwork merge recipe.yaml --out merged
+method: ties
+base: zero
+models: [a, b]
+options: {density: 0.2, weights: [1, 0.5]}
+layers:                             # the first pattern that fits a tensor's name decides
+  - {match: "fc*", method: linear, options: {weights: [0.3, 0.7]}}
+  - {match: "features.*", options: {weights: {from: [1, 0], to: [0, 1]}}}
+bn: linear                          # batch-norm statistics: linear | keep
+heads: refuse                       # tensors of other shapes: refuse | keep
+seed: 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from brickwork.algebra.plan import Request, Rule
+from brickwork.errors import BadFile, RequestError, UnknownName
+
+KEYS = ("method", "base", "models", "options", "layers", "bn", "heads", "seed")
+LAYER_KEYS = ("match", "method", "options")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    request: Request
+    models: tuple[Path, ...]
+    base: Path | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the YAML says it; read again, it gives the same merge."""
+        last = self.request.rules[-1]
+        found: dict[str, Any] = {"method": last.method, "models": [str(m) for m in self.models]}
+        if self.base is not None:
+            found["base"] = str(self.base)
+        if last.options:
+            found["options"] = dict(last.options)
+        layers = [
+            {"match": r.match, "method": r.method, "options": dict(r.options)}
+            for r in self.request.rules[:-1]
+        ]
+        if layers:
+            found["layers"] = layers
+        return {**found, "bn": self.request.bn, "heads": self.request.heads, "seed": self.request.seed}
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """A recipe file; paths in it are relative to the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise BadFile(f"{path} does not exist.")
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    return make_recipe(told, path.parent, str(path))
+
+
+def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
+    """Check everything a recipe says; one RequestError with all that is wrong."""
+    if not isinstance(told, Mapping):
+        raise RequestError(f"{name} is a {type(told).__name__}; it must say method:, models: and so on.")
+    wrong = [_unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
+    models = told.get("models")
+    if not isinstance(models, list) or not models or not all(isinstance(m, str) for m in models):
+        wrong.append(f"models are {models!r}; they must be a list of files or folders")
+        models = []
+    base = told.get("base")
+    if base is not None and not isinstance(base, str):
+        wrong.append(f"base is {base!r}; it must be a file or folder")
+        base = None
+    method = told.get("method", "linear")
+    rules = []
+    layers = told.get("layers", [])
+    if not isinstance(layers, list) or not all(isinstance(layer, Mapping) for layer in layers):
+        wrong.append(f"layers are {layers!r}; they must be a list of {{match, method, options}}")
+        layers = []
+    for number, layer in enumerate(layers):
+        wrong += [
+            _unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS)
+            for key in layer
+            if key not in LAYER_KEYS
+        ]
+        if not isinstance(layer.get("match"), str):
+            wrong.append(
+                f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*"
+            )
+            continue
+        rules.append(Rule(layer["match"], str(layer.get("method", method)), _options(layer, wrong)))
+    rules.append(Rule("*", str(method), _options(told, wrong)))
+    request = Request(
+        tuple(rules), told.get("bn", "linear"), told.get("heads", "refuse"), told.get("seed", 0)
+    )
+    if models:
+        wrong += request.problems(len(models), base is not None)
+    paths = [where / m for m in models]
+    wrong += [f"{p} does not exist" for p in [*paths, *([where / base] if base else [])] if not p.exists()]
+    if wrong:
+        raise RequestError(f"{name}: " + "; ".join(wrong) + ".")
+    return Recipe(request, tuple(paths), where / base if base else None)
+
+
+def _options(told: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
+    options = told.get("options") or {}
+    if isinstance(options, Mapping):
+        return {str(k): v for k, v in options.items()}
+    wrong.append(f"options are {options!r}; they must be names with values")
+    return {}
+
+
+def _unknown(what: str, key: Any, known: tuple[str, ...]) -> str:
+    return str(UnknownName(what, str(key), known)).rstrip(".")

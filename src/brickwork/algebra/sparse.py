@@ -1,0 +1,191 @@
+"""Merge methods that drop parts of the task vectors: TIES, DARE, DELLA, breadcrumbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from brickwork.algebra.methods import LIMITS, Place, is_number, method, share
+
+ELECT = ("none", "sign")
+
+
+def threshold(size: np.ndarray, density: float) -> float:
+    """The smallest of the largest `density` of these magnitudes; exact.
+
+    >>> threshold(np.array([1.0, 2.0, 3.0, 4.0]), 0.5)
+    3.0
+    """
+    keep = max(1, round(density * size.size))
+    return float(np.partition(size.ravel(), size.size - keep)[size.size - keep])
+
+
+def global_threshold(vectors: Iterable[np.ndarray], again: Iterable[np.ndarray], density: float) -> float:
+    """The same over many tensors that do not fit into memory together: two passes, exact.
+
+    The bits of a non-negative float32 order as its value does, so counting the upper half of the bits and then, within
+    the bin that holds the answer, the lower half finds it.
+    """
+    counts, total = np.zeros(2**16, np.int64), 0
+    for vector in vectors:
+        bits = np.abs(vector.astype(np.float32, copy=False)).ravel().view(np.uint32)
+        counts += np.bincount(bits >> np.uint32(16), minlength=2**16)
+        total += bits.size
+    if total == 0:
+        return 0.0
+    keep = max(1, round(density * total))
+    above = np.cumsum(counts[::-1])[::-1]  # how many lie in this bin or higher
+    upper = int(np.flatnonzero(above >= keep)[-1])
+    left = keep - (int(above[upper + 1]) if upper + 1 < 2**16 else 0)
+    inner = np.zeros(2**16, np.int64)
+    for vector in again:
+        bits = np.abs(vector.astype(np.float32, copy=False)).ravel().view(np.uint32)
+        inside = bits[(bits >> np.uint32(16)) == upper] & np.uint32(0xFFFF)
+        inner += np.bincount(inside, minlength=2**16)
+    lower = int(np.flatnonzero(np.cumsum(inner[::-1])[::-1] >= left)[-1])
+    return float(np.array([upper << 16 | lower], np.uint32).view(np.float32)[0])
+
+
+def _survey(models: Sequence[Mapping[str, np.ndarray]], base: Mapping[str, np.ndarray], names: Sequence[str],
+            options: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+    """For trim="global": each model's threshold over all of its tensors (the paper's TIES)."""
+    if options["trim"] != "global":
+        return {}
+    return {
+        "thresholds": [
+            global_threshold(
+                (model[n] - base[n] for n in names), (model[n] - base[n] for n in names), options["density"]
+            )
+            for model in models
+        ]
+    }
+
+
+def _trimmed(vector: np.ndarray, limit: float) -> np.ndarray:
+    vector[np.abs(vector) < limit] = 0
+    return vector
+
+
+def _elected(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.ndarray:
+    """The sign of the larger total mass wins; the mean of the entries that agree with it (TIES, §3)."""
+    scales = [1.0] * len(vectors) if weights is None else list(weights)
+    for vector, scale in zip(vectors, scales, strict=True):
+        if scale != 1:
+            vector *= vector.dtype.type(scale)
+    mass = vectors[0].copy()
+    for vector in vectors[1:]:
+        mass += vector
+    np.sign(mass, out=mass)
+    total, parts = np.zeros_like(mass), np.zeros_like(mass)
+    for vector, scale in zip(vectors, scales, strict=True):
+        agrees = vector * mass > 0
+        total += np.where(agrees, vector, 0)
+        parts += agrees * mass.dtype.type(abs(scale))
+    return np.divide(total, parts, out=total, where=parts > 0)
+
+
+def _summed(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.ndarray:
+    scales = [1.0] * len(vectors) if weights is None else list(weights)
+    total = vectors[0] * vectors[0].dtype.type(scales[0])
+    for vector, scale in zip(vectors[1:], scales[1:], strict=True):
+        total += vector * vector.dtype.type(scale)
+    return total
+
+
+@method("ties", paper="https://arxiv.org/abs/2306.01708", base=True, survey=_survey)
+def ties(
+    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.2, scale: float = 1.0,
+    trim: str = "global", weights: Any = None,
+) -> np.ndarray:  # fmt: skip
+    """Trim each task vector to its largest entries, elect a sign an entry, average what agrees.
+
+    trim: "global" (the paper's: the largest of the whole vector) or "tensor" (the largest of every tensor).
+    """
+    limits = place.found.get("thresholds")
+    vectors = []
+    for k, x in enumerate(tensors):
+        vector = x - base
+        limit = limits[k] if limits is not None else threshold(np.abs(vector), density)
+        vectors.append(_trimmed(vector, limit))
+    merged = _elected(vectors, weights)
+    merged *= merged.dtype.type(scale)
+    merged += base
+    return merged
+
+
+@method("dare", paper="https://arxiv.org/abs/2311.03099", base=True)
+def dare(
+    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.5, elect: str = "none",
+    weights: Any = None,
+) -> np.ndarray:  # fmt: skip
+    """Drop entries of the task vectors at random and divide the rest by the share that stays.
+
+    elect: "none" adds the vectors up, "sign" averages those that agree in sign, as TIES does.
+    """
+    vectors = []
+    for k, x in enumerate(tensors):
+        stays = place.random(k).random(x.shape, np.float32) < density
+        vectors.append(np.where(stays, (x - base) / x.dtype.type(density), x.dtype.type(0)))
+    return base + (_elected(vectors, weights) if elect == "sign" else _summed(vectors, weights))
+
+
+@method("della", paper="https://arxiv.org/abs/2406.11617", base=True)
+def della(
+    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.5, window: float = 0.2,
+    elect: str = "sign", scale: float = 1.0, weights: Any = None,
+) -> np.ndarray:  # fmt: skip
+    """As DARE, but small entries are dropped more often: the chance to stay rises with the rank within a row.
+
+    window: how far the chances lie apart, around `density`.
+    """
+    vectors = []
+    for k, x in enumerate(tensors):
+        vector = (x - base).reshape(x.shape[0] if x.ndim > 1 else 1, -1)
+        rank = np.argsort(np.argsort(np.abs(vector), axis=1, kind="stable"), axis=1, kind="stable")
+        spread = rank / max(1, vector.shape[1] - 1) - 0.5  # −½ for the smallest, ½ for the largest
+        chance = np.clip(density + window * spread, 1e-3, 1).astype(np.float32)
+        stays = place.random(k).random(vector.shape, np.float32) < chance
+        kept = np.where(stays, vector / chance.astype(x.dtype), x.dtype.type(0))
+        vectors.append(kept.reshape(x.shape))
+    merged = _elected(vectors, weights) if elect == "sign" else _summed(vectors, weights)
+    return base + merged * merged.dtype.type(scale)
+
+
+@method("breadcrumbs", paper="https://arxiv.org/abs/2312.06795", base=True)
+def breadcrumbs(
+    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.9, outliers: float = 0.01,
+    weights: Any = None,
+) -> np.ndarray:  # fmt: skip
+    """Drop the largest entries of every tensor of a task vector (outliers) and the smallest, so that `density` stays."""
+    vectors = []
+    for x in tensors:
+        vector = x - base
+        size = np.abs(vector).ravel()
+        top = round(outliers * size.size)
+        keep = min(size.size - top, max(1, round(density * size.size)))
+        order = np.argsort(-size, kind="stable")
+        kept = np.zeros_like(vector).ravel()
+        chosen = order[top : top + keep]
+        kept[chosen] = vector.ravel()[chosen]
+        vectors.append(kept.reshape(x.shape))
+    return base + _summed(vectors, weights)
+
+
+def _limits(**options: Any) -> list[str]:
+    wrong = share("density", options["density"])
+    for name, allowed in (("trim", ("global", "tensor")), ("elect", ELECT)):
+        if name in options and options[name] not in allowed:
+            wrong.append(f"{name} is {options[name]!r}; it must be {' or '.join(allowed)}")
+    for name in ("window", "outliers"):
+        if name in options and not (is_number(options[name]) and 0 <= options[name] < 1):
+            wrong.append(f"{name} is {options[name]!r}; it must be 0 or more and below 1")
+    if not wrong and options.get("outliers", 0) + options["density"] > 1 + 1e-12:
+        wrong.append(
+            f"density {options['density']} and outliers {options['outliers']} are more than everything"
+        )
+    return wrong
+
+
+LIMITS.update(dict.fromkeys(("ties", "dare", "della", "breadcrumbs"), _limits))

@@ -1,0 +1,80 @@
+"""`brickwork merge MODEL… --out MERGED` or `brickwork merge recipe.yaml --out MERGED`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from brickwork.cli.common import (
+    ArgsOption,
+    DebugOption,
+    ForceOption,
+    JsonOption,
+    OutOption,
+    SeedOption,
+    emit,
+    parse_args,
+)
+
+
+class Statistics(StrEnum):
+    """What becomes of batch-norm statistics."""
+
+    linear = "linear"
+    keep = "keep"
+
+
+class Heads(StrEnum):
+    """What becomes of tensors whose shapes differ."""
+
+    refuse = "refuse"
+    keep = "keep"
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL…|RECIPE", help="safetensors files or folders, or one recipe.yaml."),
+    ],
+    out: OutOption,
+    method: Annotated[
+        str, typer.Option(help="linear, slerp, task_arithmetic, ties, dare, della, …")
+    ] = "linear",
+    base: Annotated[Path | None, typer.Option(help="What the models were trained from.")] = None,
+    weight: Annotated[list[float] | None, typer.Option(help="One a model (repeatable).")] = None,
+    arg: ArgsOption = None,
+    bn: Annotated[
+        Statistics, typer.Option(help="Batch-norm statistics: mean of the models', or kept.")
+    ] = Statistics.linear,
+    heads: Annotated[Heads, typer.Option(help="Tensors whose shapes differ.")] = Heads.refuse,
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Merge models of one architecture, tensor by tensor, into a folder; memory for a few tensors is enough.
+
+    brickwork merge a b --base zero --method ties --arg density=0.2 --out ab
+    """
+    from brickwork.algebra.recipe import make_recipe, read_recipe
+    from brickwork.algebra.streaming import OWNS, merge_files
+    from brickwork.atomic import check_output
+    from brickwork.errors import RequestError
+
+    check_output(out, force=force, owns=OWNS)
+    options = parse_args(arg)
+    if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
+        if method != "linear" or base is not None or weight or options:
+            raise RequestError("a recipe says method, base, weights and options itself; leave them out.")
+        recipe = read_recipe(models[0])
+    else:
+        told: dict[str, Any] = {
+            "method": method, "models": [str(m) for m in models], "bn": str(bn), "heads": str(heads), "seed": seed,
+            "options": {**({"weights": list(weight)} if weight else {}), **options},
+        }  # fmt: skip
+        recipe = make_recipe({**told, **({"base": str(base)} if base else {})}, name="the request")
+    found = merge_files(recipe, out, force=force, progress=not as_json)
+    emit({**found.to_dict(), "recipe": recipe.to_dict()}, str(found), as_json=as_json)
