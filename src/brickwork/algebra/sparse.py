@@ -63,8 +63,10 @@ def _survey(models: Sequence[Mapping[str, np.ndarray]], base: Mapping[str, np.nd
     }
 
 
-def _trimmed(vector: np.ndarray, limit: float) -> np.ndarray:
-    vector[np.abs(vector) < limit] = 0
+def _trimmed(vector: np.ndarray, limit: float, *, coarse: bool) -> np.ndarray:
+    """What lies below the limit becomes 0, in place. coarse: the limit was counted out in float32."""
+    size = np.abs(vector)
+    vector[(size.astype(np.float32, copy=False) if coarse else size) < limit] = 0
     return vector
 
 
@@ -108,7 +110,7 @@ def ties(
     for k, x in enumerate(tensors):
         vector = x - base
         limit = limits[k] if limits is not None else threshold(np.abs(vector), density)
-        vectors.append(_trimmed(vector, limit))
+        vectors.append(_trimmed(vector, limit, coarse=limits is not None))
     merged = _elected(vectors, weights)
     merged *= merged.dtype.type(scale)
     merged += base
