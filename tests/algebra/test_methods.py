@@ -31,8 +31,8 @@ def call(name, tensors, base, **options):
     found = get(name)
     place = Place("w", 0)
     if found.survey is not None:
-        models = [{"w": t} for t in tensors]
-        place = Place("w", 0, found.survey(models, {"w": base}, ["w"], {**found.options, **options}))
+        vectors = [lambda t=t: iter([t - base]) for t in tensors]
+        place = Place("w", 0, found.survey(vectors, {**found.options, **options}))
     return found.function(tensors, base, place, **{**found.options, **options})
 
 

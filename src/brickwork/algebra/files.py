@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +32,10 @@ class Entry:
     @property
     def is_float(self) -> bool:
         return self.kind in FLOATS
+
+    @property
+    def numbers(self) -> int:
+        return math.prod(self.shape)
 
 
 class Tensors(Mapping[str, np.ndarray]):
@@ -86,13 +90,18 @@ class Tensors(Mapping[str, np.ndarray]):
         entry = self.entries[name]
         return decode(self.bits(name), entry.kind).reshape(entry.shape)
 
-    def bits(self, name: str) -> np.ndarray:
+    def piece(self, name: str, start: int, count: int) -> np.ndarray:
+        """Some of the tensor's numbers, flat, to calculate with."""
+        return decode(self.bits(name, start, count), self.entries[name].kind)
+
+    def bits(self, name: str, start: int = 0, count: int | None = None) -> np.ndarray:
         """The stored numbers as they are. Read, not mapped: mapped pages would count as memory."""
         entry = self.entries[name]
         kind = stored_type(entry.kind)
+        left = entry.size // kind.itemsize - start
         with open(entry.file, "rb") as file:
-            file.seek(entry.start)
-            return np.fromfile(file, dtype=kind, count=entry.size // kind.itemsize)
+            file.seek(entry.start + start * kind.itemsize)
+            return np.fromfile(file, dtype=kind, count=left if count is None else min(count, left))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -132,9 +141,12 @@ class Writer:
         file.write(len(text).to_bytes(8, "little") + text)
         self.pending = [name for name, _, _ in entries]
 
-    def put(self, name: str, values: np.ndarray) -> None:
-        self.put_bits(name, encode(values, self.kinds[name]))
+    def put(self, name: str, values: np.ndarray | Iterable[np.ndarray]) -> None:
+        """One tensor, whole or in pieces."""
+        pieces = [values] if isinstance(values, np.ndarray) else values
+        self.put_bits(name, (encode(piece, self.kinds[name]) for piece in pieces))
 
-    def put_bits(self, name: str, bits: np.ndarray) -> None:
+    def put_bits(self, name: str, bits: np.ndarray | Iterable[np.ndarray]) -> None:
         assert self.pending.pop(0) == name, "tensors are written in the order of the header"
-        np.ascontiguousarray(bits).tofile(self.file)
+        for piece in [bits] if isinstance(bits, np.ndarray) else bits:
+            np.ascontiguousarray(piece).tofile(self.file)

@@ -59,12 +59,12 @@ def merge(
     arrays = [_Arrays(s) for s in tensors]
     merged: dict[str, Tensor] = {}
     kept_from = origin if origin is not None else tensors[0]
-    for name, values in run(request, arrays, _Arrays(origin) if origin is not None else None, plan):
+    for name, pieces in run(request, arrays, _Arrays(origin) if origin is not None else None, plan):
         like = tensors[0][name]
         merged[name] = (
             kept_from[name].detach().clone()
-            if values is None
-            else torch.from_numpy(np.ascontiguousarray(values))
+            if pieces is None
+            else torch.from_numpy(np.ascontiguousarray(next(pieces)))
             .to(like.dtype)
             .reshape(like.shape)
             .to(like.device)

@@ -18,6 +18,8 @@ import numpy as np
 from brickwork.errors import UnknownName
 
 Merged = Callable[..., np.ndarray]
+PIECE = 2**21  # numbers of a large tensor that an elementwise method sees at a time
+PER_STEP = 8  # float32 numbers that one step of the Philox counter gives
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class Place:
     name: str = ""
     seed: int = 0
     found: Mapping[str, Any] = field(default_factory=dict)
+    start: int = 0  # where in the flat tensor this piece begins; a multiple of PIECE
 
-    def random(self, model: int) -> np.random.Generator:
+    def uniform(self, model: int, shape: tuple[int, ...]) -> np.ndarray:
+        """float32 in [0, 1), the same for a piece of a tensor as for the whole."""
         key = hashlib.blake2b(f"{self.seed}\0{model}\0{self.name}".encode(), digest_size=16).digest()
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+        source = np.random.Philox(key=int.from_bytes(key, "little"))
+        source.advance(self.start // PER_STEP)
+        return np.random.Generator(source).random(shape, np.float32)
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,9 @@ class Method:
     options: Mapping[str, Any]  # name -> default
     survey: Callable[..., Mapping[str, Any]] | None = (
         None  # a first pass over all tensors, where one is needed
+    )
+    elementwise: bool = (
+        False  # an entry depends on the same entry of the inputs alone (and on what a survey found)
     )
 
     def check(self, count: int, base: bool, options: Mapping[str, Any]) -> list[str]:
@@ -81,6 +90,7 @@ def method(
     base: bool = False,
     models: tuple[int, int | None] = (1, None),
     survey: Any = None,
+    elementwise: bool = False,
 ) -> Callable[[Merged], Merged]:
     """Register a function (tensors, base, place, **options) under a name."""
 
@@ -91,7 +101,7 @@ def method(
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
         about = (function.__doc__ or "").split("\n")[0]
-        REGISTRY[name] = Method(name, function, paper, about, base, models, options, survey)
+        REGISTRY[name] = Method(name, function, paper, about, base, models, options, survey, elementwise)
         return function
 
     return register
@@ -129,7 +139,7 @@ def weighted_sum(tensors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
     return total
 
 
-@method("linear", paper="https://arxiv.org/abs/2203.05482")
+@method("linear", paper="https://arxiv.org/abs/2203.05482", elementwise=True)
 def linear(
     tensors: Sequence[np.ndarray],
     base: np.ndarray | None,
@@ -182,7 +192,7 @@ def slerp(
     return weighted_sum(tensors, [np.sin((1 - t) * angle) / np.sin(angle), np.sin(t * angle) / np.sin(angle)])
 
 
-@method("task_arithmetic", paper="https://arxiv.org/abs/2212.04089", base=True)
+@method("task_arithmetic", paper="https://arxiv.org/abs/2212.04089", base=True, elementwise=True)
 def task_arithmetic(
     tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, weights: Any = None
 ) -> np.ndarray:

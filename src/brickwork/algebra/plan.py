@@ -6,12 +6,14 @@ The same few lines merge dictionaries in memory and files on disk: a model is a 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from brickwork.algebra.files import Tensors
 from brickwork.algebra.methods import Method, Place, get, is_number
 from brickwork.errors import BadModel, RequestError, UnknownName
 
@@ -104,20 +106,69 @@ def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
 
 
 def run(
-    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step]
-) -> Iterator[tuple[str, np.ndarray | None]]:
-    """Merged arrays in the order of the plan; None for one that is kept as it is."""
-    surveys = _surveys(request, models, base, plan)
+    request: Request,
+    models: Sequence[Model],
+    base: Model | None,
+    plan: Sequence[Step],
+    *,
+    piece: int | None = None,
+) -> Iterator[tuple[str, Iterator[np.ndarray] | None]]:
+    """Merged arrays in the order of the plan, each in one piece or several; None for a tensor that is kept.
+
+    piece: elementwise methods see large tensors in pieces of so many numbers (models must then be `Tensors`).
+    """
+    surveys = _surveys(models, base, plan, piece)
     for step in plan:
         if step.method is None:
             yield step.name, None
             continue
-        place = Place(step.name, request.seed, surveys.get(step.rule, {}))
-        tensors = [_finite(model[step.name], step.name, k) for k, model in enumerate(models)]
-        origin = (
-            _finite(base[step.name], step.name, None) if base is not None and step.method.needs_base else None
+        found = surveys.get(step.rule, {})
+        yield (
+            step.name,
+            _merged(request, models, base if step.method.needs_base else None, step, found, piece),
         )
-        yield step.name, step.method.function(tensors, origin, place, **step.options)
+
+
+def _merged(
+    request: Request, models: Sequence[Model], base: Model | None, step: Step, found: Mapping[str, Any],
+    piece: int | None,
+) -> Iterator[np.ndarray]:  # fmt: skip
+    assert step.method is not None
+    if step.method.survey is not None and not found:
+        found = step.method.survey(_vectors(models, base, [step.name], piece), step.options)
+    owners: list[tuple[Model, int | None]] = [(model, k) for k, model in enumerate(models)]
+    parts = [_pieces(model, step.name, piece if step.method.elementwise else None, k) for model, k in owners]
+    if base is not None:
+        parts.append(_pieces(base, step.name, piece if step.method.elementwise else None, None))
+    start = 0
+    for arrays in zip(*parts, strict=True):
+        place = Place(step.name, request.seed, found, start)
+        start += arrays[0].size
+        tensors = list(arrays[: len(models)])
+        yield step.method.function(tensors, arrays[-1] if base is not None else None, place, **step.options)
+
+
+def _pieces(model: Model, name: str, piece: int | None, number: int | None) -> Iterator[np.ndarray]:
+    """A tensor whole, or, where it is large and may be, its flat numbers piece by piece."""
+    if piece is not None and isinstance(model, Tensors) and model.entries[name].numbers > piece:
+        for start in range(0, model.entries[name].numbers, piece):
+            yield _finite(model.piece(name, start, piece), name, number)
+    else:
+        yield _finite(model[name], name, number)
+
+
+def _vectors(
+    models: Sequence[Model], base: Model | None, names: Sequence[str], piece: int | None
+) -> list[Callable[[], Iterator[np.ndarray]]]:
+    """For each model a function that walks through its task vector."""
+
+    def walk(model: Model) -> Iterator[np.ndarray]:
+        assert base is not None
+        for name in names:
+            for x, zero in zip(_pieces(model, name, piece, 0), _pieces(base, name, piece, None), strict=True):
+                yield x - zero
+
+    return [partial(walk, model) for model in models]
 
 
 def kinds_of(
@@ -141,14 +192,16 @@ def kinds_of(
 
 
 def _surveys(
-    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step]
-) -> dict[int, Any]:
-    """The first pass that some methods need, over all the tensors of their rule."""
-    found = {}
-    for number in dict.fromkeys(s.rule for s in plan if s.method is not None):
-        mine = [s for s in plan if s.method is not None and s.rule == number and s.method.survey is not None]
-        if mine and mine[0].method is not None and mine[0].method.survey is not None:
-            found[number] = mine[0].method.survey(models, base, [s.name for s in mine], mine[0].options)
+    models: Sequence[Model], base: Model | None, plan: Sequence[Step], piece: int | None
+) -> dict[int, Mapping[str, Any]]:
+    """The first pass that some methods need over all the tensors of their rule (trim="global")."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for step in plan:
+        if step.method is None or step.method.survey is None or step.rule in found:
+            continue
+        if step.options.get("trim") == "global":
+            names = [s.name for s in plan if s.rule == step.rule and s.method is step.method]
+            found[step.rule] = step.method.survey(_vectors(models, base, names, piece), step.options)
     return found
 
 

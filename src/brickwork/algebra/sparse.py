@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,19 +48,11 @@ def global_threshold(vectors: Iterable[np.ndarray], again: Iterable[np.ndarray],
     return float(np.array([upper << 16 | lower], np.uint32).view(np.float32)[0])
 
 
-def _survey(models: Sequence[Mapping[str, np.ndarray]], base: Mapping[str, np.ndarray], names: Sequence[str],
-            options: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
-    """For trim="global": each model's threshold over all of its tensors (the paper's TIES)."""
-    if options["trim"] != "global":
-        return {}
-    return {
-        "thresholds": [
-            global_threshold(
-                (model[n] - base[n] for n in names), (model[n] - base[n] for n in names), options["density"]
-            )
-            for model in models
-        ]
-    }
+def _survey(
+    vectors: Sequence[Callable[[], Iterable[np.ndarray]]], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Each model's threshold over the task vector that its function walks through, as often as asked."""
+    return {"thresholds": [global_threshold(walk(), walk(), options["density"]) for walk in vectors]}
 
 
 def _trimmed(vector: np.ndarray, limit: float, *, coarse: bool) -> np.ndarray:
@@ -96,7 +88,7 @@ def _summed(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.nd
     return total
 
 
-@method("ties", paper="https://arxiv.org/abs/2306.01708", base=True, survey=_survey)
+@method("ties", paper="https://arxiv.org/abs/2306.01708", base=True, survey=_survey, elementwise=True)
 def ties(
     tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.2, scale: float = 1.0,
     trim: str = "global", weights: Any = None,
@@ -117,7 +109,7 @@ def ties(
     return merged
 
 
-@method("dare", paper="https://arxiv.org/abs/2311.03099", base=True)
+@method("dare", paper="https://arxiv.org/abs/2311.03099", base=True, elementwise=True)
 def dare(
     tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.5, elect: str = "none",
     weights: Any = None,
@@ -128,7 +120,7 @@ def dare(
     """
     vectors = []
     for k, x in enumerate(tensors):
-        stays = place.random(k).random(x.shape, np.float32) < density
+        stays = place.uniform(k, x.shape) < density
         vectors.append(np.where(stays, (x - base) / x.dtype.type(density), x.dtype.type(0)))
     return base + (_elected(vectors, weights) if elect == "sign" else _summed(vectors, weights))
 
@@ -148,7 +140,7 @@ def della(
         rank = np.argsort(np.argsort(np.abs(vector), axis=1, kind="stable"), axis=1, kind="stable")
         spread = rank / max(1, vector.shape[1] - 1) - 0.5  # −½ for the smallest, ½ for the largest
         chance = np.clip(density + window * spread, 1e-3, 1).astype(np.float32)
-        stays = place.random(k).random(vector.shape, np.float32) < chance
+        stays = place.uniform(k, vector.shape) < chance
         kept = np.where(stays, vector / chance.astype(x.dtype), x.dtype.type(0))
         vectors.append(kept.reshape(x.shape))
     merged = _elected(vectors, weights) if elect == "sign" else _summed(vectors, weights)

@@ -13,6 +13,7 @@ import numpy as np
 
 import brickwork
 from brickwork.algebra.files import INDEX, SINGLE, Tensors, Writer
+from brickwork.algebra.methods import PIECE
 from brickwork.algebra.plan import kinds_of, run, steps
 from brickwork.algebra.recipe import Recipe
 from brickwork.atomic import write_folder
@@ -74,7 +75,7 @@ def merge_files(
         write_folder(out, force=force, owns=OWNS) as draft,
         bar("merging", len(plan), show=progress) as advance,
     ):
-        results = run(recipe.request, models, base, plan)
+        results = run(recipe.request, models, base, plan, piece=PIECE)
         for shard in first.shards:
             mine = [n for n in order if first.entries[n].file == shard]
             name = shard.name if len(first.shards) > 1 else SINGLE
