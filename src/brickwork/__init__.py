@@ -77,9 +77,9 @@ if TYPE_CHECKING:
     from brickwork.bricks import disassemble as disassemble
     from brickwork.bricks import distil as distil
     from brickwork.bricks import increment as increment
-    from brickwork.bricks import routes as routes
     from brickwork.bricks import transfer as transfer
     from brickwork.bricks import treat as treat
+    from brickwork.bricks.routes import routes as routes
     from brickwork.dependencies import CovLasso as CovLasso
     from brickwork.dependencies import DependencyMap as DependencyMap
     from brickwork.store import load as load
