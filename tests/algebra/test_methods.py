@@ -31,7 +31,7 @@ def call(name, tensors, base, **options):
     found = get(name)
     place = Place("w", 0)
     if found.survey is not None:
-        vectors = [lambda t=t: iter([t - base]) for t in tensors]
+        vectors = [lambda every, t=t: iter([t - base]) for t in tensors]
         place = Place("w", 0, found.survey(vectors, {**found.options, **options}))
     return found.function(tensors, base, place, **{**found.options, **options})
 
@@ -102,7 +102,23 @@ def test_the_global_threshold_is_exact(seed, parts, density):
     rng = np.random.default_rng(seed)
     vectors = [np.round(rng.normal(size=rng.integers(1, 50)), 1).astype(np.float32) for _ in range(parts)]
     everything = np.abs(np.concatenate(vectors))
-    assert sparse.global_threshold(vectors, vectors, density) == sparse.threshold(everything, density)
+    walk = lambda every: iter(vectors[::every])  # noqa: E731
+    wanted = sparse.threshold(everything, density)
+    assert sparse.global_threshold(walk, density) == wanted
+    assert sparse.counted_threshold(walk, max(1, round(density * everything.size))) == wanted
+
+
+@pytest.mark.parametrize("density", [0.001, 0.2, 0.5, 0.999, 1.0])
+def test_the_global_threshold_of_many_numbers(density):
+    """Large enough that the sample brackets it; and in an order that misleads the sample."""
+    rng = np.random.default_rng(0)
+    vectors = [rng.normal(size=5000).astype(np.float32) for _ in range(20)]
+    misleading = [np.where(np.arange(5000) % 9 == 0, 0.0, v).astype(np.float32) for v in vectors]
+    for parts in (vectors, misleading, [np.zeros(100, np.float32)]):
+        everything = np.abs(np.concatenate(parts))
+        assert sparse.global_threshold(
+            lambda every, parts=parts: iter(parts[::every]), density
+        ) == sparse.threshold(everything, density)
 
 
 def test_dare_keeps_the_mean_and_drops_the_share():

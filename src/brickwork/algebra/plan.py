@@ -150,23 +150,34 @@ def _merged(
 
 def _pieces(model: Model, name: str, piece: int | None, number: int | None) -> Iterator[np.ndarray]:
     """A tensor whole, or, where it is large and may be, its flat numbers piece by piece."""
+    return (get_piece() for get_piece in _lazy_pieces(model, name, piece, number))
+
+
+def _lazy_pieces(
+    model: Model, name: str, piece: int | None, number: int | None
+) -> Iterator[Callable[[], np.ndarray]]:
+    """The same as functions, so that a piece that is not wanted is not read."""
     if piece is not None and isinstance(model, Tensors) and model.entries[name].numbers > piece:
         for start in range(0, model.entries[name].numbers, piece):
-            yield _finite(model.piece(name, start, piece), name, number)
+            yield lambda start=start: _finite(model.piece(name, start, piece), name, number)  # type: ignore[misc]
     else:
-        yield _finite(model[name], name, number)
+        yield lambda: _finite(model[name], name, number)
 
 
 def _vectors(
     models: Sequence[Model], base: Model | None, names: Sequence[str], piece: int | None
-) -> list[Callable[[], Iterator[np.ndarray]]]:
+) -> list[Callable[[int], Iterator[np.ndarray]]]:
     """For each model a function that walks through its task vector."""
 
-    def walk(model: Model) -> Iterator[np.ndarray]:
+    def walk(model: Model, every: int) -> Iterator[np.ndarray]:
         assert base is not None
+        number = 0
         for name in names:
-            for x, zero in zip(_pieces(model, name, piece, 0), _pieces(base, name, piece, None), strict=True):
-                yield x - zero
+            pair = (_lazy_pieces(model, name, piece, 0), _lazy_pieces(base, name, piece, None))
+            for x, zero in zip(*pair, strict=True):
+                if number % every == 0:
+                    yield x() - zero()
+                number += 1
 
     return [partial(walk, model) for model in models]
 

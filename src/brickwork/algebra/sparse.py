@@ -10,6 +10,7 @@ import numpy as np
 from brickwork.algebra.methods import LIMITS, Place, is_number, method, share
 
 ELECT = ("none", "sign")
+Walk = Callable[[int], Iterable[np.ndarray]]  # the pieces of a vector, or every so many-th of them
 
 
 def threshold(size: np.ndarray, density: float) -> float:
@@ -22,43 +23,70 @@ def threshold(size: np.ndarray, density: float) -> float:
     return float(np.partition(size.ravel(), size.size - keep)[size.size - keep])
 
 
-def global_threshold(vectors: Iterable[np.ndarray], again: Iterable[np.ndarray], density: float) -> float:
-    """The same over many tensors that do not fit into memory together: two passes, exact.
+def global_threshold(walk: Walk, density: float) -> float:
+    """The same over a vector that is walked through in pieces and does not fit into memory; exact.
+
+    A walk over some of the pieces takes a sample, which brackets the answer; a second, over all, counts what lies above
+    the bracket and keeps what lies inside, a few in a hundred. Should the sample have misled, bits are counted out.
+    """
+    sample = [_size(vector)[:: max(1, vector.size // 512)] for vector in walk(8)]
+    if not sample:
+        return 0.0
+    drawn = np.sort(np.concatenate(sample))
+    margin = 4 * (0.25 / len(drawn)) ** 0.5 + 2 / len(drawn)
+    ranks = [int((1 - density + side * margin) * len(drawn)) for side in (-1, 1)]
+    low = float(drawn[ranks[0]]) if ranks[0] > 0 else 0.0
+    high = float(drawn[ranks[1]]) if ranks[1] < len(drawn) else np.inf
+    above, total, inside = 0, 0, []
+    for vector in walk(1):
+        size = _size(vector)
+        total += size.size
+        above += int(np.count_nonzero(size > high))
+        inside.append(np.compress((size >= low) & (size <= high), size))
+    keep = max(1, round(density * total))
+    middle = np.concatenate(inside)
+    left = keep - above
+    if not 1 <= left <= middle.size:
+        return counted_threshold(walk, keep)
+    return float(np.partition(middle, middle.size - left)[middle.size - left])
+
+
+def _size(vector: np.ndarray) -> np.ndarray:
+    return np.abs(vector.astype(np.float32, copy=False)).ravel()
+
+
+def counted_threshold(walk: Walk, keep: int) -> float:
+    """The smallest of the `keep` largest magnitudes, by counting bits in two walks.
 
     The bits of a non-negative float32 order as its value does, so counting the upper half of the bits and then, within
     the bin that holds the answer, the lower half finds it.
     """
-    counts, total = np.zeros(2**16, np.int64), 0
-    for vector in vectors:
-        bits = np.abs(vector.astype(np.float32, copy=False)).ravel().view(np.uint32)
+    counts = np.zeros(2**16, np.int64)
+    for vector in walk(1):
+        bits = _size(vector).view(np.uint32)
         counts += np.bincount(bits >> np.uint32(16), minlength=2**16)
-        total += bits.size
-    if total == 0:
-        return 0.0
-    keep = max(1, round(density * total))
     above = np.cumsum(counts[::-1])[::-1]  # how many lie in this bin or higher
     upper = int(np.flatnonzero(above >= keep)[-1])
     left = keep - (int(above[upper + 1]) if upper + 1 < 2**16 else 0)
     inner = np.zeros(2**16, np.int64)
-    for vector in again:
-        bits = np.abs(vector.astype(np.float32, copy=False)).ravel().view(np.uint32)
+    for vector in walk(1):
+        bits = _size(vector).view(np.uint32)
         inside = bits[(bits >> np.uint32(16)) == upper] & np.uint32(0xFFFF)
         inner += np.bincount(inside, minlength=2**16)
     lower = int(np.flatnonzero(np.cumsum(inner[::-1])[::-1] >= left)[-1])
     return float(np.array([upper << 16 | lower], np.uint32).view(np.float32)[0])
 
 
-def _survey(
-    vectors: Sequence[Callable[[], Iterable[np.ndarray]]], options: Mapping[str, Any]
-) -> dict[str, Any]:
+def _survey(vectors: Sequence[Walk], options: Mapping[str, Any]) -> dict[str, Any]:
     """Each model's threshold over the task vector that its function walks through, as often as asked."""
-    return {"thresholds": [global_threshold(walk(), walk(), options["density"]) for walk in vectors]}
+    return {"thresholds": [global_threshold(walk, options["density"]) for walk in vectors]}
 
 
 def _trimmed(vector: np.ndarray, limit: float, *, coarse: bool) -> np.ndarray:
     """What lies below the limit becomes 0, in place. coarse: the limit was counted out in float32."""
     size = np.abs(vector)
-    vector[(size.astype(np.float32, copy=False) if coarse else size) < limit] = 0
+    stays = (size.astype(np.float32, copy=False) if coarse else size) >= limit
+    vector *= stays.astype(vector.dtype)  # many times faster than assigning under a mask
     return vector
 
 
@@ -71,13 +99,14 @@ def _elected(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.n
     mass = vectors[0].copy()
     for vector in vectors[1:]:
         mass += vector
-    np.sign(mass, out=mass)
     total, parts = np.zeros_like(mass), np.zeros_like(mass)
     for vector, scale in zip(vectors, scales, strict=True):
-        agrees = vector * mass > 0
-        total += np.where(agrees, vector, 0)
-        parts += agrees * mass.dtype.type(abs(scale))
-    return np.divide(total, parts, out=total, where=parts > 0)
+        agrees = (vector * mass > 0).astype(mass.dtype)
+        vector *= agrees
+        total += vector
+        parts += agrees if abs(scale) == 1 else agrees * mass.dtype.type(abs(scale))
+    total /= np.maximum(parts, np.finfo(parts.dtype).tiny)  # where none agrees, nothing was added
+    return total
 
 
 def _summed(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.ndarray:

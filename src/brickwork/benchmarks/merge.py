@@ -157,8 +157,10 @@ def _agreement(found: dict[tuple[str, str], dict[str, np.ndarray]]) -> list[dict
     for method in METHODS:
         if (method, OURS) in found and (method, PEER) in found:
             ours, theirs = found[method, OURS], found[method, PEER]
-            worst = max(float(np.abs(ours[n] - theirs[n]).max()) for n in ours if n in theirs)
-            rows.append({"method": method, "tensors": len(ours), "largest_difference": worst})
+            both = [(ours[n], theirs[n]) for n in ours if n in theirs]
+            off = sum(int((np.abs(a - b) > 1e-5).sum()) for a, b in both)
+            share = off / sum(a.size for a, _ in both)
+            rows.append({"method": method, "tensors": len(both), "share_that_differs": share})
     return rows
 
 
