@@ -250,16 +250,16 @@ def _largest(q, open_):
 def _enlarge(q, open_, chosen, size, bar, room):
     """Take open features whose |q| exceeds the bar into the working set, at most `room`, the largest first."""
     fresh = 0
-    values = np.empty(q.size)
+    found = np.empty(q.size, np.int64)
     for j in range(q.size):
-        value = abs(q[j]) * open_[j]
-        if value > bar:
-            values[fresh] = value
-            fresh += 1
+        found[fresh] = j  # overwritten unless it counts: no branch to guess
+        fresh += abs(q[j]) * open_[j] > bar
     if fresh > room:
-        bar = np.partition(values[:fresh], fresh - room)[fresh - room] * (1.0 - 1e-12)
-    for j in range(q.size):
-        if abs(q[j]) * open_[j] > bar:
+        values = np.abs(q[found[:fresh]])
+        bar = np.partition(values, fresh - room)[fresh - room] * (1.0 - 1e-12)
+    for a in range(fresh):
+        j = found[a]
+        if abs(q[j]) > bar:
             chosen[size] = j
             open_[j] = 0.0
             size += 1
