@@ -7,6 +7,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from brickwork.bricks.provenance import renewed
+from brickwork.bricks.subject import one_dtype
 from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadData
 from brickwork.moments import Source, match_responses
@@ -34,6 +36,7 @@ def adapt(
     >>> bool((found(3 * x) - net(x)).abs().max() < 1e-3)
     True
     """
+    one_dtype(model)
     prepared, where = origin_of(model).preprocessing, device_of(model)
     pair = [as_input(images, prepared, where) for images in (known, new)]
     if pair[0].shape != pair[1].shape:
@@ -49,8 +52,7 @@ def adapt(
         student, [Source(teacher, both)], ridge=ridge, shrink_to="weights", seed=seed, progress=progress
     ).model
     assert isinstance(found, _Half)
-    found.net.train(model.training)
-    return found.net
+    return renewed(found.net.eval(), "adapt", {"images": len(both), "ridge": ridge})
 
 
 class _Half(nn.Module):

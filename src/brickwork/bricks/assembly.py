@@ -141,7 +141,7 @@ def _check(parts: list[Brick], names: list[str]) -> None:
                 f"{a} takes inputs of {_shape(one)} and {b} of {_shape(two)}; bricks must share one input size."
             )
         prepared = [origin_of(p.model).preprocessing for p in (one, two)]
-        if prepared[0] != prepared[1] and _rescaling(*prepared) is None:
+        if prepared[0] != prepared[1] and rescaling(*prepared) is None:
             raise BadModel(
                 f"{a} and {b} prepare images differently ({prepared[0]} and {prepared[1]}), so no one input suits "
                 "both; train their networks with the same preprocessing."
@@ -156,7 +156,7 @@ def _check(parts: list[Brick], names: list[str]) -> None:
             )
 
 
-def _rescaling(
+def rescaling(
     first: Preprocessing | None, other: Preprocessing | None
 ) -> tuple[list[float], list[float]] | None:
     """What turns images prepared the first way into the other; None where more than mean and spread differ."""
@@ -175,7 +175,7 @@ def _prepared_alike(models: list[nn.Module]) -> list[nn.Module]:
     alike = []
     for model in models:
         own = origin_of(model).preprocessing
-        change = None if own == first else _rescaling(first, own)
+        change = None if own == first else rescaling(first, own)
         if change is not None:
             model = rescale_input(model, *change)
             attach(model, replace(origin_of(model), preprocessing=first))

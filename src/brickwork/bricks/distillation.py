@@ -12,7 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from brickwork.blueprint.parts import rescale_input
+from brickwork.bricks.assembly import rescaling
 from brickwork.bricks.brick import Brick
+from brickwork.bricks.provenance import renewed
 from brickwork.data.pixels import Images
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
@@ -74,7 +77,7 @@ def distil(
     for model in models:
         model.requires_grad_(False)
     pupil = copy.deepcopy(student).to(where)
-    _same_preprocessing(pupil, models)
+    models = [_seeing_alike(pupil, model) for model in models]
     columns = teacher_columns(origin_of(student).classes, [origin_of(m).classes for m in models])
     soft = _Soft(models, columns, temperature)
     weight = hard if labels is not None else 0.0
@@ -85,7 +88,14 @@ def distil(
     def penalty(images: Tensor, logits: Tensor, target: Tensor) -> Tensor:
         return (1 - weight) * soft(images, logits)
 
-    options = {"batch_size": 128, "schedule": "cosine", "weight_decay": 5e-4, "augment": "none", **training}
+    options = {
+        "optimizer": "sgd",
+        "batch_size": 128,
+        "schedule": "cosine",
+        "weight_decay": 5e-4,
+        "augment": "none",
+        **training,
+    }
     answers = labels if labels is not None else np.zeros(len(images), np.int64)
     result = train(
         pupil, images, answers, epochs=epochs, lr=lr, seed=seed, device=where, loss=loss, penalty=penalty,
@@ -93,7 +103,15 @@ def distil(
     )  # fmt: skip
     if labels is None:  # without labels the loop's accuracy says nothing
         for row in result.history:
-            row["accuracy"] = float("nan")
+            row.pop("accuracy", None)
+    facts = {
+        "teachers": len(models),
+        "labels": labels is not None,
+        "temperature": temperature,
+        "epochs": epochs,
+        "lr": lr,
+    }
+    renewed(pupil, "distil", facts)
     return Distilled(pupil.eval().to(device_of(student)), result)
 
 
@@ -116,16 +134,18 @@ def teacher_columns(
     return [every.index(name) for name in wanted]
 
 
-def _same_preprocessing(student: nn.Module, teachers: list[nn.Module]) -> None:
-    """One prepared batch goes to all, so all must want images alike."""
-    own = origin_of(student).preprocessing
-    for teacher in teachers:
-        other = origin_of(teacher).preprocessing
-        if own is not None and other is not None and own != other:
-            raise BadModel(
-                f"student and teacher prepare images differently ({own} and {other}); cut the student out of the "
-                "teachers with `disassemble` and `assemble`, or train it with the same preprocessing."
-            )
+def _seeing_alike(student: nn.Module, teacher: nn.Module) -> nn.Module:
+    """One prepared batch goes to all: a teacher that normalises images otherwise has them rescaled first."""
+    own, other = origin_of(student).preprocessing, origin_of(teacher).preprocessing
+    if own is None or other is None or own == other:
+        return teacher
+    change = rescaling(own, other)
+    if change is None:
+        raise BadModel(
+            f"student and teacher prepare images differently ({own} and {other}), and more than mean and spread; train "
+            "them with the same size and channels."
+        )
+    return rescale_input(teacher, *change)
 
 
 class _Soft:

@@ -11,6 +11,7 @@ from torch import nn
 from brickwork.bricks.assembly import Folder, assemble
 from brickwork.bricks.brick import Brick
 from brickwork.data.pixels import Images
+from brickwork.errors import RequestError
 
 
 def increment(
@@ -27,4 +28,6 @@ def increment(
     """
     first = Brick.whole(model, images=images)
     others = [bricks] if isinstance(bricks, Brick | str | os.PathLike) else list(bricks)
+    if not others:
+        raise RequestError("there is no brick to add; give one or more.")
     return assemble([first, *others], **options)

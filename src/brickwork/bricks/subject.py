@@ -14,7 +14,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.devices import pick
-from brickwork.errors import BadData, BadModel
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
 
@@ -36,6 +36,8 @@ class Subject:
 
     def score(self, attribution: str, scored: int, seed: int, progress: bool) -> Scores:
         """Scores of every channel for the classes asked for, on at most `scored` of their images."""
+        if scored < 1:
+            raise RequestError(f"scored is {scored}; it must be 1 or more.")
         index = self.samples.of_classes(self.wanted, scored, seed)
         labels = torch.from_numpy(self.samples.labels[index]).to(self.samples.device)
         inputs = self.samples.inputs(index)
@@ -60,6 +62,9 @@ def take_up(
     seed: int,
 ) -> Subject:
     """Check a request against network and data; the network given is left as it is."""
+    if not isinstance(seed, int) or seed < 0:
+        raise RequestError(f"seed is {seed!r}; it must be 0 or more.")
+    one_dtype(model)
     origin = origin_of(model)
     where = device_of(model) if device is None else pick(device)
     whole = copy.deepcopy(model).eval().to(where)
@@ -83,6 +88,19 @@ def take_up(
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
     return Subject(whole, bp, known, wanted, samples)
+
+
+def one_dtype(model: nn.Module) -> None:
+    """Refuse a network of several precisions: what one of its layers answers could not be compared with another's."""
+    kinds: dict[torch.dtype, str] = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            kinds.setdefault(tensor.dtype, name)
+    if len(kinds) > 1:
+        (one, first), (two, second) = list(kinds.items())[:2]
+        raise BadModel(
+            f"{first} is {one} and {second} {two}; bring the model to one dtype first, as in model.float()."
+        )
 
 
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:

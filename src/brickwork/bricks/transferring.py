@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.bricks.provenance import renewed
 from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import take_up
@@ -61,7 +62,14 @@ def transfer(
     subject = take_up(model, None, data if routes is None else routes, device=device, output=None, seed=seed)
     target = subject if routes is None else take_up(model, None, data, device=device, output=None, seed=seed)
     pupil, handles, free = subject.whole, [], 1.0
-    options = {"batch_size": 128, "schedule": "cosine", "augment": "none", "weight_decay": 5e-4, **training}
+    options = {
+        "optimizer": "sgd",
+        "batch_size": 128,
+        "schedule": "cosine",
+        "augment": "none",
+        "weight_decay": 5e-4,
+        **training,
+    }
     if what == "independent":
         scores = subject.score(attribution, scored, seed, progress)
         masks = free_entries(subject.bp, _on_route(scores, threshold), dict(pupil.named_parameters()))
@@ -80,6 +88,9 @@ def transfer(
     finally:
         for handle in handles:
             handle.remove()
+    renewed(
+        pupil, "transfer", {"what": what, "threshold": threshold, "free": free, "epochs": epochs, "lr": lr}
+    )
     return Transferred(pupil.eval().to(device_of(model)), free, result)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks.depth import spaces_above
+from brickwork.bricks.provenance import renewed
 from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Subject, take_up
@@ -101,7 +102,14 @@ def treat(
     if chosen.layers == "last":
         points = dict([max(points.items(), key=lambda item: item[1][0])])
     watch = _Watch(patient, {path: mask for path, (_, mask) in points.items()}, chosen, strength)
-    options = {"batch_size": 128, "schedule": "cosine", "weight_decay": 5e-4, "augment": "none", **training}
+    options = {
+        "optimizer": "sgd",
+        "batch_size": 128,
+        "schedule": "cosine",
+        "weight_decay": 5e-4,
+        "augment": "none",
+        **training,
+    }
     where = subject.samples.device
     try:
         result = train(
@@ -111,6 +119,11 @@ def treat(
     finally:
         watch.remove()
     patient.eval().to(device_of(model))
+    renewed(
+        patient,
+        "treat",
+        {"rule": rule, "strength": strength, "threshold": threshold, "epochs": epochs, "lr": lr},
+    )
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
     return Treated(patient, rule, shares, result)
 

@@ -102,19 +102,10 @@ def accuracy(model: nn.Module, images: ImageData) -> float | None:
 
 
 def save(model: nn.Module, out: Path, *, force: bool, command: str, **facts: Any) -> None:
-    """Write the folder; what was said of the network before must not read as said of this one."""
-    from dataclasses import replace
-
+    """Write the folder with what the command knows of it."""
     from brickwork import store
-    from brickwork.origin import attach, origin_of
 
-    origin = origin_of(model)
-    before = {"before": origin.provenance} if origin.provenance else {}
-    attach(model, replace(origin, provenance={}))
-    try:
-        store.save(model, out, force=force, provenance={"command": command, **facts, **before})
-    finally:
-        attach(model, origin)
+    store.save(model, out, force=force, provenance={"command": command, **facts})
 
 
 def before_and_after(before: float | None, after: float | None) -> str:
