@@ -32,6 +32,7 @@ PUBLIC = {
     "merge",
     "routes",
     "save",
+    "sweep",
     "trace",
     "transfer",
     "treat",

@@ -37,6 +37,7 @@ _HOME = {
     "merge": "algebra",
     "routes": "bricks",
     "save": "store",
+    "sweep": "algebra",
     "trace": "blueprint",
     "transfer": "bricks",
     "treat": "bricks",
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from brickwork.algebra import assign as assign
     from brickwork.algebra import delta as delta
     from brickwork.algebra import merge as merge
+    from brickwork.algebra import sweep as sweep
     from brickwork.blueprint import Blueprint as Blueprint
     from brickwork.blueprint import join as join
     from brickwork.blueprint import trace as trace

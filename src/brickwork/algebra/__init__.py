@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-_HOME = {"Delta": "deltas", "assign": "deltas", "combine": "deltas", "delta": "deltas", "merge": "merging",
-         "merge_files": "streaming"}  # fmt: skip
+_HOME = {
+    "Delta": "deltas", "SweepResult": "sweep_result", "assign": "deltas", "balanced_point": "sweeping",
+    "combine": "deltas", "delta": "deltas", "merge": "merging", "merge_files": "streaming", "sweep": "sweeping",
+}  # fmt: skip
 
 __all__ = sorted(_HOME)
 
@@ -27,3 +29,6 @@ if TYPE_CHECKING:
     from brickwork.algebra.deltas import delta as delta
     from brickwork.algebra.merging import merge as merge
     from brickwork.algebra.streaming import merge_files as merge_files
+    from brickwork.algebra.sweep_result import SweepResult as SweepResult
+    from brickwork.algebra.sweeping import balanced_point as balanced_point
+    from brickwork.algebra.sweeping import sweep as sweep

@@ -43,6 +43,7 @@ VERBS = (
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
+    ("sweep", "sweep", "Accuracy of αA + βB over a grid: table, heat maps, the balanced point."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

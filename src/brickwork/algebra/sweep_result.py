@@ -1,0 +1,91 @@
+"""What a sweep found: accuracies over α and β, one row a cell and data set."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+COLUMNS = ("alpha", "beta", "data", "accuracy")
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """rows[k] = (alpha, beta, data, accuracy); beta is 0 throughout where there was no second network."""
+
+    rows: tuple[tuple[float, float, str, float], ...] = field(repr=False)
+    formula: str
+    seconds: float = 0.0
+
+    @property
+    def alpha(self) -> list[float]:
+        return sorted({row[0] for row in self.rows})
+
+    @property
+    def beta(self) -> list[float]:
+        return sorted({row[1] for row in self.rows})
+
+    @property
+    def data(self) -> list[str]:
+        return list(dict.fromkeys(row[2] for row in self.rows))
+
+    def table(self) -> list[dict[str, Any]]:
+        """Tidy rows: alpha, beta, data, accuracy."""
+        return [dict(zip(COLUMNS, row, strict=True)) for row in self.rows]
+
+    def grid(self, data: str | None = None) -> np.ndarray:
+        """Accuracies (beta, alpha) of one data set; of the worst of them without a name. NaN: not measured."""
+        found = np.full((len(self.beta), len(self.alpha)), np.nan)
+        places = {(b, a): (i, j) for i, b in enumerate(self.beta) for j, a in enumerate(self.alpha)}
+        for a, b, name, accuracy in self.rows:
+            if data is None or name == data:
+                i, j = places[b, a]
+                found[i, j] = accuracy if np.isnan(found[i, j]) else min(found[i, j], accuracy)
+        return found
+
+    def balanced(self) -> dict[str, Any]:
+        """The cell whose worst data set is best (then: the best mean; then the smallest α and β)."""
+        cells: dict[tuple[float, float], dict[str, float]] = {}
+        for a, b, name, accuracy in self.rows:
+            cells.setdefault((a, b), {})[name] = accuracy
+        (a, b), found = max(
+            cells.items(),
+            key=lambda c: (min(c[1].values()), sum(c[1].values()), -abs(c[0][0]) - abs(c[0][1])),
+        )
+        return {"alpha": a, "beta": b, "worst": min(found.values()), "accuracy": found}
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "formula": self.formula,
+            "seconds": self.seconds,
+            "balanced": self.balanced(),
+            "rows": self.table(),
+        }
+
+    def __str__(self) -> str:
+        best = self.balanced()
+        told = ", ".join(f"{name} {value:.2%}" for name, value in best["accuracy"].items())
+        cells = len({row[:2] for row in self.rows})
+        return (
+            f"{self.formula}: {cells} cells × {len(self.data)} data sets in {self.seconds:.1f} s; balanced at "
+            f"α = {best['alpha']:g}, β = {best['beta']:g}: {told}"
+        )
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+        body = "".join(
+            f"<tr><td>{a:g}</td><td>{b:g}</td><td>{html.escape(n)}</td><td>{v:.4f}</td></tr>"
+            for a, b, n, v in self.rows
+        )
+        return f"<table><tr>{head}</tr>{body}</table>"

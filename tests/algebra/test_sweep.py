@@ -1,0 +1,203 @@
+"""Sweeps: against networks combined one by one, stacked or not, resumed, drawn, and asked for wrongly."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import brickwork
+from brickwork import data, zoo
+from brickwork.algebra import balanced_point, combine
+from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.evaluation import evaluate
+from brickwork.report.heat import draw_sweep
+from brickwork.store import state_hash
+from brickwork.training import train
+
+
+@pytest.fixture(scope="module")
+def task():
+    """Two networks from one start, each trained on its own half of the digits, numbered 0 to 4 in both."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    halves = {h: data.load(f"digits:{h}", size=16, channels=1) for h in "AB"}
+    common = data.load("digits", size=16, channels=1).preprocessing()
+    nets = {"zero": zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=0).eval()}
+    for name, half in halves.items():
+        net = zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=0)
+        train(
+            net, half.train_images, half.train_labels, epochs=2, batch_size=32, lr=0.05, classes=half.classes,
+            preprocessing=common, device="cpu", progress=False,
+        )  # fmt: skip
+        nets[name] = net.eval()
+    yield nets, {name: half.take(8, split="test") for name, half in halves.items()}
+    torch.set_num_threads(threads)
+
+
+GRID = [0.0, 0.5, 1.0]
+QUIET = {"progress": False}
+
+
+def test_every_cell_is_the_combined_network(task):
+    nets, sets = task
+    before = [state_hash(n) for n in nets.values()]
+    found = brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=[0.5, 1.0], **QUIET)
+    assert [state_hash(n) for n in nets.values()] == before
+    assert len(found.rows) == 12 and found.table()[0].keys() == {"alpha", "beta", "data", "accuracy"}
+    for a, b, name, value in found.rows:
+        model = combine([(a, nets["A"]), (b, nets["B"])])
+        assert value == pytest.approx(
+            evaluate(model, sets[name].test_images, sets[name].test_labels).accuracy, abs=1e-6
+        )
+
+
+def test_with_a_base_the_corners_are_the_networks(task):
+    nets, sets = task
+    found = brickwork.sweep(
+        nets["A"], nets["B"], base=nets["zero"], data=sets, alpha=[0.0, 1.0], beta=[0.0, 1.0], **QUIET
+    )
+    corner = {(a, b): v for a, b, name, v in found.rows if name == "A"}
+    for cell, net in (((0, 0), "zero"), ((1, 0), "A"), ((0, 1), "B")):
+        assert corner[cell] == pytest.approx(
+            evaluate(nets[net], sets["A"].test_images, sets["A"].test_labels).accuracy, abs=1e-6
+        )
+    assert found.formula == "θ₀ + α(a − θ₀) + β(b − θ₀)"
+
+
+@pytest.mark.parametrize("bn", ["linear", "keep"])
+def test_cells_in_one_launch_give_the_same(task, bn):
+    nets, sets = task
+    one, many = (
+        brickwork.sweep(
+            nets["A"],
+            nets["B"],
+            base=nets["zero"],
+            data=sets,
+            alpha=[0.0, 0.7, 3.0],
+            beta=[0.4],
+            bn=bn,
+            cells=c,
+            **QUIET,
+        )
+        for c in (1, 4)
+    )
+    assert one.rows == many.rows
+
+
+def test_the_balanced_point(task):
+    nets, sets = task
+    found = brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=GRID, **QUIET)
+    worst = found.grid()
+    best = found.balanced()
+    assert best["worst"] == np.nanmax(worst) == min(best["accuracy"].values())
+    searched = balanced_point(nets["A"], nets["B"], data=sets, smallest=0.2, tries=30, **QUIET)
+    assert searched.balanced()["worst"] >= min(v for a, b, _, v in searched.rows if (a, b) == (0.5, 0.5))
+    assert len({row[:2] for row in searched.rows}) < 60
+
+
+def test_a_stopped_sweep_goes_on(task, tmp_path, monkeypatch):
+    from brickwork.algebra import sweeping
+
+    nets, sets = task
+    path = tmp_path / "journal.jsonl"
+    options = dict(data=sets, alpha=GRID, beta=[0.5], journal=path, **QUIET)
+    plain = sweeping._Space.accuracies
+    calls = []
+
+    def stops(self, *arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return plain(self, *arguments)
+
+    monkeypatch.setattr(sweeping._Space, "accuracies", stops)
+    with pytest.raises(KeyboardInterrupt):
+        brickwork.sweep(nets["A"], nets["B"], **options)
+    with path.open("a") as file:
+        file.write("[0.5, 0.")  # killed in the middle of a line
+    calls.clear()
+    found = brickwork.sweep(nets["A"], nets["B"], **{**options, "alpha": GRID})
+    assert len(calls) == 3 + 1  # the second cell's second data set was missing, and the third cell
+    monkeypatch.undo()
+    assert (
+        found.rows == brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=[0.5], **QUIET).rows
+    )
+    with pytest.raises(RequestError, match="journal of another sweep"):
+        brickwork.sweep(nets["B"], nets["A"], **options)
+
+
+def test_pictures(task, tmp_path):
+    nets, sets = task
+    found = brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=GRID, **QUIET)
+    drawing = draw_sweep(found)
+    root = ElementTree.fromstring(drawing.svg())
+    cells = [e for e in root.iter() if e.tag.endswith("rect")]
+    assert len(cells) >= 3 * 9 and drawing.svg() == draw_sweep(found).svg()
+    page = drawing.html() if hasattr(drawing, "html") else (drawing.save(tmp_path / "x.html") or "")
+    assert "http://" not in str(page).replace("http://www.w3.org", "") and "https://" not in str(page)
+    line = brickwork.sweep(nets["A"], base=nets["zero"], data=sets, alpha=[0.0, 1.0, 2.0], **QUIET)
+    assert "α(a − θ₀)" in draw_sweep(line).svg()
+    rows = list(csv.reader(io.StringIO(found.csv())))
+    assert rows[0] == ["alpha", "beta", "data", "accuracy"] and len(rows) == 19
+    assert "balanced at" in str(found) and json.dumps(found.to_dict())
+
+
+def test_wrong_requests(task):
+    nets, sets = task
+    a, b = nets["A"], nets["B"]
+    for options, error, message in (
+        ({"alpha": []}, RequestError, "grid is empty"),
+        ({"alpha": [1, 1]}, RequestError, "twice"),
+        ({"alpha": [float("nan")]}, RequestError, "must be numbers"),
+        ({"bn": "x"}, RequestError, "bn is 'x'"),
+        ({"cells": 0}, RequestError, "cells 0"),
+        ({"data": {}}, BadData, "needs data sets"),
+        ({"data": {"x": (torch.zeros(3, 1, 16, 16), [0, 1])}}, BadData, "3 images and labels"),
+    ):
+        with pytest.raises(error, match=message):
+            brickwork.sweep(a, b, **{"data": sets, "alpha": [1.0], "beta": [1.0], **QUIET, **options})
+    with pytest.raises(RequestError, match="second network"):
+        brickwork.sweep(a, data=sets, alpha=[1.0], beta=[1.0], **QUIET)
+    with pytest.raises(BadModel, match="not of one architecture"):
+        brickwork.sweep(
+            a, zoo.build("lenet", num_classes=5, in_channels=1, seed=0), data=sets, alpha=[1.0], **QUIET
+        )
+
+
+def test_the_command_line(task, tmp_path, capsys):
+    from brickwork.cli import main
+
+    nets, _ = task
+    for name, net in nets.items():
+        brickwork.save(net, tmp_path / name)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as left:
+            main([str(x) for x in arguments])
+        return left.value.code or 0, capsys.readouterr()
+
+    common = ["--data", "digits:A", "--data", "digits:B", "--device", "cpu"]
+    code, printed = run(
+        "sweep", tmp_path / "A", tmp_path / "B", *common, "--base", tmp_path / "zero", "--alpha", "0:1:0.5",
+        "--out", tmp_path / "s", "--json",
+    )  # fmt: skip
+    assert code == 0, printed.err
+    report = json.loads(printed.out)
+    assert len(report["rows"]) == 18 and sorted(p.name for p in (tmp_path / "s").iterdir()) == [
+        "sweep.csv", "sweep.html", "sweep.svg",
+    ]  # fmt: skip
+    for wrong, message in (
+        ([tmp_path / "A", *common, "--out", tmp_path / "s"], "exists"),
+        ([tmp_path / "A", *common, "--alpha", "1:0:1", "--out", tmp_path / "x"], "there is nothing"),
+        ([tmp_path / "A", *common, "--alpha", "a:b", "--out", tmp_path / "x"], "it must be as in"),
+        ([tmp_path / "A", *common, "--data", "digits:A", "--out", tmp_path / "x"], "named twice"),
+        ([tmp_path / "no", *common, "--out", tmp_path / "x"], "does not exist"),
+    ):
+        code, printed = run("sweep", *wrong)
+        assert code == 2 and message in printed.err and not (tmp_path / "x").exists(), printed.err
