@@ -102,7 +102,7 @@ def _frame(x: float, y: float, size: float) -> list[Mark]:
 
 
 def _legend(x: float, y: float) -> list[Mark]:
-    marks: list[Mark] = [Rectangle(x + 3 * k, y, 3.2, 12, colour(k / 80)) for k in range(81)]
+    marks: list[Mark] = [Rectangle(x + 3 * k, y, 4, 12, colour(k / 80)) for k in range(81)]
     for share in (0.0, 0.5, 1.0):
         marks.append(Text(x + 240 * share, y + 28, f"{share:.0%}", 11, "middle", colour=PALE))
     return marks
@@ -117,9 +117,11 @@ def _curves(found: SweepResult) -> tuple[list[Mark], float, float]:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         marks.append(Line(left, down(share), left + wide, down(share), "#e3e6ea"))
         marks.append(Text(left - 8, down(share) + 4, f"{share:.0%}", 11, "end", colour=PALE))
-    shown = found.alpha[:: max(1, -(-len(found.alpha) // 14))]
-    for a in shown:
-        marks.append(Text(across(a), top + high + 18, f"{a:g}", 11, "middle", colour=PALE))
+    last = -100.0
+    for a in found.alpha:
+        if across(a) - last >= 28:  # room for its label
+            marks.append(Text(across(a), top + high + 18, f"{a:g}", 11, "middle", colour=PALE))
+            last = across(a)
     marks.append(Text(left + wide / 2, top + high + 40, "α", 13, "middle"))
     for number, name in enumerate(found.data):
         ink = CURVES[number % len(CURVES)]
