@@ -171,3 +171,21 @@ def test_disassemble_refuses(run, option, message):
 def test_what_is_found_after_the_clock_stopped():
     cost = measure.measured(lambda: lambda: {"late": 1.0})
     assert cost["late"] == 1.0 and cost["cpu_s"] >= 0
+
+
+def test_merge_on_tiny_files(run):
+    options = {"layers": 1, "width": 8, "words": 11, "repeat": 1}
+    code, out, err = run("merge", *[f"--arg={k}={v}" for k, v in options.items()], "--json")
+    assert code == 0, err
+    rows = {(r["who"], r["method"]): r for r in json.loads(out)["rows"]}
+    assert set(rows) == {("brickwork", "linear"), ("brickwork", "ties"), ("cp", "copy")}
+    assert all(row["cpu_s"] >= 0 and row["wall_s"] > 0 for row in rows.values())
+    code, _, err = run("merge", "--arg", "peer=/nowhere")
+    assert code == 2 and "there is no /nowhere/mergekit-yaml" in err
+
+
+def test_sweep_on_a_tiny_network(run):
+    options = {"side": 2, "images": 20, "repeat": 1, "separate": "false"}
+    code, out, err = run("sweep", *[f"--arg={k}={v}" for k, v in options.items()], "--json")
+    assert code == 0, err
+    assert [row["who"] for row in json.loads(out)["rows"]] == ["brickwork", "plain loop"]
