@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# workers of the tests, one thread each: two threads that share a core are ten times as slow as one
+JOBS ?= 2
 EXTRAS := hf,timm,ray,ddp,tensorboard,dev
 
 .PHONY: install demo test lint format clean
@@ -20,7 +22,7 @@ demo: install
 	$(BIN)/brickwork demo --out demo --force
 
 test: install
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .
