@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     "Delta": "deltas", "SweepResult": "sweep_result", "assign": "deltas", "balanced_point": "sweeping",
-    "combine": "deltas", "delta": "deltas", "merge": "merging", "merge_files": "streaming", "sweep": "sweeping",
+    "combine": "deltas", "delta": "deltas", "merge": "merging", "merge_files": "streaming", "merge_on": "with_data",
+    "rebasin": "with_data", "repair": "with_data", "sweep": "sweeping",
 }  # fmt: skip
 
 __all__ = sorted(_HOME)
@@ -32,3 +33,6 @@ if TYPE_CHECKING:
     from brickwork.algebra.sweep_result import SweepResult as SweepResult
     from brickwork.algebra.sweeping import balanced_point as balanced_point
     from brickwork.algebra.sweeping import sweep as sweep
+    from brickwork.algebra.with_data import merge_on as merge_on
+    from brickwork.algebra.with_data import rebasin as rebasin
+    from brickwork.algebra.with_data import repair as repair
