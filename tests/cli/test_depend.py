@@ -62,6 +62,35 @@ def test_from_logits_to_a_map(run, logits, tmp_path):
     assert code == 0 and "between two networks" in out
 
 
+def test_a_page_and_a_graph(run, logits, tmp_path):
+    folder = tmp_path / "m"
+    assert run("fit", logits, "--max-dependencies", 2, "--out", folder)[0] == 0
+    page, graph = tmp_path / "new" / "p.html", tmp_path / "g.svg"
+    code, out, err = run("show", folder, "--logits", logits, "--out", page, "--json")
+    assert code == 0 and json.loads(out)["file"] == str(page), err
+    first = page.read_bytes()
+    assert first.startswith(b"<!doctype html>") and b'"scatter":{"rows":200' in first
+    code, out, _ = run("show", folder, "--class", "b", "--out", graph)
+    assert code == 0 and out.startswith("b ≈ ") and out.endswith(f"saved in {graph}\n")
+    assert graph.read_bytes().count(b'class="t target"') == 2  # its plate and its name
+    code, _, err = run("show", folder, "--out", page)
+    assert code == 2 and "exists already" in err and page.read_bytes() == first
+    assert run("show", folder, "--out", page, "--force")[0] == 0 and b'"scatter":null' in page.read_bytes()
+    wrong = tmp_path / "w.html"
+    for arguments, message in (
+        (["--out", tmp_path / "w.png"], "ends in '.png'"), (["--out", tmp_path], "has no suffix"),
+        (["--out", graph / "w.html"], "is not a folder"), (["--logits", logits], "--logits is for the page"),
+        (["--out", wrong, "--targets", logits], "only beside --logits"),
+        (["--out", wrong, "--logits", logits, "--targets", logits], "takes no --targets"),
+        (["--out", wrong, "--logits", tmp_path / "y.npy"], "have shape (200,)"), (["--out", wrong, "--class", "z"], "'z'"),
+    ):  # fmt: skip
+        code, out, err = run("show", folder, *arguments)
+        assert code == 2 and message in err and out == "" and err.count("\n") == 1, err
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix in (".html", ".png")) == []
+    code, _, err = run("fit", logits, "--logits", logits, "--out", tmp_path / "n")
+    assert code == 2 and "--logits belongs to" in err and not (tmp_path / "n").exists()
+
+
 def test_from_a_model(run, tmp_path):
     model = zoo.build("lenet", num_classes=10, seed=0)
     folder = brickwork.save(model, tmp_path / "net")

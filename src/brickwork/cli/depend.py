@@ -53,7 +53,10 @@ def command(
     data: Annotated[
         str | None, typer.Option(help="Images for a model: digits, cifar100, a folder, an .npz, …")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write the map to.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="fit: folder to write the map to; show: a page (.html) or its graph (.svg)."),
+    ] = None,
     targets: Annotated[
         Path | None,
         typer.Option(help="Another network (logits of the same rows, or a model): fit its classes instead."),
@@ -86,6 +89,10 @@ def command(
     target: Annotated[
         list[str] | None, typer.Option("--class", help="show: this class's equation (repeatable).")
     ] = None,
+    logits: Annotated[
+        Path | None,
+        typer.Option(help="show --out: what the map was fitted on, to plot correlation and coefficient."),
+    ] = None,
     arch: ArchOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -100,6 +107,8 @@ def command(
     brickwork depend fit a --data digits --out map
 
     brickwork depend show map --class 3
+
+    brickwork depend show map --logits logits.npz --out page.html
     """
     from brickwork.atomic import check_output
     from brickwork.dependencies import CovLasso, DependencyMap, fit_map
@@ -107,12 +116,23 @@ def command(
     from brickwork.errors import RequestError
 
     if action == Action.show:
+        if out is not None:
+            _check_page(out, force)
+        if targets is not None and logits is None:
+            raise RequestError("depend show takes --targets only beside --logits.")
+        if logits is not None and out is None:
+            raise RequestError(
+                "--logits is for the page: brickwork depend show MAP --logits LOGITS --out page.html"
+            )
         found = DependencyMap.load(source)
         wanted = [int(c) if c.isdecimal() and c not in found.targets else c for c in target or ()]
         text = "\n".join(found.equation(c) for c in wanted) or str(found)
         entries = found.to_dict()
         if wanted:
             entries["classes"] = [entries["classes"][found._row(c)] for c in wanted]
+        if out is not None:
+            _draw(found, out, wanted, logits, targets, force)
+            entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
         emit({"folder": str(source), **entries}, text, as_json=as_json)
         return
     # Everything that can be refused is refused here, before a tensor or an image is read.
@@ -120,6 +140,8 @@ def command(
         raise RequestError("depend fit needs --out, the folder to write the map to.")
     if target:
         raise RequestError("--class belongs to: brickwork depend show MAP --class NAME")
+    if logits is not None:
+        raise RequestError("--logits belongs to: brickwork depend show MAP --logits LOGITS --out page.html")
     check_output(out, force=force, owns=("map.json",))
     where = str(pick(str(device)))
     if max_dependencies is None and lam is None:
@@ -143,6 +165,35 @@ def command(
     )  # fmt: skip
     found.save(out, force=force)
     emit({"folder": str(out), **found.to_dict()}, f"{found}\nsaved in {out}", as_json=as_json)
+
+
+def _check_page(out: Path, force: bool) -> None:
+    """Refuse a picture that could not be written, before the map is read."""
+    from brickwork.cli.routes import _check_file
+    from brickwork.report.dependencies import check_suffix
+
+    check_suffix(out)
+    _check_file(out, force)
+
+
+def _draw(
+    found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool
+) -> None:
+    from brickwork.dependencies import logit_gram
+    from brickwork.dependencies.sources import read_logits
+    from brickwork.errors import RequestError
+    from brickwork.report.dependencies import draw_dependencies
+
+    moments = None
+    if logits is not None:
+        if found.facts.get("within") != (targets is None):
+            needed = (
+                "takes no --targets" if found.facts.get("within") else "needs the --targets it was fitted to"
+            )
+            raise RequestError(f"--logits of this map {needed}.")
+        others = None if targets is None else read_logits(targets).logits
+        moments = logit_gram(read_logits(logits).logits, others)
+    draw_dependencies(found, classes=classes, moments=moments).save(out, force=force)
 
 
 class _Reader:

@@ -1,0 +1,182 @@
+"""The picture of a dependency map: one page with the graph, small multiples, a scatter and a table (paper 5)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brickwork.atomic import write_file
+from brickwork.dependencies import DependencyMap, LogitGram
+from brickwork.errors import BadData, RequestError
+from brickwork.report.dependency_graph import MOST_TARGETS, best, choose_graph, draw_graph
+
+SUFFIXES = (".html", ".svg")
+MULTIPLES = 12  # classes with bars of their coefficients
+BINS = 24  # of the classes with coefficient 0, by correlation
+
+
+def draw_dependencies(
+    found: DependencyMap, *, classes: Sequence[str | int] = (), moments: LogitGram | None = None
+) -> DependencyPage:
+    """A map as a page (.html) or as its graph alone (.svg).
+
+    classes: the targets inside the graph, at most 16; the page opens at one if it is the only one. Otherwise all of a
+    few classes, or the ten with the smallest relative error. moments: of the logits (`logit_gram`), for the scatter
+    of correlation against coefficient (Figure 3); a map does not hold them.
+
+    >>> rng = np.random.default_rng(0)
+    >>> f = rng.normal(size=(300, 4)); f[:, 3] = f[:, 0] - f[:, 1]
+    >>> found = DependencyMap.fit(f, f.argmax(1), names=["cat", "dog", "owl", "fox"], max_dependencies=2)
+    >>> page = draw_dependencies(found, classes=["fox"])
+    >>> page.html()[:15], page.svg()[:4], page.data["names"][page.data["links"][3][0]]
+    ('<!doctype html>', '<svg', 'cat')
+    """
+    if not isinstance(found, DependencyMap):
+        raise RequestError(f"a DependencyMap can be drawn, not a {type(found).__name__}.")
+    chosen = tuple(found._row(name) for name in classes)
+    if len(set(chosen)) > MOST_TARGETS:
+        raise RequestError(f"{len(set(chosen))} classes are too many inside the graph; {MOST_TARGETS} fit.")
+    if moments is not None and moments.cross.shape != found.coef.shape:
+        have, want = (f"{s[1]} classes for {s[0]} targets" for s in (moments.cross.shape, found.coef.shape))
+        raise BadData(f"the logits have {have}; the map has {want}. Give the logits it was fitted on.")
+    return DependencyPage(found, chosen, moments)
+
+
+@dataclass(frozen=True)
+class DependencyPage:
+    """What `draw_dependencies` made; the same map gives the same bytes."""
+
+    found: DependencyMap
+    classes: tuple[int, ...] = ()
+    moments: LogitGram | None = field(default=None, repr=False)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What the page's scripts read: JSON values, numbers to six digits. links: [class, coefficient, class, …]."""
+        found = self.found
+        order = [found._order(t) for t in range(len(found.targets))]
+        value = {
+            "lines": found._lines(), "within": bool(found.facts.get("within")), "names": list(found.names),
+            "targets": list(found.targets),
+            "links": [
+                [x for j in row for x in (int(j), _short(found.coef[t, j]))] for t, row in enumerate(order)
+            ],
+            "often": None, "columns": {key: _list(column) for key, column in sorted(found.columns.items())},
+            "plain": found.facts.get("screening") is not None, "best": best(found, MULTIPLES),
+            "start": self.classes[0] if len(set(self.classes)) == 1 else None, "scatter": None,
+        }  # fmt: skip
+        if found.frequency is not None:
+            value["often"] = [_list(found.frequency[t, row], 3) for t, row in enumerate(order)]
+        if self.moments is not None:
+            value["scatter"] = _scatter(found, self.moments, order)
+        return value
+
+    def title(self) -> str:
+        kind = "within one network" if self.found.facts.get("within") else "between two networks"
+        return f"Neural dependencies of {len(self.found.targets)} classes {kind}"
+
+    def svg(self) -> str:
+        """The graph alone, without scripts."""
+        return draw_graph(self.found, choose_graph(self.found, self.classes), title=self.title())
+
+    def html(self) -> str:
+        """One page that needs nothing else and opens from a file."""
+        graph = choose_graph(self.found, self.classes)
+        parts = {
+            "title": escape(self.title()),
+            "lines": "".join(f"<p>{escape(line)}</p>" for line in self.found._lines()),
+            "caption": escape(self._caption(len(graph.targets), graph.each)),
+            "graph": draw_graph(self.found, graph, title=self.title(), inline=True),
+            "data": _for_script(self.data),
+            "style": _part("dependency_page.css"),
+            "script": _part("dependency_charts.js") + _part("dependency_page.js"),
+        }
+        return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _part("dependency_page.html"))
+
+    def save(self, path: str | Path, *, force: bool = True) -> Path:
+        """Write .html or .svg, whole or not at all."""
+        path = Path(path)
+        text = self.svg() if check_suffix(path) == ".svg" else self.html()
+        with write_file(path, force=force) as temporary:
+            temporary.write_bytes(text.encode("utf-8", "replace"))
+        return path
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def _caption(self, inside: int, each: int) -> str:
+        if self.classes:
+            what = "The class asked for is" if inside == 1 else f"The {inside} classes asked for are"
+        elif inside == len(self.found.targets):
+            what = "Every class is" if inside > 1 else "The class is"
+        else:
+            what = f"The {inside} of {len(self.found.targets)} classes with the smallest relative error are"
+        longest = int((self.found.coef != 0).sum(1).max(initial=0))
+        most = f", at most the {each} strongest each" if longest > each else ""
+        return f"{what} inside, around are the classes it takes to write them{most}. Click a class for its equation."
+
+
+def check_suffix(path: str | Path) -> str:
+    """The kind of picture a file name asks for."""
+    kind = Path(path).suffix.lower()
+    if kind not in SUFFIXES:
+        given = f"ends in {kind!r}" if kind else "has no suffix"
+        raise RequestError(
+            f"{path} {given}; a dependency map is drawn to .html (the page) or .svg (its graph)."
+        )
+    return kind
+
+
+def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
+    """|E f_i f_j| of every link; the pairs without a coefficient are counted by correlation, or they would be 10⁶."""
+    size = np.abs(moments.cross)
+    closed = found.facts.get("within") or (
+        found.names == found.targets and not found.facts["settings"].get("own")
+    )
+    rest = found.coef == 0
+    if closed:  # a class is no candidate for itself
+        np.fill_diagonal(rest, False)
+    rows = [_counts(size[t][rest[t]], _top(size[t], rest[t], found.coef[t])) for t in range(len(size))]
+    tops = [_short(_top(size[t], rest[t], found.coef[t])) for t in range(len(size))]
+    whole = _top(size, rest, found.coef)
+    return {
+        "rows": moments.rows, "links": [_list(size[t, row], 4) for t, row in enumerate(order)], "tops": tops,
+        "zeros": rows, "top": _short(whole), "zero": _counts(size[rest], whole),
+    }  # fmt: skip
+
+
+def _top(size: np.ndarray, rest: np.ndarray, coef: np.ndarray) -> float:
+    return float(size[rest | (coef != 0)].max(initial=0)) or 1.0
+
+
+def _counts(values: np.ndarray, top: float) -> list[int]:
+    return [int(n) for n in np.histogram(values, BINS, (0.0, top))[0]]
+
+
+def _short(value: float, digits: int = 6) -> float | None:
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _list(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    return [_short(float(value), digits) for value in values]
+
+
+def _for_script(value: Any) -> str:
+    """JSON that cannot end the script element it stands in, whatever the classes are called."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def _part(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")

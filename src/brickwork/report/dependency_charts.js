@@ -1,0 +1,162 @@
+// Charts of a dependency map: the graph of one class, bars of coefficients, correlation against coefficient.
+'use strict';
+const M = JSON.parse(document.getElementById('map').textContent);
+const PLUS = '#0072b2', MINUS = '#d55e00', INK = '#1b1f24', PALE = '#57606a', RULE = '#d8dee4';
+const SPACE = document.querySelector('#overview svg').namespaceURI;
+const colour = value => value > 0 ? PLUS : MINUS;
+const number = (value, digits = 3) => value === null || value === undefined ? '–'
+  : value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) ? value.toExponential(2) : value.toFixed(digits);
+const percent = (value, digits = 1) => value === null || value === undefined ? '–' : (100 * value).toFixed(digits) + ' %';
+const signed = (value, digits = 3) => (value < 0 ? '−' : '+') + Math.abs(value).toFixed(digits);
+
+// Class names only ever become text nodes and attributes, never markup.
+function make(node, attributes, children) {
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === 'tip') node.dataset.tip = value; else if (value !== undefined) node.setAttribute(key, value);
+  }
+  node.append(...children);
+  return node;
+}
+const tag = (name, attributes, ...children) => make(document.createElement(name), attributes, children);
+const mark = (name, attributes, ...children) => make(document.createElementNS(SPACE, name), attributes, children);
+
+// [{base, value, often, size}] of a target, the largest coefficient first.
+const LINKS = M.links.map((flat, t) => {
+  const found = [];
+  for (let i = 0; i < flat.length; i += 2) {
+    found.push({target: t, base: flat[i], value: flat[i + 1], often: M.often && M.often[t][i / 2],
+      size: M.scatter && M.scatter.links[t][i / 2]});
+  }
+  return found;
+});
+const MOST = LINKS.reduce((most, row) => Math.max(most, ...row.slice(0, 1).map(l => Math.abs(l.value))), 0) || 1;
+const linkTip = l => M.targets[l.target] + ' ≈ … ' + (l.value < 0 ? '− ' : '+ ') + Math.abs(l.value).toFixed(3) + '·' + M.names[l.base]
+  + ' …' + (l.often === null ? '' : '\nchosen in ' + percent(l.often, 0) + ' of the bootstrap rounds');
+
+const pen = document.createElement('canvas').getContext('2d');
+function fitted(text, size, room, weight = 400) {
+  pen.font = weight + ' ' + size + 'px system-ui, sans-serif';
+  const letters = Array.from(text), wide = s => pen.measureText(s).width;
+  if (wide(text) <= room) return text;
+  let keep = letters.length - 1;
+  const cut = () => letters.slice(0, Math.ceil(keep / 2)).join('') + '…' + letters.slice(letters.length - Math.floor(keep / 2)).join('');
+  while (keep > 2 && wide(cut()) > room) keep--;
+  return cut();
+}
+
+// Thin arcs are hard to point at: broad ones that nobody sees lie under them.
+function widen(group) {
+  group.prepend(...Array.from(group.querySelectorAll('.arc'), arc => {
+    const broad = arc.cloneNode();
+    return make(broad, {class: 't hit', stroke: 'transparent', 'stroke-width': 12}, []);
+  }));
+}
+
+const AROUND = 72;  // classes around one, at most
+
+function classGraph(t) {
+  const links = LINKS[t].slice(0, AROUND), upright = links.length <= 24, R = 270, room = 200;
+  const order = [...links.filter(l => l.value > 0), ...links.filter(l => l.value < 0).reverse()];
+  const tall = 2 * (R + (upright ? 46 : room + 20)), middle = mark('g', {transform: `translate(500 ${tall / 2})`});
+  const arcs = mark('g', {fill: 'none', 'stroke-linecap': 'round', 'stroke-opacity': 0.8}), nodes = mark('g');
+  middle.append(mark('circle', {r: R, fill: 'none', stroke: RULE}), arcs, nodes);
+  order.forEach((l, i) => {
+    const angle = 2 * Math.PI * (i + 0.5) / order.length - Math.PI / 2, c = Math.cos(angle), s = Math.sin(angle);
+    const width = 0.8 + 11 * Math.abs(l.value) / MOST, swing = angle - 0.35, tip = linkTip(l), size = upright ? 13.5 : 11.5;
+    arcs.append(mark('path', {class: 'arc', d: `M0 0Q${R * 0.55 * Math.cos(swing)} ${R * 0.55 * Math.sin(swing)} ${R * c} ${R * s}`,
+      stroke: colour(l.value), 'stroke-width': width, tip, 'data-base': l.base}));
+    const look = {class: 't', 'data-base': l.base, tip, 'font-size': size}, flip = c < 0;
+    nodes.append(mark('circle', {...look, cx: R * c, cy: R * s, r: 5, fill: colour(l.value)}));
+    const plain = upright ? {x: (R + 13) * c, y: (R + 13) * s + 4.5}
+      : {transform: `rotate(${angle * 180 / Math.PI + (flip ? 180 : 0)})`, x: flip ? -R - 11 : R + 11, y: 4};
+    const value = signed(l.value, 2), name = fitted(M.names[l.base], size, room - 46);
+    const level = upright && Math.abs(c) < 0.05;
+    if (level) plain.y += 10 * s;
+    const label = mark('text', {...look, ...plain, 'text-anchor': level ? 'middle' : flip ? 'end' : 'start'});
+    const amount = mark('tspan', {fill: colour(l.value), 'font-weight': 600}, value);
+    label.append(...(flip ? [name + ' ', amount] : [amount, ' ' + name]));
+    nodes.append(label);
+  });
+  widen(arcs);
+  const title = fitted(M.targets[t], 15, 300, 700), half = pen.measureText(title).width / 2 + 14;
+  nodes.append(mark('rect', {x: -half, y: -15, width: 2 * half, height: 30, rx: 15, fill: INK, stroke: '#fff', 'stroke-width': 2}),
+    mark('text', {y: 5.5, 'text-anchor': 'middle', 'font-size': 15, 'font-weight': 700, fill: '#fff', tip: M.targets[t]}, title));
+  if (!order.length) nodes.append(mark('text', {y: 44, 'text-anchor': 'middle', fill: PALE, 'font-size': 14}, 'no other class is used'));
+  const legend = mark('g', {'font-size': 12});
+  [[PLUS, 'added'], [MINUS, 'subtracted']].forEach(([c, text], i) => legend.append(
+    mark('path', {d: `M16 ${tall - 36 + 20 * i}h26`, stroke: c, 'stroke-width': 5}), mark('text', {x: 50, y: tall - 32 + 20 * i}, text)));
+  return mark('svg', {viewBox: `0 0 1000 ${tall}`, fill: INK, role: 'img', 'aria-label': 'What ' + M.targets[t] + ' is made of'}, middle, legend);
+}
+
+function bars(t, most = 8) {
+  const shown = Math.max(...M.best.map(k => Math.min(most, LINKS[k].length)));  // all cards are equally high
+  const links = LINKS[t].slice(0, shown), tall = 20 * shown + 6, left = 142, right = 268;
+  const svg = mark('svg', {viewBox: `0 0 310 ${tall}`, fill: INK, 'font-size': 12, role: 'img', 'aria-label': M.targets[t]});
+  const all = M.best.flatMap(k => LINKS[k].slice(0, shown).map(l => l.value)), low = Math.min(0, ...all), high = Math.max(0, ...all);
+  const x = v => left + (right - left) * (v - low) / (high - low || 1);
+  links.forEach((l, i) => {
+    const y = 20 * i + 4, from = Math.min(x(0), x(l.value)), tip = linkTip(l);
+    svg.append(mark('text', {x: left - 8, y: y + 12, 'text-anchor': 'end', tip}, fitted(M.names[l.base], 12, left - 10)),
+      mark('rect', {x: from, y, width: Math.max(1, Math.abs(x(l.value) - x(0))), height: 15, fill: colour(l.value), tip}),
+      mark('text', {x: 308, y: y + 12, 'text-anchor': 'end', fill: PALE}, signed(l.value, 2)));
+  });
+  svg.append(mark('path', {d: `M${x(0)} 0V${tall}`, stroke: INK, 'stroke-width': 1}));
+  return svg;
+}
+
+// "Nice" steps for an axis.
+function steps(low, high, about = 6) {
+  const raw = (high - low || 1) / about, ten = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map(k => k * ten).find(s => s >= raw), found = [];
+  for (let k = Math.ceil(low / step); k * step <= high + 1e-9 * step; k++) found.push(+(k * step).toPrecision(12));
+  return found;
+}
+
+function scatter(t) {  // of one target, or of all (t is null)
+  const links = t === null ? LINKS.flat() : LINKS[t], S = M.scatter;
+  const top = t === null ? S.top : S.tops[t], zeros = t === null ? S.zero : S.zeros[t];
+  const W = 980, left = 70, right = W - 24, up = 16, down = 400, strip = 486;
+  const values = links.map(l => l.value), low = Math.min(0, ...bounds(values)), high = Math.max(0, ...bounds(values));
+  const pad = 0.06 * (high - low || 1), x = v => left + (right - left) * v / (top * 1.02), y = v => down - (down - up) * (v - low + pad) / (high - low + 2 * pad);
+  const svg = mark('svg', {viewBox: `0 0 ${W} 548`, fill: INK, 'font-size': 13, role: 'img', 'aria-label': 'Correlation against coefficient'});
+  for (const v of steps(low, high)) svg.append(mark('path', {d: `M${left} ${y(v)}H${right}`, stroke: v ? '#eaeef2' : '#8c959f'}),
+    mark('text', {x: left - 8, y: y(v) + 4.5, 'text-anchor': 'end', fill: PALE}, String(v)));
+  for (const v of steps(0, top, 8)) svg.append(mark('path', {d: `M${x(v)} ${strip}v5`, stroke: '#8c959f'}),
+    mark('text', {x: x(v), y: strip + 20, 'text-anchor': 'middle', fill: PALE}, String(v)));
+  if (links.length > 1500) density(svg, links, x, y); else for (const l of links) {
+    svg.append(mark('circle', {cx: x(l.size), cy: y(l.value), r: t === null ? 3.5 : 5, fill: colour(l.value), 'fill-opacity': 0.75, class: 't',
+      tip: linkTip(l) + '\ncorrelation ' + number(l.size), ...(t === null ? {'data-target': l.target} : {'data-base': l.base})}));
+  }
+  const peak = Math.max(1, ...zeros), high0 = strip - down - 26, step = top / zeros.length;
+  zeros.forEach((n, i) => n && svg.append(mark('rect', {x: x(i * step) + 0.5, width: x(step) - x(0) - 1, y: strip - Math.max(1.5, high0 * n / peak),
+    height: Math.max(1.5, high0 * n / peak), fill: '#8c959f', tip: n + (t === null ? ' pairs' : ' classes') + ' without a coefficient,\ncorrelation '
+    + number(i * step) + ' to ' + number((i + 1) * step)})));
+  const lam = t !== null && M.plain && M.columns.lam ? M.columns.lam[t] : null;
+  if (lam && lam / 2 < top) {
+    const late = x(lam / 2) > W - 100;
+    svg.append(mark('path', {d: `M${x(lam / 2)} ${up}V${strip}`, stroke: INK, 'stroke-dasharray': '5 4'}),
+      mark('text', {x: x(lam / 2) + (late ? -6 : 6), y: up + 12, 'text-anchor': late ? 'end' : 'start'}, 'λ/2'));
+  }
+  const zero = zeros.reduce((a, b) => a + b, 0).toLocaleString('en');
+  svg.append(mark('path', {d: `M${left} ${strip}H${right}`, stroke: '#8c959f'}),
+    mark('text', {x: (left + right) / 2, y: 540, 'text-anchor': 'middle'}, t === null ? 'correlation |E[f_i f_j]|' : 'correlation with ' + fitted(M.targets[t], 13, 300) + ', |E[f_i f_j]|'),
+    mark('text', {transform: `translate(18 ${(up + down) / 2}) rotate(-90)`, 'text-anchor': 'middle'}, 'coefficient'),
+    mark('text', {x: right, y: down + 18, 'text-anchor': 'end', fill: PALE}, zero + (t === null ? ' pairs' : ' classes') + ' with coefficient 0, counted by correlation'));
+  return svg;
+}
+
+const bounds = values => values.reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [0, 0]);
+
+function density(svg, links, x, y) {  // too many dots: cells of 7 × 7 pixels, darker where more links are
+  const cells = new Map(), side = 7;
+  for (const l of links) {
+    const key = Math.floor(x(l.size) / side) + ' ' + Math.floor(y(l.value) / side), cell = cells.get(key) || {n: 0, value: 0};
+    cell.n++; cell.value += l.value; cells.set(key, cell);
+  }
+  const most = Math.log(1 + Math.max(...Array.from(cells.values(), c => c.n)));
+  for (const [key, cell] of cells) {
+    const [i, j] = key.split(' ').map(Number);
+    svg.append(mark('rect', {x: i * side, y: j * side, width: side, height: side, fill: colour(cell.value),
+      'fill-opacity': 0.2 + 0.8 * Math.log(1 + cell.n) / most, tip: cell.n + (cell.n > 1 ? ' links' : ' link')}));
+  }
+}
