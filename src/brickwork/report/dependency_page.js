@@ -29,7 +29,7 @@ function numbers(t) {
   const row = (label, value, tip) => value !== undefined && rows.push(tag('tr', {}, tag('td', {tip: tip || ''}, label), tag('td', {}, value)));
   const change = (before, after) => at(after) === undefined ? undefined : percent(at(before)) + ' → ' + percent(at(after));
   const plain = (key, digits) => at(key) === undefined ? undefined : number(at(key), digits);
-  row('Relative error', plain('rel_error'), 'mean |f − s| ÷ |f| of the logit f and the combination s');
+  row('Relative error', plain('rel_error'), 'mean |f − s| ÷ mean |f|, of the logit f and the combination s');
   row('… on its own images', plain('positive_rel_error'));
   row('Absolute error', plain('abs_error'));
   row('Accuracy, all images', change('accuracy_before', 'accuracy_after'), 'before and after its logit is replaced by the combination');
