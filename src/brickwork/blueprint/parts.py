@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import pick_output
 from brickwork.origin import attach, origin_of
+from brickwork.outputs import logits_of
 
 
 class Parts(nn.Module):
@@ -116,3 +117,34 @@ def rescale_input(model: nn.Module, scale: Sequence[float], shift: Sequence[floa
     attach(new, origin_of(model).after(step))
     new.train(model.training)
     return new
+
+
+class MoreClasses(nn.Module):
+    """A classifier with further classes that are combinations of its own logits: [f, Θf + b]; f itself is untouched.
+
+    >>> net = MoreClasses(nn.Identity(), 3, 2)
+    >>> net(torch.ones(4, 3)).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(self, model: nn.Module, known: int, new: int) -> None:
+        super().__init__()
+        self.model = model
+        like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+        # not reset: the weights are set right after, and the caller's generator is nobody's business
+        self.more = nn.utils.skip_init(nn.Linear, known, new, dtype=like.dtype, device=like.device)
+        for values in self.more.parameters():
+            nn.init.zeros_(values)
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        logits = logits_of(self.model(*args, **kwargs))
+        return torch.cat([logits, self.more(logits)], 1)
+
+
+def more_classes(model: nn.Module, known: int, new: int, names: Sequence[str] | None = None) -> MoreClasses:
+    """A copy of `model` with room for new classes behind its `known` ones (weights zero); recorded for replay."""
+    grown = MoreClasses(copy.deepcopy(model), known, new)
+    classes = {} if names is None else {"classes": tuple(names)}
+    attach(grown, origin_of(model).after({"op": "add_classes", "known": known, "new": new}, **classes))
+    grown.train(model.training)
+    return grown

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.joining import join
-from brickwork.blueprint.parts import rescale_input
+from brickwork.blueprint.parts import more_classes, rescale_input
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
 from brickwork.errors import BadFile
@@ -43,6 +43,8 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     op = step.get("op")
     if op == "rescale_input":
         return rescale_input(model, step["scale"], step["shift"])
+    if op == "add_classes":
+        return more_classes(model, step["known"], step["new"])
     known = origin_of(model).steps
     example, output = _example(step, model), step.get("output")
     if op == "select":
@@ -55,7 +57,8 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         result = fold_batch_norm(model, example)
     else:
         raise BadFile(
-            f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input"
+            f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input, "
+            "add_classes"
         )
     assert len(origin_of(result).steps) > len(known)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,14 @@ from brickwork.cli.common import (
     log,
     parse_args,
 )
+
+
+class CutBy(StrEnum):
+    """What is held at zero between two classes."""
+
+    covariance = "covariance"
+    coefficient = "coefficient"
+
 
 FROM_RECIPE = "Default: the architecture's recipe."
 
@@ -53,6 +62,17 @@ def command(
     size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the images; default: the architecture's.")
     ] = None,
+    cut: Annotated[
+        list[str] | None,
+        typer.Option("--cut", metavar="A:B", help="Keep two classes' logits uncorrelated (repeatable)."),
+    ] = None,
+    cut_strength: Annotated[
+        float | None, typer.Option(help="Weight of --cut in the loss; default 1.")
+    ] = None,
+    cut_by: Annotated[
+        CutBy,
+        typer.Option(help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient."),
+    ] = CutBy.covariance,
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder for a checkpoint after each epoch; the same command resumes.")
@@ -96,12 +116,14 @@ def command(
     spec = images_of.check(data, size=size)
     settings_for(arch, 1000, spec.source, **given)
     args, shape = _shape(arch, parse_args(arg), size)
+    pairs = _pairs(cut, cut_strength)
 
     images = images_of.load(spec, seed=seed, size=shape[1:], channels=shape[0])
+    penalty, links = _penalty(pairs, cut_strength, str(cut_by), images, arch)
     settings = settings_for(arch, len(images.train_images), spec.source, **given)
     model, found, result = _train(
         arch, args, images, settings, compile=compile, device=where, checkpoint=checkpoint, resume=resume,
-        metrics=metrics, tensorboard=tensorboard,
+        metrics=metrics, tensorboard=tensorboard, penalty=penalty,
     )  # fmt: skip
     if int(os.environ.get("RANK", "0")):  # under torchrun, the first process alone writes and prints
         return
@@ -113,12 +135,14 @@ def command(
         "settings": settings.to_dict() | {"milestones": list(settings.milestones)},
         "seconds": round(result.seconds, 2),
         "test_accuracy": found.accuracy,
+        **links,
     }
     store.save(model, out, force=force, provenance=provenance)
     report = {
         "folder": str(out),
         "arch": arch,
         "data": str(spec),
+        **links,
         **result.to_dict(),
         "test": found.to_dict(),
     }
@@ -155,6 +179,39 @@ def _train(
             log(f"the last whole epoch is in {options['checkpoint']}; the same command goes on from there.")
         raise
     return model, evaluate_data(model, images), result
+
+
+def _pairs(cut: list[str] | None, strength: float | None) -> list[tuple[str, str]]:
+    """Read --cut, and refuse what can be refused without the names of the classes."""
+    from brickwork.errors import RequestError
+
+    if not cut:
+        if strength is not None:
+            raise RequestError("--cut-strength needs --cut A:B, the classes to keep apart.")
+        return []
+    from brickwork.dependencies.cutting import CovariancePenalty, parse_pair
+
+    pairs = [parse_pair(text) for text in cut]
+    for pair in pairs:
+        CovariancePenalty(pair, classes=pair, strength=1.0 if strength is None else strength)
+    return pairs
+
+
+def _penalty(
+    pairs: list[tuple[str, str]], strength: float | None, by: str, images: Any, arch: str
+) -> tuple[Any, Any]:
+    """The loss term of --cut, and what the folder records of it."""
+    if not pairs:
+        return None, {}
+    from brickwork import zoo
+    from brickwork.dependencies.partial import PENALTIES
+
+    weight = 1.0 if strength is None else strength
+    segments = arch in zoo.REGISTRY and zoo.REGISTRY[arch].task == "segment"
+    penalty = PENALTIES[by](
+        pairs, classes=images.mask_classes if segments else images.classes, strength=weight
+    )
+    return penalty, {"cut": {"pairs": [f"{a}:{b}" for a, b in pairs], "by": by, "strength": weight}}
 
 
 def _shape(arch: str, args: dict[str, Any], size: int | None) -> tuple[dict[str, Any], tuple[int, int, int]]:

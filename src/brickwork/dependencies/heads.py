@@ -1,0 +1,226 @@
+"""Fit Θ: new classes' logits as combinations of known ones' (paper 5, Sec. 3.2), from cached logits.
+
+The known logits f stay as they are; the new ones are g = Θf + b. Θ and b minimise the cross-entropy over all classes,
+known and new, which is convex in them, so nothing depends on a learning rate. Every class weighs the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brickwork.dependencies.gram import take_in
+from brickwork.errors import BadData, RequestError
+
+HOWS = ("train", "ridge")
+STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the L2 term, in units of the logits' mean square
+ONE_SHOT = 1e-2  # with one image a class there is nothing to choose by
+FOLDS, MANY = 3, 4000  # of so many rows, one fold is enough to choose by
+CLAIMED = 0.95  # without images of known classes: the share of new images that a new class shall win
+_STEPS = 200  # of L-BFGS
+
+Fit = tuple[Tensor, Tensor]  # theta (new, known), bias (new,)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """g = Θf + b, in float64: theta (new, known), bias (new,)."""
+
+    theta: Tensor
+    bias: Tensor
+    strength: float
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """All logits, (rows, known + new)."""
+        return torch.cat([logits, (logits.double() @ self.theta.T + self.bias).to(logits.dtype)], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Logits of rows in float64, their labels over all classes, and weights that make every class equal."""
+
+    logits: Tensor
+    labels: Tensor
+    weights: Tensor
+    known: int
+    new: int
+    joint: bool  # whether rows of known classes are there
+    rival: Tensor  # log-sum-exp of the known logits: all that the softmax needs of them
+    own: Tensor  # the logit of a row's own class, where that is a known one
+
+    def pick(self, keep: Tensor) -> _Rows:
+        return _rows(self.logits[keep], self.labels[keep], self.known, self.new, self.joint)
+
+    def loss(self, new: Tensor) -> Tensor:
+        """Cross-entropy over all classes; over the new ones alone where no row of a known class is there."""
+        total = torch.cat([self.rival[:, None], new], 1).logsumexp(1) if self.joint else new.logsumexp(1)
+        place = (self.labels - self.known).clamp(min=0)
+        own = torch.where(self.labels >= self.known, new.gather(1, place[:, None])[:, 0], self.own)
+        return (self.weights * (total - own)).sum()
+
+
+def fit_head(
+    logits: Any, labels: Any, base_logits: Any = None, base_labels: Any = None, *, new: int | None = None,
+    how: str = "train", strength: float | None = None, seed: int = 0, device: str | torch.device = "cpu",
+) -> Head:  # fmt: skip
+    """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
+
+    how: "train" minimises the cross-entropy over all classes; "ridge" is the closed form on one-hot targets, with a scale
+    and an offset fitted to it. strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
+    Without known classes' images only the new ones are told apart, and b lets a new class win 95 % of its images.
+
+    >>> rng = np.random.default_rng(0)
+    >>> known = rng.normal(size=(90, 3)) + 4 * np.eye(3)[np.arange(90) % 3]
+    >>> fresh = rng.normal(size=(40, 3)) + np.array([3.0, 3.0, -3.0])
+    >>> head = fit_head(fresh, np.zeros(40, int), known, np.arange(90) % 3)
+    >>> (head(torch.tensor(fresh)).argmax(1) == 3).double().mean().item() > 0.9
+    True
+    """
+    if how not in HOWS:
+        raise RequestError(f"how is {how!r}; it must be {' or '.join(HOWS)}.")
+    if strength is not None and not (strength > 0 and math.isfinite(strength)):
+        raise RequestError(f"strength is {strength}; it must be above 0.")
+    rows = _gather(logits, labels, base_logits, base_labels, new, torch.device(device))
+    chosen = strength if strength is not None else _cross_validated(rows, how, seed)
+    theta, bias = _fit(rows, how, chosen)
+    if not rows.joint:
+        bias = bias + _margin(rows, rows.logits @ theta.T + bias)
+    return Head(theta.cpu(), bias.cpu(), chosen)
+
+
+def _gather(
+    logits: Any, labels: Any, base_logits: Any, base_labels: Any, new: int | None, where: torch.device
+) -> _Rows:  # fmt: skip
+    fresh = torch.as_tensor(np.asarray(take_in(logits, what="the new classes' logits")[0], np.float64))
+    known = fresh.shape[1]
+    marks = _labels(labels, len(fresh), new, "new")
+    count = int(marks.max()) + 1 if new is None else new
+    absent = sorted(set(range(count)) - set(marks.tolist()))
+    if absent:
+        raise BadData(f"there is no image of new class {absent[0]}; every new class needs one or more.")
+    if (base_logits is None) != (base_labels is None):
+        raise BadData("give both logits and labels of the known classes, or neither.")
+    if base_logits is None:
+        if count == 1:
+            raise BadData(
+                "one new class alone cannot be told from anything; give images of the known classes too (base_data)."
+            )
+        return _rows(fresh.to(where), (marks + known).to(where), known, count, False)
+    other = torch.as_tensor(np.asarray(take_in(base_logits, what="the known classes' logits")[0], np.float64))
+    if other.shape[1] != known:
+        raise BadData(f"logits of {other.shape[1]} and of {known} known classes; they must be one network's.")
+    theirs = _labels(base_labels, len(other), known, "known")
+    both, all_labels = torch.cat([fresh, other]), torch.cat([marks + known, theirs])
+    return _rows(both.to(where), all_labels.to(where), known, count, True)
+
+
+def _labels(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
+    found = torch.as_tensor(labels).cpu()
+    if found.shape != (rows,) or found.is_floating_point() or found.dtype == torch.bool:
+        raise BadData(
+            f"{rows} images of {which} classes and labels of shape {tuple(found.shape)}, {found.dtype}."
+        )
+    low, high = int(found.min()), int(found.max())
+    if low < 0 or (count is not None and high >= count):
+        allowed = "from 0" if count is None else f"0 to {count - 1}"
+        raise BadData(
+            f"labels of the {which} classes run from {low} to {high}; they must be numbers {allowed}."
+        )
+    return found.long()
+
+
+def _rows(logits: Tensor, labels: Tensor, known: int, new: int, joint: bool) -> _Rows:
+    counts = torch.bincount(labels, minlength=known + new).double()
+    weights = 1 / counts[labels]
+    own = logits.gather(1, labels.clamp(max=known - 1)[:, None])[:, 0]
+    return _Rows(logits, labels, weights / weights.sum(), known, new, joint, logits.logsumexp(1), own)
+
+
+def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None) -> Fit:
+    size = float((rows.weights[:, None] * rows.logits.square()).sum(0).mean().clamp(min=1e-30))
+    if how == "ridge":
+        return _ridge(rows, strength * size)
+    if start is None:
+        start = rows.logits.new_zeros(rows.new, rows.known), rows.logits.new_zeros(rows.new)
+    theta, bias = (part.clone().requires_grad_() for part in start)
+
+    def objective() -> Tensor:
+        return rows.loss(rows.logits @ theta.T + bias) + strength * size * theta.square().sum()
+
+    _minimise(objective, [theta, bias])
+    return theta.detach(), bias.detach()
+
+
+def _ridge(rows: _Rows, strength: float) -> Fit:
+    """One-hot targets, a column of ones for b; known classes together weigh as much as the new ones."""
+    inputs = torch.cat([rows.logits, rows.logits.new_ones(len(rows.logits), 1)], 1)
+    fresh = rows.labels >= rows.known
+    weights = torch.where(fresh, rows.weights / rows.weights[fresh].sum(), 0.0)
+    if rows.joint:
+        weights = weights + torch.where(fresh, 0.0, rows.weights / rows.weights[~fresh].sum())
+    targets = F.one_hot(rows.labels, rows.known + rows.new)[:, rows.known :].double()
+    gram = inputs.T @ (weights[:, None] * inputs)
+    gram.diagonal()[:-1] += strength
+    gram[-1, -1] += 1e-12
+    solved = torch.linalg.solve(gram, inputs.T @ (weights[:, None] * targets)).T
+    scores = inputs @ solved.T
+    scale = rows.logits.new_zeros(()).requires_grad_()  # of log: it stays above 0
+    offset = rows.logits.new_zeros(rows.new).requires_grad_(rows.joint)
+    # 1e-4: a scale that grows without end where everything is told apart already
+    _minimise(
+        lambda: rows.loss(scale.exp() * scores + offset) + 1e-4 * scale.square(),
+        [scale, offset] if rows.joint else [scale],
+    )
+    factor = float(scale.detach().exp())
+    return factor * solved[:, :-1], factor * solved[:, -1] + offset.detach()
+
+
+def _minimise(objective: Any, parameters: list[Tensor]) -> None:
+    solver = torch.optim.LBFGS(
+        parameters,
+        max_iter=_STEPS,
+        tolerance_grad=1e-7,
+        tolerance_change=1e-10,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = objective()
+        value.backward()
+        return value
+
+    solver.step(closure)
+
+
+def _cross_validated(rows: _Rows, how: str, seed: int) -> float:
+    """The strength with the least cross-entropy on rows kept out; the same share of every class in each fold."""
+    counts = torch.bincount(rows.labels, minlength=rows.known + rows.new)[rows.known :]
+    if int(counts.min()) < 2:
+        return ONE_SHOT
+    fold = torch.empty(len(rows.labels), dtype=torch.long)
+    draw = torch.Generator().manual_seed(seed)
+    labels = rows.labels.cpu()
+    for label in labels.unique():
+        own = (labels == label).nonzero()[:, 0]
+        fold[own[torch.randperm(len(own), generator=draw)]] = torch.arange(len(own)) % FOLDS
+    fold = fold.to(rows.labels.device)
+    losses = torch.zeros(len(STRENGTHS), dtype=torch.float64)
+    for turn in range(FOLDS if len(rows.labels) < MANY else 1):
+        inside, outside, start = rows.pick(fold != turn), rows.pick(fold == turn), None
+        for k, strength in enumerate(STRENGTHS):  # falling: each starts where the stronger one ended
+            start = theta, bias = _fit(inside, how, strength, start)
+            losses[k] += float(outside.loss(outside.logits @ theta.T + bias))
+    return STRENGTHS[int(losses.argmin())]
+
+
+def _margin(rows: _Rows, new: Tensor) -> Tensor:
+    """What to add to all new logits, so that one of them is the largest for 95 % of the new classes' images."""
+    behind = rows.logits.amax(1) - new.amax(1)
+    return torch.quantile(behind, CLAIMED) + 1e-6

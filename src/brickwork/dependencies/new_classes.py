@@ -1,0 +1,114 @@
+"""New classes for a network that stays as it is: their logits are combinations of its own (paper 5, Sec. 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.parts import more_classes
+from brickwork.data.images import ImageData
+from brickwork.dependencies.heads import fit_head
+from brickwork.errors import BadData, BadModel
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of, predict
+
+Labelled = ImageData | tuple[Any, Any]  # (images, labels)
+
+
+def add_classes(
+    model: nn.Module, data: Labelled, *, base_data: Labelled | None = None, how: str = "train",
+    classes: Sequence[str] | None = None, strength: float | None = None, seed: int = 0, batch_size: int = 512,
+) -> nn.Module:  # fmt: skip
+    """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
+
+    data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
+    base_data: images of the known classes, best such as the model was not trained on; without, the new classes are
+    told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
+    The result saves and loads as an ordinary model folder; the model is left unchanged.
+
+    >>> from brickwork import data, zoo
+    >>> digits = data.load("digits:0-2@10", size=16, channels=1)
+    >>> model = zoo.build("lenet", num_classes=2, in_channels=1, seed=0)
+    >>> grown = add_classes(model, (digits.train_images, digits.train_labels), classes=["a", "b", "c"])
+    >>> origin_of(grown).classes
+    ('0', '1', 'a', 'b', 'c')
+    """
+    images, labels, names = _taken(data, classes)
+    logits = _logits(model, images, batch_size, "new")
+    count = logits.shape[1]
+    known = origin_of(model).classes or tuple(str(i) for i in range(count))
+    if len(known) != count:
+        raise BadModel(f"the model has {count} outputs and {len(known)} class names.")
+    fresh = names if names is not None else _numbered(labels, count)
+    _check_names(fresh, known)
+    base = _base(model, base_data, known, batch_size)
+    head = fit_head(
+        logits, labels, *base, new=len(fresh), how=how, strength=strength, seed=seed, device=device_of(model)
+    )
+    grown = more_classes(model, count, len(fresh), (*known, *fresh))
+    with torch.no_grad():
+        grown.more.weight.copy_(head.theta)
+        grown.more.bias.copy_(head.bias)
+    return grown
+
+
+def _taken(data: Labelled, classes: Sequence[str] | None) -> tuple[Any, Any, tuple[str, ...] | None]:
+    names = None if classes is None else tuple(map(str, classes))
+    if isinstance(data, ImageData):
+        if names is not None and len(names) != len(data.classes):
+            raise BadData(f"{len(names)} names for the {len(data.classes)} new classes of {data.name}.")
+        images, labels, names = data.train_images, data.train_labels, names or data.classes
+        absent = sorted(set(range(len(names))) - set(np.unique(labels).tolist()))
+        if absent:
+            raise BadData(f"{data.name} has no training image of {names[absent[0]]!r}.")
+    else:
+        images, labels = data
+    if len(images) == 0:
+        raise BadData("there are no images of new classes.")
+    return images, labels, names
+
+
+def _numbered(labels: Any, known: int) -> tuple[str, ...]:
+    """Numbers that go on from the known classes', for new ones without names."""
+    return tuple(str(known + i) for i in range(int(torch.as_tensor(labels).max()) + 1))
+
+
+def _check_names(fresh: Sequence[str], known: Sequence[str]) -> None:
+    twice = [name for name in fresh if name in known]
+    if twice:
+        raise BadData(
+            f"the model knows {', '.join(map(repr, twice[:5]))} already; select new classes, as in digits:5-9."
+        )
+    if len(set(fresh)) < len(fresh):
+        raise BadData(f"the new classes {', '.join(fresh[:10])} are not all different.")
+
+
+def _base(
+    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int
+) -> tuple[Tensor | None, Any]:
+    """Logits and labels, as the model's outputs are numbered, of the known classes' images."""
+    if data is None:
+        return None, None
+    images, labels, names = _taken(data, None)
+    if names is not None:
+        foreign = [name for name in names if name not in known]
+        if foreign:
+            raise BadData(
+                f"base_data holds {', '.join(map(repr, foreign[:5]))}, which the model does not know; "
+                f"its classes are {', '.join(known[:40])}."
+            )
+        labels = np.array([list(known).index(name) for name in names])[np.asarray(labels)]
+    return _logits(model, images, batch_size, "known"), labels
+
+
+def _logits(model: nn.Module, images: Any, batch_size: int, which: str) -> Tensor:
+    logits = predict(model, images, batch_size=batch_size)
+    if logits.ndim != 2:
+        raise BadModel(
+            f"the model gives {tuple(logits.shape)} for the {which} classes' images, not one row of logits an image."
+        )
+    return logits

@@ -1,0 +1,188 @@
+"""New classes out of known logits: the base is untouched, the problem is solved, the folder comes back."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork import data, zoo
+from brickwork.dependencies import add_classes, fit_head
+from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.evaluation import evaluate_data
+from brickwork.origin import origin_of
+from brickwork.prediction import predict
+from brickwork.training import train
+
+
+def digits(spec):
+    return data.load(spec, size=16, channels=1)
+
+
+@pytest.fixture(scope="module")
+def base():
+    """A lenet that knows 0 to 7, trained on 60 images a class."""
+    images = digits("digits:0-7@60")
+    model = zoo.build("lenet", num_classes=8, in_channels=1, seed=0)
+    train(
+        model, images.train_images, images.train_labels, classes=images.classes, epochs=6, batch_size=32, lr=5e-3,
+        optimizer="adamw", device="cpu", progress=False,
+    )  # fmt: skip
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def grown(base):
+    return add_classes(base, digits("digits:8-9"), base_data=digits("digits:0-7@40"))
+
+
+def blobs(seed=0, known=4, new=2, rows=60):
+    """Logits of known classes around their own axis, of new ones between two."""
+    rng = np.random.default_rng(seed)
+    labels, fresh = np.arange(rows) % known, np.arange(rows) % new
+    between = np.stack([5 * (np.eye(known)[k] + np.eye(known)[k + 1]) for k in range(new)])
+    noise = rng.normal(size=(2, rows, known))
+    return between[fresh] + noise[0], fresh, 5 * np.eye(known)[labels] + noise[1], labels
+
+
+def test_first_logits_are_the_models_bit_for_bit(base, grown):
+    images = digits("digits").test_images
+    assert torch.equal(predict(grown, images)[:, :8], predict(base, images))
+    x = zoo.example_input(base).double()
+    with torch.no_grad():
+        assert (
+            copy.deepcopy(grown).double()(x)[:, :8] - copy.deepcopy(base).double()(x)
+        ).abs().max() <= 1e-10
+
+
+def test_joint_accuracy(base, grown):
+    known, new, whole = digits("digits:0-7"), digits("digits:8-9"), digits("digits")
+    assert evaluate_data(base, known).accuracy > 0.93
+    assert evaluate_data(grown, whole).accuracy > 0.88 and evaluate_data(grown, new).accuracy > 0.75
+    # without the known classes' images nothing says where the new ones end
+    blind = add_classes(base, new, strength=1e-3)
+    assert evaluate_data(blind, whole).accuracy < evaluate_data(grown, whole).accuracy
+
+
+@pytest.mark.parametrize("how", ["train", "ridge"])
+def test_few_images_a_class(base, how):
+    found = add_classes(base, digits("digits:9@5"), base_data=digits("digits:0-7@20"), how=how)
+    assert origin_of(found).classes == tuple("012345679")
+    assert evaluate_data(found, digits("digits:0-7,9")).accuracy > 0.8
+
+
+def test_a_folder_brings_it_back(grown, tmp_path):
+    brickwork.save(grown, tmp_path / "ten", provenance={"note": "grown"})
+    again = brickwork.load(tmp_path / "ten")
+    images = digits("digits").test_images
+    assert origin_of(again).classes == tuple("0123456789") and type(again) is type(grown)
+    assert torch.equal(predict(again, images), predict(grown, images))
+    # and it grows again
+    more = add_classes(again, (images[:40], np.arange(40) % 2), classes=["odd", "even"], strength=1e-2)
+    brickwork.save(more, tmp_path / "twelve")
+    assert torch.equal(predict(brickwork.load(tmp_path / "twelve"), images), predict(more, images))
+
+
+def test_nothing_else_changes(base):
+    state, record = copy.deepcopy(base.state_dict()), origin_of(base)
+    generator = torch.get_rng_state()
+    options = {"base_data": digits("digits:0-7@5"), "how": "ridge"}
+    one, two = (add_classes(base, digits("digits:8-9@10"), **options) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), generator) and origin_of(base) is record
+    assert all(torch.equal(value, base.state_dict()[name]) for name, value in state.items())
+    assert torch.equal(one.more.weight, two.more.weight) and torch.equal(one.more.bias, two.more.bias)
+    assert not one.training and one.model is not base
+
+
+def test_any_classifier_grows():
+    class Pair(nn.Module):
+        def forward(self, x):
+            return {"aux": x.sum(), "logits": x.flatten(1)}
+
+    x = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
+    found = add_classes(Pair(), (x[:, :, None, None], torch.arange(30) % 2), strength=1e-2)
+    assert torch.equal(found(x[:, :, None, None])[:, :3], x)
+    assert origin_of(found).classes == ("0", "1", "2", "3", "4")
+
+
+def test_training_reaches_the_minimum():
+    """The problem is convex: at the solution the gradient of the weighted cross-entropy over all classes is zero."""
+    new, y, known, z = blobs()
+    head = fit_head(new, y, known, z, strength=1e-2)
+    theta, bias = head.theta.clone().requires_grad_(), head.bias.clone().requires_grad_()
+    rows = torch.tensor(np.concatenate([new, known]))
+    labels = torch.tensor(np.concatenate([y + 4, z]))
+    weights = 1 / torch.bincount(labels)[labels].double()
+    weights = weights / weights.sum()
+    scores = torch.cat([rows, rows @ theta.T + bias], 1)
+    size = (weights[:, None] * rows.square()).sum(0).mean()
+    value = (weights * nn.functional.cross_entropy(scores, labels, reduction="none")).sum()
+    (value + 1e-2 * size * theta.square().sum()).backward()
+    assert theta.grad.abs().max() < 1e-5 and bias.grad.abs().max() < 1e-5
+    assert (head(rows).argmax(1) == labels).double().mean() > 0.95
+
+
+def test_ridge_without_known_images_is_least_squares():
+    new, y, _, _ = blobs()
+    head = fit_head(new, y, how="ridge", strength=1e-9)
+    inputs = np.c_[new, np.ones(len(new))]
+    wanted = np.linalg.lstsq(inputs, np.eye(2)[y], rcond=None)[0].T[:, :-1]
+    direction = head.theta.numpy() / np.abs(head.theta.numpy()).max()
+    np.testing.assert_allclose(direction, wanted / np.abs(wanted).max(), atol=1e-5)
+    top = head(torch.tensor(new))
+    assert 0.93 <= float((top.argmax(1) >= 4).double().mean()) <= 0.97
+
+
+def test_classes_weigh_the_same():
+    """Rows given twice change nothing."""
+    new, y, known, z = blobs()
+    once = fit_head(new, y, known, z, strength=1e-2)
+    twice = fit_head(new, y, np.r_[known, known], np.r_[z, z], strength=1e-2)
+    torch.testing.assert_close(once.theta, twice.theta, atol=1e-4, rtol=0)
+
+
+def test_bad_input(base):
+    fresh, known = digits("digits:8-9@5"), digits("digits:0-7@5")
+    images, labels = fresh.train_images, fresh.train_labels
+    with pytest.raises(BadData, match="knows '7' already; select new classes"):
+        add_classes(base, digits("digits:7-8@5"))
+    with pytest.raises(BadData, match="base_data holds '8', '9', which the model does not know"):
+        add_classes(base, fresh, base_data=fresh)
+    with pytest.raises(BadData, match="one new class alone cannot be told from anything"):
+        add_classes(base, digits("digits:8@5"))
+    with pytest.raises(BadData, match="no training image of '9'"):
+        add_classes(base, dataclasses.replace(fresh, train_labels=labels * 0))
+    with pytest.raises(BadData, match="there is no image of new class 1"):
+        add_classes(base, (images, labels * 2), base_data=known, classes="abc")
+    with pytest.raises(BadData, match=r"run from 0 to 1; they must be numbers 0 to 0"):
+        add_classes(base, (images, labels), base_data=known, classes=["a"])
+    with pytest.raises(BadData, match="labels of the known classes run from 0 to 9"):
+        add_classes(base, fresh, base_data=(known.train_images, np.arange(len(known.train_images)) % 10))
+    with pytest.raises(BadData, match="10 images of new classes and labels of shape"):
+        add_classes(base, (images, labels[:3]))
+    with pytest.raises(BadData, match="no images of new classes"):
+        add_classes(base, (images[:0], labels[:0]))
+    with pytest.raises(BadData, match="not all different"):
+        add_classes(base, fresh, classes=["a", "a"])
+    with pytest.raises(BadData, match="3 names for the 2 new classes"):
+        add_classes(base, fresh, classes="abc")
+    with pytest.raises(BadModel, match="not one row of logits an image"):
+        add_classes(nn.Identity(), (torch.randn(4, 3, 2, 2), torch.arange(4) % 2))
+
+
+def test_bad_numbers():
+    new, y, known, z = blobs()
+    with pytest.raises(RequestError, match="how is 'lasso'; it must be train or ridge"):
+        fit_head(new, y, how="lasso")
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(RequestError, match="strength is"):
+            fit_head(new, y, strength=wrong)
+    with pytest.raises(BadData, match="both logits and labels of the known classes, or neither"):
+        fit_head(new, y, known)
+    with pytest.raises(BadData, match="logits of 3 and of 4 known classes"):
+        fit_head(new, y, known[:, :3], z)
+    with pytest.raises(BadData, match="row"):
+        fit_head(np.where(new == new[5, 0], np.nan, new), y)
