@@ -109,7 +109,7 @@ def test_what_does_not_fit(nets):
         brickwork.assign(zoo.build("lenet", num_classes=4, seed=0), g)
     with pytest.raises(RequestError, match="bn is 'x'"):
         brickwork.assign(zero, g, bn="x")
-    with pytest.raises(RequestError, match="a list is neither"):
+    with pytest.raises(RequestError, match="the trained network is a list"):
         brickwork.delta([1], zero)
     with pytest.raises(RequestError, match="nothing to combine"):
         combine([])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.plan import STATISTICS
+from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
-from brickwork.origin import attach, origin_of
 from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
 
 BN = ("linear", "keep")
@@ -89,7 +88,7 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
     >>> (2 * g).tensors["w"], assign({"w": torch.tensor([1.0])}, g)["w"]
     (tensor([4.]), tensor([3.]))
     """
-    after, before = _state(trained), _state(initial)
+    after, before = state_of(trained, "the trained network"), state_of(initial, "the initial one")
     _same_names(after, before, "trained and initial network")
     found = {}
     for name, value in after.items():
@@ -109,7 +108,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", stri
     """
     if bn not in BN:
         raise RequestError(f"bn is {bn!r}; it must be {' or '.join(BN)}.")
-    state = _state(model)
+    state = state_of(model, "the network")
     if strict and g.base is not None and g.base != state_hash(dict(state)):
         raise BadModel(
             f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
@@ -132,7 +131,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", stri
                 f"{name} would become {low:.3g}, and a variance cannot be negative; use bn='keep', then re-estimate."
             )
     moved |= {name: moved[first] for name, first in tied.items()}
-    return _like(
+    return like(
         model,
         {name: moved[name] for name in state},
         {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}},
@@ -148,27 +147,19 @@ def combine(terms: Any, *, bn: str = "linear") -> Any:
     if not pairs:
         raise RequestError("there is nothing to combine; give (factor, network) pairs.")
     start = pairs[0][1]
-    zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in _state(start).items()}
+    first = state_of(start, "the first network")
+    zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in first.items()}
     total = sum(
         (factor * delta(model, zero) for factor, model in pairs[1:]), pairs[0][0] * delta(start, zero)
     )
     floating = dict(total.tensors)
     if bn == "keep":
-        floating = {
-            n: _state(start)[n] if n.rpartition(".")[2] in STATISTICS else t for n, t in floating.items()
-        }
+        floating |= {n: first[n] for n in floating if n.rpartition(".")[2] in STATISTICS}
     negative = [n for n, t in floating.items() if n.endswith("running_var") and bool((t < 0).any())]
     if negative:
         raise BadModel(f"{negative[0]} would become negative; use bn='keep', then re-estimate.")
-    state = {n: floating[n].to(t.dtype) if n in floating else t.clone() for n, t in _state(start).items()}
-    return _like(start, state, {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}})
-
-
-def _state(given: nn.Module | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    state = given.state_dict() if isinstance(given, nn.Module) else given
-    if not isinstance(state, Mapping) or not all(isinstance(t, Tensor) for t in state.values()):
-        raise RequestError(f"a {type(given).__name__} is neither a network nor a dictionary of tensors.")
-    return state
+    state = {n: floating[n].to(t.dtype) if n in floating else t.clone() for n, t in first.items()}
+    return like(start, state, {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}})
 
 
 def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: str) -> None:
@@ -188,12 +179,3 @@ def _finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
             raise BadModel(f"{name} has values that are NaN or infinite.")
-
-
-def _like(first: Any, state: dict[str, Tensor], facts: dict[str, Any]) -> Any:
-    if not isinstance(first, nn.Module):
-        return state
-    model = copy.deepcopy(first)
-    model.load_state_dict(state)
-    attach(model, replace(origin_of(first), provenance=facts))
-    return model

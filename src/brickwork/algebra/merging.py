@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.plan import Request, Rule, kinds_of, run, steps
-from brickwork.errors import BadModel, RequestError
-from brickwork.origin import attach, origin_of
+from brickwork.algebra.states import State, like, state_of
+from brickwork.errors import RequestError
 from brickwork.store.weights import tied_names
 
 States = TypeVar("States", nn.Module, dict[str, Tensor])
-State = Mapping[str, Tensor]
 
 
 def merge(
@@ -48,8 +45,8 @@ def merge(
     rules = (*(Rule(*layer) for layer in layers), Rule("*", method, options))
     request = Request(rules, bn, heads, seed)
     request.check(len(given), base is not None)
-    tensors: list[State] = [_state(s, f"model {k}") for k, s in enumerate(given)]
-    origin = None if base is None else _state(base, "the base")
+    tensors: list[State] = [state_of(s, f"model {k}") for k, s in enumerate(given)]
+    origin = None if base is None else state_of(base, "the base")
     every = [*tensors, origin] if origin is not None else tensors
     kinds = kinds_of(
         [{n: (tuple(t.shape), t.is_floating_point()) for n, t in s.items()} for s in every], request
@@ -60,19 +57,20 @@ def merge(
     merged: dict[str, Tensor] = {}
     kept_from = origin if origin is not None else tensors[0]
     for name, pieces in run(request, arrays, _Arrays(origin) if origin is not None else None, plan):
-        like = tensors[0][name]
+        model = tensors[0][name]
         merged[name] = (
             kept_from[name].detach().clone()
             if pieces is None
             else torch.from_numpy(np.ascontiguousarray(next(pieces)))
-            .to(like.dtype)
-            .reshape(like.shape)
-            .to(like.device)
+            .to(model.dtype)
+            .reshape(model.shape)
+            .to(model.device)
         )
     for name, first in tied.items():
         merged[name] = merged[first]
     ordered = {name: merged[name] for name in tensors[0]}
-    return _like(given[0], ordered, method, options)
+    told = {"method": method, "options": {k: v for k, v in options.items() if v is not None}}
+    return like(given[0], ordered, {"merge": told})
 
 
 class _Arrays(Mapping[str, np.ndarray]):
@@ -90,25 +88,3 @@ class _Arrays(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self.state)
-
-
-def _state(given: nn.Module | State, who: str) -> State:
-    state = given.state_dict() if isinstance(given, nn.Module) else given
-    if not isinstance(state, Mapping):
-        raise RequestError(
-            f"{who} is a {type(given).__name__}; it must be a network or a dictionary of tensors."
-        )
-    for name, value in state.items():
-        if not isinstance(value, Tensor):
-            raise BadModel(f"{name} of {who} is a {type(value).__name__}, not a tensor.")
-    return state
-
-
-def _like(first: nn.Module | dict[str, Tensor], state: dict[str, Tensor], method: str, options: Any) -> Any:
-    if not isinstance(first, nn.Module):
-        return state
-    model = copy.deepcopy(first)
-    model.load_state_dict(state)
-    facts = {"merge": {"method": method, "options": {k: v for k, v in options.items() if v is not None}}}
-    attach(model, replace(origin_of(first), provenance=facts))
-    return model
