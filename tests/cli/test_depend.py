@@ -138,3 +138,36 @@ def test_files_of_logits(logits, tmp_path, monkeypatch):
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
     with pytest.raises(BadFile, match=r"BRICKWORK_DATA"):
         shared_logits("no_such_network")
+
+
+def test_add_classes(run, tmp_path):
+    from brickwork import data
+    from brickwork.training import train
+
+    images = data.load("digits:A@20", size=16, channels=1)
+    model = zoo.build("lenet", num_classes=5, in_channels=1, seed=0)
+    train(
+        model, images.train_images, images.train_labels, classes=images.classes, epochs=2, device="cpu",
+        progress=False,
+    )  # fmt: skip
+    brickwork.save(model, tmp_path / "a")
+    known = ("--base-data", "digits:A@10")
+    code, out, err = run(
+        "add", tmp_path / "a", "--data", "digits:5-6@10", *known, "--out", tmp_path / "b", "--json"
+    )
+    assert code == 0, err
+    assert json.loads(out)["classes"] == list("0123456")
+    assert len(brickwork.load(tmp_path / "b").brickwork_origin.classes) == 7
+    code, out, err = run(
+        "add", tmp_path / "b", "--data", "digits:7@5", *known, "--how", "ridge", "--out", tmp_path / "c"
+    )
+    assert code == 0 and "8 classes, 1 of them new" in out, err
+    for wrong, said in (
+        (("add", tmp_path / "a", "--data", "digits:5"), "depend add needs --data"),
+        (("add", tmp_path / "a", "--data", "digits:4-5@5", "--out", tmp_path / "d"), "knows '4' already"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", "--out", tmp_path / "d"), "one new class alone"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"), "depend add takes"),
+        (("show", tmp_path / "a", "--base-data", "digits:A"), "--base-data and --strength belong to"),
+    ):  # fmt: skip
+        code, out, err = run(*wrong)
+        assert code == 2 and said in err and not (tmp_path / "d").exists(), err

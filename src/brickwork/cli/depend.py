@@ -1,4 +1,4 @@
-"""`brickwork depend fit LOGITS_OR_MODEL --out MAP` and `brickwork depend show MAP`."""
+"""`brickwork depend fit LOGITS_OR_MODEL --out MAP`, `depend show MAP` and `depend add MODEL --data NEW --out MODEL`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ class Action(StrEnum):
 
     fit = "fit"
     show = "show"
+    add = "add"
+
+
+class How(StrEnum):
+    """How new classes are fitted."""
+
+    train = "train"
+    ridge = "ridge"
 
 
 class Loss(StrEnum):
@@ -43,11 +51,12 @@ class Selection(StrEnum):
 
 
 def command(
-    action: Annotated[Action, typer.Argument(help="fit a map, or show one.")],
+    action: Annotated[Action, typer.Argument(help="fit a map, show one, or add classes to a model.")],
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE", help="fit: a .npz or .npy of logits, or a model folder; show: a map."
+            metavar="SOURCE",
+            help="fit: a .npz or .npy of logits, or a model folder; show: a map; add: a model folder.",
         ),
     ],
     data: Annotated[
@@ -93,6 +102,16 @@ def command(
         Path | None,
         typer.Option(help="show --out: what the map was fitted on, to plot correlation and coefficient."),
     ] = None,
+    base_data: Annotated[
+        str | None,
+        typer.Option(help="add: images of the model's own classes, best such as it was not trained on."),
+    ] = None,
+    how: Annotated[
+        How, typer.Option(help="add: by cross-entropy over all classes, or in closed form.")
+    ] = How.train,
+    strength: Annotated[
+        float | None, typer.Option(help="add: of the L2 term; by default found by holding out.")
+    ] = None,
     arch: ArchOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -109,12 +128,25 @@ def command(
     brickwork depend show map --class 3
 
     brickwork depend show map --logits logits.npz --out page.html
+
+    brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
     from brickwork.atomic import check_output
     from brickwork.dependencies import CovLasso, DependencyMap, fit_map
     from brickwork.devices import pick
     from brickwork.errors import RequestError
 
+    if action == Action.add:
+        if targets or labels or names or target or logits:
+            raise RequestError("depend add takes --data, --base-data, --how, --strength and --out.")
+        from brickwork.cli.depend_add import add
+
+        add(source, data, base_data, out, str(how), strength, arch, seed, str(device), force, as_json)
+        return
+    if base_data is not None or strength is not None:
+        raise RequestError(
+            "--base-data and --strength belong to: brickwork depend add MODEL --data NEW --out MODEL"
+        )
     if action == Action.show:
         if out is not None:
             _check_page(out, force)

@@ -37,8 +37,8 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
 
 #: modules of this package that register studies
 MODULES = (
-    "assemble", "compress", "dependency", "disassemble", "distil", "increment", "latency", "lego_ablation",
-    "transfer", "treat",
+    "assemble", "compress", "cut_dependency", "dependency", "disassemble", "distil", "increment", "latency",
+    "lego_ablation", "new_classes", "transfer", "treat",
 )  # fmt: skip
 
 

@@ -83,11 +83,15 @@ class Workshop:
                     )
         return self._nets[key]
 
+    def recipe(self, arch: str) -> dict[str, Any]:
+        """What these studies train with, beside the architecture's own settings."""
+        return RECIPES.get(arch, {}) if self.full else SMOKE
+
     def _trained(self, arch: str, spec: str, seed: int) -> nn.Module:
         images = self.data(spec)
         source = data.parse(spec).source
         model = zoo.build(arch, num_classes=len(images.classes), seed=seed, in_channels=images.shape[2])
-        recipe = RECIPES.get(arch, {}) if self.full else SMOKE
+        recipe = self.recipe(arch)
         settings = settings_for(
             arch, len(images.train_labels), source, seed=seed, label_smoothing=0.0, **recipe
         )

@@ -1,0 +1,60 @@
+"""`brickwork depend add MODEL --data NEW --base-data KNOWN --out MODEL`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from brickwork.cli.common import emit, log
+from brickwork.errors import RequestError
+
+
+def add(
+    folder: Path, data: str | None, base_data: str | None, out: Path | None, how: str, strength: float | None,
+    arch: str | None, seed: int, device: str, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Give a model the classes of `data`, as combinations of its own logits, and save it as a model folder."""
+    from brickwork import data as images_of
+    from brickwork import store
+    from brickwork.atomic import check_output
+    from brickwork.cli.brick_folders import accuracy, images_for
+    from brickwork.cli.brick_folders import save as save_model
+    from brickwork.dependencies import add_classes
+    from brickwork.devices import pick
+    from brickwork.origin import origin_of
+
+    # Everything that can be refused is refused here, before a tensor or an image is read.
+    if out is None or data is None:
+        raise RequestError(
+            "depend add needs --data, images of the new classes, and --out, the folder to write."
+        )
+    check_output(out, force=force)
+    for spec in (data, base_data):
+        if spec is not None:
+            images_of.check(spec)
+    where = pick(device)
+    model = store.load(folder, arch=arch, device=where)
+    new = images_for(model, data, seed)
+    known = images_for(model, base_data, seed) if base_data is not None else None
+    if known is None:
+        log(
+            "without --base-data nothing says where the new classes end: expect known images to be lost to them."
+        )
+    grown = add_classes(model, new, base_data=known, how=how, strength=strength, seed=seed)
+    facts: dict[str, Any] = {
+        "data": data, "base_data": base_data, "how": how, "source": store.read_config(folder).weights.state_hash
+    }  # fmt: skip
+    right = {"new": accuracy(grown, new), "known": None if known is None else accuracy(grown, known)}
+    right["known_before"] = None if known is None else accuracy(model, known)
+    save_model(grown, out, force=force, command="depend add", test_accuracy=right, **facts)
+    classes = origin_of(grown).classes or ()
+    said = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
+    text = f"{len(classes)} classes, {len(new.classes)} of them new; test images right: {', '.join(said)}; saved in {out}"
+    report = {
+        "folder": str(out),
+        "model": str(folder),
+        "classes": list(classes),
+        **facts,
+        "test_accuracy": right,
+    }
+    emit(report, text, as_json=as_json)
