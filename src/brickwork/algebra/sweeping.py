@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.sweep_result import SweepResult
+from brickwork.atomic import write_file
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.devices import pick
@@ -200,21 +201,21 @@ class _Journal:
         self.rows: dict[tuple[float, float, str], float] = {}
         if self.path is None:
             return
-        if self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+        lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
+        told = []
+        for number, line in enumerate(lines):
             try:
-                told = [
-                    json.loads(line) for line in lines if line.endswith(("}", "]"))
-                ]  # the last may be cut
-                ours = bool(told) and told[0] == key
-                self.rows = {(x, y, name): value for x, y, name, value in told[1:]}
-            except (ValueError, TypeError) as error:
-                raise BadFile(f"{self.path} is not the journal of a sweep: {error}.") from error
-            if not ours:
-                raise RequestError(f"{self.path} is the journal of another sweep; choose another file.")
-        else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text(json.dumps(key) + "\n", encoding="utf-8")
+                told.append(json.loads(line))
+            except ValueError as error:
+                if number + 1 < len(lines) or not number:  # only the last may have been cut by a kill
+                    raise BadFile(f"{self.path} is not the journal of a sweep: {error}.") from error
+        if told and told[0] != key:
+            raise RequestError(f"{self.path} is the journal of another sweep; choose another file.")
+        self.rows = {(x, y, name): value for x, y, name, value in told[1:]}
+        with write_file(
+            self.path
+        ) as draft:  # whole lines only: the next one must not go on where a kill broke off
+            draft.write_text("".join(json.dumps(entry) + "\n" for entry in told or [key]), encoding="utf-8")
 
     def add(self, alpha: float, beta: float, name: str, accuracy: float) -> None:
         self.rows[alpha, beta, name] = accuracy
