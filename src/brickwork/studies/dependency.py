@@ -135,11 +135,11 @@ def _networks(
         assert files[0].labels is not None
         networks = [Network(n, f.logits.astype(np.float32)) for n, f in zip(NETWORKS, files, strict=True)]
         return networks, files[0].labels, list(files[0].names or ())
-    images = data.load(source)
+    images = data.load(source, size=16, channels=1) if source == "digits" else data.load(source)
     networks = []
     # logits of images the networks were trained on look like no other's: fitted and measured on test images
     for k, arch in enumerate(archs or (("lenet", "lenet") if source == "digits" else ("resnet18", "vgg16"))):
-        model = zoo.build(arch, num_classes=len(images.classes), seed=seed + k)
+        model = zoo.build(arch, num_classes=len(images.classes), seed=seed + k, in_channels=images.shape[2])
         settings = settings_for(arch, len(images.train_labels), source, seed=seed + k)
         train(
             model, images.train_images, images.train_labels, classes=images.classes,
