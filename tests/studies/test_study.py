@@ -36,10 +36,12 @@ def networks(tmp_path_factory):
 SMOKE = {
     "assemble": ["--pick", "A0,A4", "--pick", "all"],
     "compress": [],
+    "cut-dependency": [],
     "disassemble": ["--pick", "0", "--pick", "2-4"],
     "distil": ["--pick", "A0-1,B3-4"],
     "increment": [],
     "lego-ablation": [],
+    "new-classes": ["--pick", "9+1"],
     "transfer": [],
     "treat": [],
 }
@@ -67,6 +69,17 @@ def test_smoke(name, networks, capsys, tmp_path):
     if name == "compress":
         small = by_name["digits lenet, within 0.5 points"]
         assert small["gone"] > 60 and small["ours"] >= small["whole"] - 2
+    if name == "cut-dependency":
+        before, _, ours, _ = result["rows"]
+        assert ours["coefficient"] < 0.05 < before["coefficient"] and ours["ours"] >= before["ours"] - 2
+        assert all(
+            50 < row["auroc_digits:B"] <= 100 and row["aupr_digits:B"] <= 100 for row in result["rows"]
+        )
+    if name == "new-classes":
+        trained = by_name["digits lenet 9+1, trained, unseen images of the base"]
+        assert trained["ours"] > 92 and trained["new"] == 100 and trained["theta"] == 9
+        assert {"whole", "whole_base", "time_share", "difference"} <= trained.keys()
+        assert by_name["digits lenet 9+1, trained, unseen images of the base, as many others"]["ours"] > 80
     if name == "increment":
         assert [row["classes"] for row in result["rows"]] == [5, 7, 9]
     if name == "transfer":

@@ -116,7 +116,7 @@ def _tuned(
     model = copy.deepcopy(start)
     options: dict[str, Any] = {"lr": 0.02, "batch_size": 256, "weight_decay": 5e-4, "augment": "crop+flip"}
     if not shop.full:
-        options = {"lr": 2e-3, "batch_size": 32, "optimizer": "adamw", "augment": "none"}
+        options = {"lr": 5e-3, "batch_size": 64, "optimizer": "adamw", "augment": "none"}
     train(
         model, images.train_images, images.train_labels, epochs=epochs, schedule="cosine", seed=shop.seed,
         penalty=penalty, device=shop.where, progress=shop.progress, **options,

@@ -71,15 +71,17 @@ def new_classes(
 
 def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, dict[str, float]]:
     """One seed: the base network, all ways to add the classes, and the network trained on everything."""
-    whole = shop.data(source)
-    total, (amount, _) = len(whole.classes), HELD[source]
+    amount, held_out = HELD[source]
+    everywhere = f"{source}@{amount + held_out}"
+    whole = shop.data(everywhere)
+    total = len(whole.classes)
     last = total - 1 - (total // 5) * (shop.seed % 5)  # other seeds, other classes
     new = list(range(last - count + 1, last + 1))
     old = [c for c in range(total) if c not in new]
     spec = f"{source}:" + ",".join(
         f"{a}-{b}" for a, b in ((0, new[0] - 1), (new[-1] + 1, total - 1)) if a <= b
     )
-    base, everything = shop.network(arch, f"{spec}@{amount}"), shop.network(arch, source)
+    base, everything = shop.network(arch, f"{spec}@{amount}"), shop.network(arch, everywhere)
     seen, fresh, known = shop.data(f"{spec}@{amount}"), whole.select(new), whole.select(old)
     held = _unseen(known, seen)
     began = time.perf_counter()
