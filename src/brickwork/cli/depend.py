@@ -50,7 +50,31 @@ class Selection(StrEnum):
     greedy = "greedy"
 
 
+#: what each action takes, by the names of the parameters; everything else is refused, not ignored
+EVERYWHERE = {"action", "source", "out", "seed", "device", "force", "as_json", "debug"}
+TAKES = {
+    Action.fit: {"data", "targets", "labels", "names", "lam", "relative", "max_dependencies", "loss", "selection", "refit",
+                 "positive_weight", "holdout", "delta", "bootstrap", "null", "arch"},
+    Action.show: {"target", "logits", "targets"},
+    Action.add: {"data", "base_data", "how", "strength", "arch"},
+}  # fmt: skip
+
+
+def _refuse_foreign(context: typer.Context, action: Action) -> None:
+    from brickwork.errors import RequestError
+
+    given = [
+        n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
+    ]
+    foreign = [n for n in given if n not in TAKES[action] | EVERYWHERE]
+    if foreign:
+        word = {"target": "class"}.get(foreign[0], foreign[0]).replace("_", "-")
+        owners = [a for a in Action if foreign[0] in TAKES[a]]
+        raise RequestError(f"--{word} belongs to depend {' and '.join(owners)}, not to depend {action}.")
+
+
 def command(
+    context: typer.Context,
     action: Annotated[Action, typer.Argument(help="fit a map, show one, or add classes to a model.")],
     source: Annotated[
         Path,
@@ -136,17 +160,12 @@ def command(
     from brickwork.devices import pick
     from brickwork.errors import RequestError
 
+    _refuse_foreign(context, action)
     if action == Action.add:
-        if targets or labels or names or target or logits:
-            raise RequestError("depend add takes --data, --base-data, --how, --strength and --out.")
         from brickwork.cli.depend_add import add
 
         add(source, data, base_data, out, str(how), strength, arch, seed, str(device), force, as_json)
         return
-    if base_data is not None or strength is not None:
-        raise RequestError(
-            "--base-data and --strength belong to: brickwork depend add MODEL --data NEW --out MODEL"
-        )
     if action == Action.show:
         if out is not None:
             _check_page(out, force)
@@ -170,10 +189,6 @@ def command(
     # Everything that can be refused is refused here, before a tensor or an image is read.
     if out is None:
         raise RequestError("depend fit needs --out, the folder to write the map to.")
-    if target:
-        raise RequestError("--class belongs to: brickwork depend show MAP --class NAME")
-    if logits is not None:
-        raise RequestError("--logits belongs to: brickwork depend show MAP --logits LOGITS --out page.html")
     check_output(out, force=force, owns=("map.json",))
     where = str(pick(str(device)))
     if max_dependencies is None and lam is None:
