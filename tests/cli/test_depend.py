@@ -167,7 +167,7 @@ def test_add_classes(run, tmp_path):
         (("add", tmp_path / "a", "--data", "digits:4-5@5", "--out", tmp_path / "d"), "knows '4' already"),
         (("add", tmp_path / "a", "--data", "digits:5@5", "--out", tmp_path / "d"), "one new class alone"),
         (("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"), "not to depend add"),
-        (("show", tmp_path / "a", "--base-data", "digits:A"), "--base-data and --strength belong to"),
+        (("show", tmp_path / "a", "--base-data", "digits:A"), "--base-data belongs to depend add"),
     ):  # fmt: skip
         code, out, err = run(*wrong)
         assert code == 2 and said in err and not (tmp_path / "d").exists(), err
