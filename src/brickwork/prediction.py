@@ -47,11 +47,17 @@ def logit_batches(
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode and no gradients inside; every module's own mode as before afterwards."""
+    with eval_mode(model), torch.inference_mode():
+        yield
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside, gradients as they are; every module's own mode as before afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        with torch.inference_mode():
-            yield
+        yield
     finally:
         for module, mode in modes:
             module.training = mode

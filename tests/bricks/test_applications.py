@@ -80,7 +80,7 @@ def test_treatment_moves_the_derivative_onto_the_route(nets, digits):
     def outside(model):
         subject = take_up(nets["A"], None, digits["A"], device=None, output=None, seed=0)
         scores = subject.score("frat", 1000, 0, False)
-        points = treatment._points(subject, treatment._routes(scores, 1.0))
+        points = treatment._points(subject, scores.routes(1.0))
         model = copy.deepcopy(model)
         watch = treatment._Watch(model, {p: m for p, (_, m) in points.items()}, RULES["route"], 1.0)
         x = torch.from_numpy(digits["A"].test_images)
@@ -187,7 +187,11 @@ def test_transfer_holds_what_belongs_to_a_class(nets, digits):
     test = (255 - digits["A"].test_images, digits["A"].test_labels)
     lost = evaluate(base, *test).accuracy
     assert evaluate(found.model, *test).accuracy > lost < evaluate(everything.model, *test).accuracy
-    for options, message in (({"what": "some"}, "what is 'some'"), ({"threshold": -1}, "threshold is -1")):
+    for options, message in (
+        ({"what": "some"}, "what is 'some'"),
+        ({"what": "all"}, "holds nothing"),
+        ({"threshold": -1}, "threshold is -1"),
+    ):
         with pytest.raises(RequestError, match=message):
             transfer(base, inverted, routes=digits["A"], attribution="taylor", **options, **QUIET)
 

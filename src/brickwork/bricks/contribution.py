@@ -18,6 +18,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.errors import Unsupported
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import Program
+from brickwork.prediction import eval_mode
 from brickwork.progress import bar
 
 AT_ONCE = 2**25  # numbers held at a time while one layer is taken apart
@@ -31,30 +32,22 @@ def contributions(
     counts = torch.bincount(labels, minlength=classes).double().cpu().numpy()
     flows: dict[str, Tensor] = {}
     reads: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    order: list[str] = []
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad(), bar("scoring", len(images), show=progress) as advance:
-            for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-                here = trace(model, x, output=bp.output)
-                one_hot = F.one_hot(y, classes).to(x.dtype)
-                program = Program(model, here.graph, [x])
-                for layer in find_layers(here.graph, model):
-                    made, taken = here.channels(layer.output), here.channels(layer.input)
-                    if made is None or taken is None:
-                        continue
-                    if layer.path not in reads:
-                        reads[layer.path] = made[0], taken[0]
-                        order.append(layer.path)
-                    given = program.get(layer.input)[0]
-                    found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
-                    flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
-                advance(len(x))
-    finally:
-        for module, mode in modes:
-            module.training = mode
-    tables = _down(bp, order, reads, {path: flow.cpu().double().numpy() for path, flow in flows.items()})
+    with eval_mode(model), torch.no_grad(), bar("scoring", len(images), show=progress) as advance:
+        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+            here = trace(model, x, output=bp.output)
+            one_hot = F.one_hot(y, classes).to(x.dtype)
+            program = Program(model, here.graph, [x])
+            for layer in find_layers(here.graph, model):
+                made, taken = here.channels(layer.output), here.channels(layer.input)
+                if made is None or taken is None:
+                    continue
+                if layer.path not in reads:
+                    reads[layer.path] = made[0], taken[0]
+                given = program.get(layer.input)[0]
+                found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
+                flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
+            advance(len(x))
+    tables = _down(bp, reads, {path: flow.cpu().double().numpy() for path, flow in flows.items()})
     silent = [name for name, table in tables.items() if not table.any()]
     if silent:
         raise Unsupported(
@@ -103,7 +96,6 @@ def _flow(layer: Layer, module: nn.Module, x: Tensor, one_hot: Tensor) -> Tensor
 
 def _down(
     bp: Blueprint,
-    order: list[str],
     reads: dict[str, tuple[np.ndarray, np.ndarray]],
     flows: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
@@ -111,7 +103,7 @@ def _down(
     classes = len(bp.output_units)
     tables = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
     tables[CLASSES][:] = np.eye(classes)[:, [bp.place(int(u))[1] for u in bp.output_units]].T
-    for path in reversed(order):
+    for path in reversed(reads):
         made, taken = reads[path]
         relevance = _scaled(_gathered(bp, tables, made))
         share = np.einsum("cp,cpq->cq", relevance, flows[path])

@@ -19,8 +19,6 @@ from brickwork.data.images import ImageData
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 
-BATCH = 100  # images scored at a time
-
 
 def routes(
     model: nn.Module,
@@ -102,32 +100,23 @@ def _present(model: nn.Module, data: Data) -> Classes:
 
 
 def _scored(subject: Subject, scored: int, *, attribution: str, seed: int, progress: bool) -> Scores:
-    """Scores in batches of one class each: a class has the same route whichever others it is drawn with."""
+    """Scores of one class at a time: a class has the same route whichever others it is drawn with."""
     samples, wanted = subject.samples, subject.wanted
-    drawn: dict[int, list[np.ndarray]] = {}  # images a batch -> images of each class, whole batches
+    found = []
     for k in wanted:
         index = samples.of_classes([k], max(1, scored // len(wanted)), seed)
-        batch = min(BATCH, len(index))
-        drawn.setdefault(batch, []).append(samples.of_classes([k], len(index) // batch * batch, seed))
-    found = []
-    for batch, parts in drawn.items():
-        index = np.concatenate(parts)
         labels = torch.from_numpy(samples.labels[index]).to(samples.device)
-        inputs = samples.inputs(index)
         found.append(
             score_channels(
                 subject.whole,
                 subject.bp,
-                inputs,
+                samples.inputs(index),
                 labels,
                 attribution=attribution,
-                batch_size=batch,
                 progress=progress,
             )
         )
-    tables = {
-        name: np.sum([one.scores[name] for one in found], 0) for name in found[0].scores if name != CLASSES
-    }
+    tables = {name: np.sum([one.scores[name] for one in found], 0) for name in found[0].scores}
     return Scores(tables, np.sum([one.counts for one in found], 0), attribution)
 
 

@@ -16,7 +16,13 @@ from brickwork.bricks.contribution import contributions
 from brickwork.errors import BadData
 from brickwork.moments.layers import find_layers
 from brickwork.moments.program import run_with_grad
+from brickwork.prediction import eval_mode
 from brickwork.progress import bar
+
+
+def above_mean(table: np.ndarray, factor: float) -> np.ndarray:
+    """Of every row, what exceeds `factor` × the row's mean: the paper's threshold."""
+    return table > factor * table.mean(1, keepdims=True)
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,10 @@ class Scores:
     def of(self, classes: list[int]) -> dict[str, np.ndarray]:
         """One score a channel for a set of classes: each class's mean score, summed."""
         return {name: table[classes].sum(0) for name, table in self.scores.items()}
+
+    def routes(self, threshold: float) -> dict[str, np.ndarray]:
+        """{space: (classes, channels)}: on a class's route is what scores above threshold × its layer's mean (paper 2)."""
+        return {name: above_mean(table, threshold) for name, table in self.scores.items()}
 
     def within(self, spaces: Collection[str]) -> Scores:
         """Of these spaces only; the others are left whole by whoever cuts by these scores."""
@@ -57,20 +67,14 @@ def score_channels(
         return Scores(tables, seen, attribution)
     points: dict[str, _Point] = {}
     counts = np.zeros(classes)
-    modes = [(m, m.training) for m in model.modules()]
-    model.eval()
-    try:
-        with bar("scoring", len(images), show=progress) as advance:
-            traced: dict[int, tuple[Blueprint, dict[str, Value]]] = {}
-            for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-                if len(x) not in traced:
-                    here = trace(model, x, output=bp.output)
-                    traced[len(x)] = here, {f.path: f.response for f in find_layers(here.graph, model)}
-                _score_batch(model, traced[len(x)], x, y, how, points, counts)
-                advance(len(x))
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    traced: dict[int, tuple[Blueprint, dict[str, Value]]] = {}
+    with eval_mode(model), bar("scoring", len(images), show=progress) as advance:
+        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+            if len(x) not in traced:
+                here = trace(model, x, output=bp.output)
+                traced[len(x)] = here, {f.path: f.response for f in find_layers(here.graph, model)}
+            _score_batch(model, traced[len(x)], x, y, how, points, counts)
+            advance(len(x))
     totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
     for point in points.values():
         size = point.scores.sum()

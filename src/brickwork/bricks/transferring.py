@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.provenance import renewed
 from brickwork.bricks.samples import Data
-from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import take_up
 from brickwork.errors import RequestError
 from brickwork.prediction import device_of
@@ -59,6 +58,8 @@ def transfer(
         raise RequestError(f"what is {what!r}; it must be {' or '.join(WHAT)}.")
     if not threshold >= 0:
         raise RequestError(f"threshold is {threshold}; it must be 0 or more.")
+    if what == "all" and routes is not None:
+        raise RequestError("routes find what to hold, and what='all' holds nothing; leave one out.")
     subject = take_up(model, None, data if routes is None else routes, device=device, output=None, seed=seed)
     target = subject if routes is None else take_up(model, None, data, device=device, output=None, seed=seed)
     pupil, handles, free = subject.whole, [], 1.0
@@ -71,8 +72,9 @@ def transfer(
         **training,
     }
     if what == "independent":
-        scores = subject.score(attribution, scored, seed, progress)
-        masks = free_entries(subject.bp, _on_route(scores, threshold), dict(pupil.named_parameters()))
+        routes_of = subject.score(attribution, scored, seed, progress).routes(threshold)
+        held = {name: np.asarray(mask.any(0)) for name, mask in routes_of.items()}
+        masks = free_entries(subject.bp, held, dict(pupil.named_parameters()))
         free = float(sum(m.sum() for m in masks.values()) / sum(m.numel() for m in masks.values()))
         if free == 0:
             raise RequestError("every channel is on the route of a class; give a larger threshold.")
@@ -92,11 +94,6 @@ def transfer(
         pupil, "transfer", {"what": what, "threshold": threshold, "free": free, "epochs": epochs, "lr": lr}
     )
     return Transferred(pupil.eval().to(device_of(model)), free, result)
-
-
-def _on_route(scores: Scores, threshold: float) -> dict[str, np.ndarray]:
-    """{space: whether a channel is on the route of any class}."""
-    return {n: (t > threshold * t.mean(1, keepdims=True)).any(0) for n, t in scores.scores.items()}
 
 
 def free_entries(

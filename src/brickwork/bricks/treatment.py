@@ -18,7 +18,6 @@ from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.provenance import renewed
 from brickwork.bricks.samples import Data
-from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Subject, take_up
 from brickwork.errors import RequestError, UnknownName
 from brickwork.moments.layers import find_layers
@@ -95,10 +94,13 @@ def treat(
             raise RequestError(f"{name} is {value}; it must be 0 or more.")
     subject = take_up(model, None, data, device=device, output=None, seed=seed)
     chosen = RULES[rule]
-    scores = subject.score(attribution, scored, seed, progress).within(spaces_above(subject.bp, depth))
-    routes = _routes(scores, threshold)
     patient = subject.whole
-    points = _points(subject, routes) if chosen.layers != "none" else {}
+    routes: dict[str, np.ndarray] = {}
+    points: dict[str, tuple[int, Tensor]] = {}
+    if chosen.layers != "none":
+        cuttable = spaces_above(subject.bp, depth)
+        routes = subject.score(attribution, scored, seed, progress).within(cuttable).routes(threshold)
+        points = _points(subject, routes)
     if chosen.layers == "last":
         points = dict([max(points.items(), key=lambda item: item[1][0])])
     watch = _Watch(patient, {path: mask for path, (_, mask) in points.items()}, chosen, strength)
@@ -126,11 +128,6 @@ def treat(
     )
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
     return Treated(patient, rule, shares, result)
-
-
-def _routes(scores: Scores, threshold: float) -> dict[str, np.ndarray]:
-    """{space: (classes, channels)}: whether a channel is on a class's route."""
-    return {name: t > threshold * t.mean(1, keepdims=True) for name, t in scores.scores.items()}
 
 
 def _points(subject: Subject, routes: dict[str, np.ndarray]) -> dict[str, tuple[int, Tensor]]:

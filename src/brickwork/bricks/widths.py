@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.bricks.scores import above_mean
 from brickwork.errors import RequestError
 
 Kept = dict[str, list[int]]
@@ -25,8 +26,7 @@ def by_threshold(bp: Blueprint, tables: Mapping[str, np.ndarray], factor: float 
     """Paper 2: of each class the channels above `factor` × the layer's mean score; the union over classes."""
     kept = {}
     for name, table in tables.items():
-        means = table.mean(1, keepdims=True)
-        ids = set(np.flatnonzero((table > factor * means).any(0)).tolist())
+        ids = set(np.flatnonzero(above_mean(table, factor).any(0)).tolist())
         kept[name] = sorted(ids | set(bp.space(name).fixed) | {int(table.sum(0).argmax())})
     return kept
 

@@ -63,7 +63,8 @@ def transfer(
             some = other.take(amount, seed=seed) if amount < everything else other
             for what in ("all", "independent"):
                 found = moved(
-                    net, some, what=what, routes=colour, epochs=epochs, lr=0.01 if full else 0.005, seed=seed,
+                    net, some, what=what, routes=colour if what == "independent" else None, epochs=epochs, seed=seed,
+                    lr=0.01 if full else 0.005,
                     batch_size=min(128, len(some.train_labels)) if full else 20, progress=progress, validation=test,
                     augment="crop+flip" if full else "none",
                 )  # fmt: skip
