@@ -48,10 +48,7 @@ def write_folder(
 def write_file(path: str | Path, *, force: bool = True) -> Iterator[Path]:
     """Yield a temporary name to write to; it becomes the file `path` when the block ends well."""
     path = Path(path)
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder; a file is to be written there.")
-    if path.exists() and not force:
-        raise OutputExists(path)
+    check_file(path, force=force)
     temporary = _beside(path, "tmp")
     with _explained(path):
         try:
@@ -79,6 +76,18 @@ def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] =
             f"{path} was not written by Brickwork (it holds no {' or '.join(owns)}), so --force does not "
             "replace it. Choose another --out, or remove it yourself."
         )
+
+
+def check_file(path: str | Path, *, force: bool = False) -> None:
+    """Refuse an output file before any work is done for it."""
+    path = Path(path)
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder; a file is to be written there.")
+    if path.exists() and not force:
+        raise OutputExists(path)
+    above = next((p for p in path.absolute().parents if p.exists()), None)
+    if above is not None and not above.is_dir():
+        raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")
 
 
 def _beside(path: Path, kind: str) -> Path:

@@ -105,7 +105,9 @@ def test_half_precision_keeps_its_type():
 def test_what_does_not_fit(nets):
     zero, a, _ = nets
     g = brickwork.delta(a, zero)
-    with pytest.raises(BadModel, match="network and delta do not fit, they differ in"):
+    with pytest.raises(
+        BadModel, match="the network and the delta are not of one architecture; they differ in"
+    ):
         brickwork.assign(zoo.build("lenet", num_classes=4, seed=0), g)
     with pytest.raises(RequestError, match="bn is 'x'"):
         brickwork.assign(zero, g, bn="x")

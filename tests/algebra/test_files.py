@@ -245,11 +245,14 @@ def test_the_command_line(folders, tmp_path, capsys):
         "weights": [1.0, 0.5],
         "density": 0.4,
     }
+    (tmp_path / "r.yaml").write_text("models: [a, b]\n")
     for wrong, message in (
         (["merge", a, b, "--out", tmp_path / "m"], "exists"),
         (["merge", a, b, "--method", "ties", "--out", tmp_path / "x"], "ties needs a base"),
         (["merge", a, b, "--weight", "1", "--out", tmp_path / "x"], "1 weights for 2 models"),
         (["merge", a, tmp_path / "no", "--out", tmp_path / "x"], "does not exist"),
+        (["merge", tmp_path / "r.yaml", "--bn", "keep", "--out", tmp_path / "x"], "a recipe says bn itself"),
+        (["merge", tmp_path / "r.yaml", "--seed", "3", "--out", tmp_path / "x"], "a recipe says seed itself"),
         (["delta", a, zero, "--out", tmp_path / "g.bin"], "a delta is a .safetensors file"),
         (["delta", a, zero, "--out", tmp_path / "g.safetensors"], "exists"),
         (["assign", zero, a / "model.safetensors", "--out", tmp_path / "x"], "is not a delta"),

@@ -264,7 +264,7 @@ def test_models_that_do_not_fit():
     with pytest.raises(BadModel, match=r"not of one architecture; they differ in .*; .*; .* and \d+ more"):
         brickwork.merge([a, b])
     other = zoo.build("resnet8", num_classes=6, seed=0)
-    with pytest.raises(BadModel, match=r"fc\.weight: 4×\d+, 6×"):
+    with pytest.raises(BadModel, match=r"fc\.weight: 4×\d+ and 6×"):
         brickwork.merge([a, other])
     kept = brickwork.merge([a, other], heads="keep")
     assert torch.equal(kept.fc.weight, a.fc.weight)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
@@ -30,7 +31,7 @@ class Delta:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __add__(self, other: Delta) -> Delta:
-        _same_names(self.tensors, other.tensors, "the deltas")
+        _same_names(self.tensors, other.tensors, ("one delta", "the other"))
         added = {n: t + other.tensors[n] for n, t in self.tensors.items()}
         return Delta(added, self.base if self.base == other.base else None)
 
@@ -52,7 +53,7 @@ class Delta:
         return float(sum(t.double().square().sum() for t in self.tensors.values()) ** 0.5)
 
     def dot(self, other: Delta) -> float:
-        _same_names(self.tensors, other.tensors, "the deltas")
+        _same_names(self.tensors, other.tensors, ("one delta", "the other"))
         return float(sum((t.double() * other.tensors[n].double()).sum() for n, t in self.tensors.items()))
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
@@ -89,7 +90,7 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
     (tensor([4.]), tensor([3.]))
     """
     after, before = state_of(trained, "the trained network"), state_of(initial, "the initial one")
-    _same_names(after, before, "trained and initial network")
+    _same_names(after, before, ("the trained network", "the initial one"))
     found = {}
     for name, value in after.items():
         if value.is_floating_point():
@@ -113,7 +114,9 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", stri
         raise BadModel(
             f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
         )
-    _same_names({n: t for n, t in state.items() if t.is_floating_point()}, g.tensors, "network and delta")
+    _same_names(
+        {n: t for n, t in state.items() if t.is_floating_point()}, g.tensors, ("the network", "the delta")
+    )
     tied, moved = tied_names(dict(state)), {}
     for name, value in state.items():
         statistic = name.rpartition(".")[2] in STATISTICS
@@ -162,17 +165,9 @@ def combine(terms: Any, *, bn: str = "linear") -> Any:
     return like(start, state, {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}})
 
 
-def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: str) -> None:
-    odd = [
-        n for n in dict.fromkeys([*one, *two]) if n not in one or n not in two or one[n].shape != two[n].shape
-    ]
-    if odd:
-        told = "; ".join(f"{n}: {_shape(one.get(n))} and {_shape(two.get(n))}" for n in odd[:3])
-        raise BadModel(f"{who} do not fit, they differ in {told}{' and more' if len(odd) > 3 else ''}.")
-
-
-def _shape(tensor: Tensor | None) -> str:
-    return "missing" if tensor is None else "×".join(map(str, tensor.shape)) or "a number"
+def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: tuple[str, str]) -> None:
+    shapes = ({n: tuple(t.shape) for n, t in state.items()} for state in (one, two))
+    refuse_differences(dict(zip(who, shapes, strict=True)))
 
 
 def _finite(tensors: Mapping[str, Tensor]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.files import Tensors
 from brickwork.algebra.methods import Method, Place, get, is_number
 from brickwork.errors import BadModel, RequestError, UnknownName
@@ -183,17 +184,13 @@ def _vectors(
 
 
 def kinds_of(
-    shapes: Sequence[Mapping[str, tuple[tuple[int, ...], bool]]], request: Request
+    shapes: Sequence[Mapping[str, tuple[tuple[int, ...], bool]]], count: int, request: Request
 ) -> dict[str, str]:
-    """What each tensor is, from (shape, is it a float) in every model, the base last; BadModel if they do not fit."""
+    """What each tensor is, from (shape, is it a float) in `count` models, the base behind them if there is one."""
     first = shapes[0]
-    odd = [n for n in dict.fromkeys(n for s in shapes for n in s) if any(n not in s for s in shapes)]
-    if request.heads == "refuse":
-        odd += [n for n in first if n not in odd and len({s[n][0] for s in shapes}) > 1]
-    if odd:
-        told = "; ".join(f"{n}: {', '.join(_shown(s.get(n)) for s in shapes)}" for n in odd[:3])
-        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-        raise BadModel(f"the models are not of one architecture; they differ in {told}{more}.")
+    who = [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
+    told = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
+    refuse_differences(told, shapes=request.heads == "refuse")
     found = {}
     for name, (shape, is_float) in first.items():
         same = all(s[name][0] == shape for s in shapes)
@@ -240,7 +237,3 @@ def _between(value: Any, along: float) -> Any:
     if is_number(low) and is_number(high):
         return low + (high - low) * along
     return [a + (b - a) * along for a, b in zip(low, high, strict=True)]
-
-
-def _shown(facts: tuple[tuple[int, ...], bool] | None) -> str:
-    return "missing" if facts is None else "×".join(map(str, facts[0])) or "a number"

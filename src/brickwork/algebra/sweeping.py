@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.atomic import write_file
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.devices import pick
-from brickwork.errors import BadData, BadFile, BadModel, RequestError
+from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.origin import Preprocessing, origin_of
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of, evaluating
@@ -132,7 +133,7 @@ class _Space:
         states = {"a": a.state_dict()}
         states |= {"b": b.state_dict()} if b is not None else {}
         states |= {"base": base.state_dict()} if base is not None else {}
-        _same(states)
+        refuse_differences({n: {k: tuple(t.shape) for k, t in s.items()} for n, s in states.items()})
         self.hashes = {name: state_hash(dict(state)) for name, state in states.items()}
         self.bn, self.where = bn, where
         zero = states.get("base")
@@ -237,15 +238,6 @@ def _check(grid: Any, bn: str, b: Any, beta: Sequence[float], batch_size: int, c
         raise RequestError("beta belongs to the second network, and there is none.")
     if batch_size < 1 or (cells is not None and cells < 1):
         raise RequestError(f"batch_size is {batch_size} and cells {cells}; both must be 1 or more.")
-
-
-def _same(states: Mapping[str, Mapping[str, Tensor]]) -> None:
-    names = list(dict.fromkeys(name for state in states.values() for name in state))
-    shape = lambda state, name: tuple(state[name].shape) if name in state else "missing"  # noqa: E731
-    odd = [n for n in names if len({shape(state, n) for state in states.values()}) > 1]
-    if odd:
-        told = "; ".join(f"{n}: {', '.join(str(shape(s, n)) for s in states.values())}" for n in odd[:3])
-        raise BadModel(f"{', '.join(states)} are not of one architecture; they differ in {told}.")
 
 
 def _tests(

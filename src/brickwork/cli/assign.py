@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from brickwork.cli.common import ArchOption, DebugOption, ForceOption, JsonOption, OutOption, emit
-
-
-class Statistics(StrEnum):
-    """What becomes of batch-norm statistics."""
-
-    linear = "linear"
-    keep = "keep"
+from brickwork.cli.common import (
+    ArchOption,
+    DebugOption,
+    ForceOption,
+    JsonOption,
+    OutOption,
+    Statistics,
+    StatisticsOption,
+    emit,
+)
 
 
 def command(
@@ -23,9 +24,7 @@ def command(
     delta: Annotated[Path, typer.Argument(metavar="DELTA", help="A file written by delta.")],
     out: OutOption,
     alpha: Annotated[float, typer.Option(help="How much of it.")] = 1.0,
-    bn: Annotated[
-        Statistics, typer.Option(help="Batch-norm statistics move too, or stay.")
-    ] = Statistics.linear,
+    bn: StatisticsOption = Statistics.linear,
     strict: Annotated[
         bool, typer.Option("--strict", help="Only to the network the delta was taken from.")
     ] = False,

@@ -27,6 +27,14 @@ def check_numbers(**given: float | None) -> None:
         raise RequestError("; ".join(wrong) + ".")
 
 
+def check_training(arch: str | None, **training: Any) -> dict[str, Any]:
+    """The options of a fine-tuning, refused here if they cannot be right."""
+    from brickwork.training import settings_for
+
+    settings_for(arch, 1000, **training)
+    return training
+
+
 def check_calibration(calibrate: str, target: str | None) -> None:
     """Target images and the calibration that needs them come together."""
     from brickwork import data as images_of

@@ -26,6 +26,13 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Statistics(StrEnum):
+    """What becomes of batch-norm statistics when weights are added up."""
+
+    linear = "linear"
+    keep = "keep"
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; logs go to stderr.")]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of every random number.")]
 DeviceOption = Annotated[Device, typer.Option("--device", help="Where to compute.")]
@@ -44,6 +51,18 @@ ArchOption = Annotated[
     str | None,
     typer.Option("--arch", help="package.module:factory, for a folder of an architecture of your own."),
 ]
+
+
+StatisticsOption = Annotated[
+    Statistics, typer.Option("--bn", help="Batch-norm statistics: added up like weights, or kept.")
+]
+
+
+def typed(context: typer.Context) -> list[str]:
+    """The parameters that were given on the command line, by their names in Python."""
+    return [
+        n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
+    ]
 
 
 def parse_args(pairs: Iterable[str] | None) -> dict[str, Any]:

@@ -25,12 +25,12 @@ def command(
     """
     from brickwork import store
     from brickwork.algebra import delta
-    from brickwork.errors import OutputExists, RequestError
+    from brickwork.atomic import check_file
+    from brickwork.errors import RequestError
 
     if out.suffix != ".safetensors":
         raise RequestError(f"--out is {out}; a delta is a .safetensors file.")
-    if out.exists() and not force:
-        raise OutputExists(out)
+    check_file(out, force=force)
     for folder in (trained, initial):
         store.read_config(folder)
     g = delta(*(store.load(folder, arch=arch) for folder in (trained, initial)))

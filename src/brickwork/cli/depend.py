@@ -17,6 +17,7 @@ from brickwork.cli.common import (
     JsonOption,
     SeedOption,
     emit,
+    typed,
 )
 
 
@@ -63,10 +64,7 @@ TAKES = {
 def _refuse_foreign(context: typer.Context, action: Action) -> None:
     from brickwork.errors import RequestError
 
-    given = [
-        n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
-    ]
-    foreign = [n for n in given if n not in TAKES[action] | EVERYWHERE]
+    foreign = [n for n in typed(context) if n not in TAKES[action] | EVERYWHERE]
     if foreign:
         word = {"target": "class"}.get(foreign[0], foreign[0]).replace("_", "-")
         owners = [a for a in Action if foreign[0] in TAKES[a]]
@@ -216,11 +214,11 @@ def command(
 
 def _check_page(out: Path, force: bool) -> None:
     """Refuse a picture that could not be written, before the map is read."""
-    from brickwork.cli.routes import _check_file
+    from brickwork.atomic import check_file
     from brickwork.report.dependencies import check_suffix
 
     check_suffix(out)
-    _check_file(out, force)
+    check_file(out, force=force)
 
 
 def _draw(

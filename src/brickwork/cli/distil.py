@@ -67,19 +67,23 @@ def command(
     from brickwork.atomic import check_output
     from brickwork.bricks import distil
     from brickwork.bricks.distillation import teacher_columns
-    from brickwork.cli.brick_folders import accuracy, before_and_after, images_for, save
+    from brickwork.cli.brick_folders import accuracy, before_and_after, check_training, images_for, save
     from brickwork.devices import pick
-    from brickwork.training import settings_for
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
     check_output(out, force=force)
     where = pick(str(device))
     _check_numbers(temperature, hard, labels)
     config, others = store.read_config(student), [store.read_config(folder) for folder in teacher]
-    training: dict[str, Any] = {
-        "epochs": epochs, "lr": lr, "batch_size": batch_size, "optimizer": optimizer, "augment": augment, "seed": seed,
-    }  # fmt: skip
-    settings_for(config.arch, 1000, **training)
+    training = check_training(
+        config.arch,
+        epochs=epochs,
+        lr=lr,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        augment=augment,
+        seed=seed,
+    )
     teacher_columns(config.origin().classes, [other.origin().classes for other in others])
     spec = images_of.check(data)
 

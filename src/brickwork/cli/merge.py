@@ -9,22 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from brickwork.cli.common import (
-    ArgsOption,
     DebugOption,
     ForceOption,
     JsonOption,
     OutOption,
     SeedOption,
+    Statistics,
+    StatisticsOption,
     emit,
     parse_args,
+    typed,
 )
 
-
-class Statistics(StrEnum):
-    """What becomes of batch-norm statistics."""
-
-    linear = "linear"
-    keep = "keep"
+SAID = ("method", "base", "weight", "arg", "bn", "heads", "seed")  # what a recipe says by itself
 
 
 class Heads(StrEnum):
@@ -35,6 +32,7 @@ class Heads(StrEnum):
 
 
 def command(
+    context: typer.Context,
     models: Annotated[
         list[Path],
         typer.Argument(metavar="MODEL…|RECIPE", help="safetensors files or folders, or one recipe.yaml."),
@@ -45,10 +43,13 @@ def command(
     ] = "linear",
     base: Annotated[Path | None, typer.Option(help="What the models were trained from.")] = None,
     weight: Annotated[list[float] | None, typer.Option(help="One a model (repeatable).")] = None,
-    arg: ArgsOption = None,
-    bn: Annotated[
-        Statistics, typer.Option(help="Batch-norm statistics: mean of the models', or kept.")
-    ] = Statistics.linear,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="NAME=VALUE", help="Option of the method, e.g. density=0.2; repeatable."
+        ),
+    ] = None,
+    bn: StatisticsOption = Statistics.linear,
     heads: Annotated[Heads, typer.Option(help="Tensors whose shapes differ.")] = Heads.refuse,
     seed: SeedOption = 0,
     force: ForceOption = False,
@@ -67,8 +68,9 @@ def command(
     check_output(out, force=force, owns=OWNS)
     options = parse_args(arg)
     if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
-        if method != "linear" or base is not None or weight or options:
-            raise RequestError("a recipe says method, base, weights and options itself; leave them out.")
+        said = [name for name in typed(context) if name in SAID]
+        if said:
+            raise RequestError(f"a recipe says {said[0]} itself; write it there.")
         recipe = read_recipe(models[0])
     else:
         told: dict[str, Any] = {

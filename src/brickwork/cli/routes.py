@@ -55,14 +55,17 @@ def command(
     """
     from brickwork import data as images_of
     from brickwork import store
+    from brickwork.atomic import check_file
     from brickwork.bricks.routes import check_options, routes
     from brickwork.bricks.samples import find_classes
     from brickwork.cli.brick_folders import images_for
     from brickwork.devices import pick
     from brickwork.report import draw_routes
+    from brickwork.report.drawing import check_suffix
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
-    _check_file(out, force)
+    check_suffix(out)
+    check_file(out, force=force)
     where = pick(str(device))
     check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
     known = store.read_config(folder).classes
@@ -77,18 +80,3 @@ def command(
     draw_routes(found).save(out, force=force)
     report = {"file": str(out), "model": str(folder), "data": str(spec), **found.to_dict()}
     emit(report, f"{found}\nsaved in {out}", as_json=as_json)
-
-
-def _check_file(path: Path, force: bool) -> None:
-    """Refuse a picture that could not be written, before any work is done for it."""
-    from brickwork.errors import OutputExists, RequestError
-    from brickwork.report.drawing import check_suffix
-
-    check_suffix(path)
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder; a file is to be written there.")
-    if path.exists() and not force:
-        raise OutputExists(path)
-    above = next((p for p in path.absolute().parents if p.exists()), None)
-    if above is not None and not above.is_dir():
-        raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.atomic import write_file
+from brickwork.atomic import check_file, write_file
 from brickwork.cli.common import (
     DebugOption,
     Device,
@@ -47,7 +47,7 @@ def command(
     """Run a paper's table: the paper's numbers and ours side by side."""
     from brickwork import studies
     from brickwork.devices import describe
-    from brickwork.errors import OutputExists, RequestError
+    from brickwork.errors import RequestError
 
     if name is None:
         rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
@@ -57,8 +57,8 @@ def command(
     if smoke and full:
         raise RequestError("--smoke and --full exclude each other; give one.")
     chosen = studies.get(name)
-    if out is not None and out.exists() and not force:
-        raise OutputExists(out)
+    if out is not None:
+        check_file(out, force=force)
     options = _options(chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks)
     context = {
         "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),

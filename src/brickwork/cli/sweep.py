@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +15,13 @@ from brickwork.cli.common import (
     ForceOption,
     JsonOption,
     OutOption,
+    Statistics,
+    StatisticsOption,
     emit,
 )
 from brickwork.errors import RequestError
 
 OWNS = ("sweep.csv",)
-
-
-class Statistics(StrEnum):
-    """What becomes of batch-norm statistics."""
-
-    linear = "linear"
-    keep = "keep"
 
 
 def command(
@@ -44,9 +38,7 @@ def command(
     ] = None,
     alpha: Annotated[str, typer.Option(help="0:1:0.1, or 0,0.5,1.")] = "0:1:0.1",
     beta: Annotated[str | None, typer.Option(help="Likewise, for B.", show_default="as alpha")] = None,
-    bn: Annotated[
-        Statistics, typer.Option(help="Batch-norm statistics: combined, or kept.")
-    ] = Statistics.linear,
+    bn: StatisticsOption = Statistics.linear,
     batch_size: Annotated[int, typer.Option(help="Images in one pass.")] = 512,
     cells: Annotated[int | None, typer.Option(help="Cells in one launch.")] = None,
     journal: Annotated[Path | None, typer.Option(help="File to go on from when stopped.")] = None,

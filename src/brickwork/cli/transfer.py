@@ -76,9 +76,8 @@ def command(
     from brickwork.atomic import check_output
     from brickwork.bricks import transfer
     from brickwork.bricks.routes import check_options
-    from brickwork.cli.brick_folders import accuracy, before_and_after, images_for, save
+    from brickwork.cli.brick_folders import accuracy, before_and_after, check_training, images_for, save
     from brickwork.devices import pick
-    from brickwork.training import settings_for
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
     check_output(out, force=force)
@@ -89,10 +88,15 @@ def command(
         attribution=attribution, threshold=1.0 if threshold is None else threshold, scored=scored, seed=seed
     )
     config = store.read_config(folder)
-    training: dict[str, Any] = {
-        "epochs": epochs, "lr": lr, "batch_size": batch_size, "optimizer": optimizer, "augment": augment, "seed": seed,
-    }  # fmt: skip
-    settings_for(config.arch, 1000, **training)
+    training = check_training(
+        config.arch,
+        epochs=epochs,
+        lr=lr,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        augment=augment,
+        seed=seed,
+    )
     spec = images_of.check(data)
     known = images_of.check(routes) if routes is not None else None
 

@@ -71,10 +71,16 @@ def command(
     from brickwork.bricks import treat
     from brickwork.bricks.routes import check_options
     from brickwork.bricks.treatment import RULES
-    from brickwork.cli.brick_folders import accuracy, before_and_after, check_numbers, images_for, save
+    from brickwork.cli.brick_folders import (
+        accuracy,
+        before_and_after,
+        check_numbers,
+        check_training,
+        images_for,
+        save,
+    )
     from brickwork.devices import pick
     from brickwork.errors import RequestError, UnknownName
-    from brickwork.training import settings_for
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
     check_output(out, force=force)
@@ -86,10 +92,15 @@ def command(
     check_numbers(strength=strength)
     check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
     config = store.read_config(folder)
-    training: dict[str, Any] = {
-        "epochs": epochs, "lr": lr, "batch_size": batch_size, "optimizer": optimizer, "augment": augment, "seed": seed,
-    }  # fmt: skip
-    settings_for(config.arch, 1000, **training)
+    training = check_training(
+        config.arch,
+        epochs=epochs,
+        lr=lr,
+        batch_size=batch_size,
+        optimizer=optimizer,
+        augment=augment,
+        seed=seed,
+    )
     spec = images_of.check(data)
 
     model = store.load(folder, arch=arch, device=where)

@@ -1,0 +1,38 @@
+"""Whether networks are of one architecture, by the names and shapes of their tensors; numpy and torch alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from brickwork.errors import BadModel
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def refuse_differences(networks: Mapping[str, Shapes], *, shapes: bool = True) -> None:
+    """BadModel with the first three tensors that differ; shapes=False: only names must be the same.
+
+    >>> refuse_differences({"a": {"w": (2, 3)}, "b": {"w": (2, 4)}})
+    Traceback (most recent call last):
+    ...
+    brickwork.errors.BadModel: a and b are not of one architecture; they differ in w: 2×3 and 2×4.
+    """
+    names = dict.fromkeys(name for found in networks.values() for name in found)
+    odd = [
+        name
+        for name in names
+        if any(name not in found for found in networks.values())
+        or (shapes and len({tuple(found[name]) for found in networks.values()}) > 1)
+    ]
+    if odd:
+        told = "; ".join(f"{n}: {_listed([_shown(s.get(n)) for s in networks.values()])}" for n in odd[:3])
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise BadModel(f"{_listed(list(networks))} are not of one architecture; they differ in {told}{more}.")
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "×".join(map(str, shape)) or "a number"
