@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -88,6 +89,12 @@ def check_file(path: str | Path, *, force: bool = False) -> None:
     above = next((p for p in path.absolute().parents if p.exists()), None)
     if above is not None and not above.is_dir():
         raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _beside(path: Path, kind: str) -> Path:

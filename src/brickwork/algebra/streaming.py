@@ -16,7 +16,7 @@ from brickwork.algebra.files import INDEX, SINGLE, Tensors, Writer
 from brickwork.algebra.methods import PIECE
 from brickwork.algebra.plan import kinds_of, run, steps
 from brickwork.algebra.recipe import Recipe
-from brickwork.atomic import write_folder
+from brickwork.atomic import file_hash, write_folder
 from brickwork.errors import RequestError
 from brickwork.progress import bar
 
@@ -124,16 +124,11 @@ def _finish(first: Tensors, draft: Path, recipe: Recipe, shards: int) -> None:
         tied = facts["weights"].get("tied", {})
         facts["provenance"] = {"merge": recipe.to_dict()}
         facts["weights"] = {
-            **facts["weights"], "sha256": _file_hash(draft / SINGLE), "state_hash": _state_hash(written, tied),
+            **facts["weights"], "sha256": file_hash(draft / SINGLE), "state_hash": _state_hash(written, tied),
         }  # fmt: skip
     (draft / "config.json").write_text(
         json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
     )
-
-
-def _file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _state_hash(tensors: Tensors, tied: dict[str, str]) -> str:

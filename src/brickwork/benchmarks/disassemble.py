@@ -7,11 +7,8 @@ score and repair, so nothing else is read. Latency is of the network that came o
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
-import io
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork import zoo
-from brickwork.benchmarks.measure import Work, in_turn, ratios
+from brickwork.benchmarks.measure import Work, in_turn, quiet, ratios
 from brickwork.benchmarks.registry import Outcome, benchmark
 from brickwork.devices import pick
 from brickwork.errors import MissingExtra, RequestError
@@ -103,7 +100,7 @@ def peer(arch: str, images: int, keep: float, device: str) -> Work:
     whole = copy.deepcopy(model)
 
     def work() -> Callable[[], dict[str, float]]:
-        with _quiet():
+        with quiet():
             importance: Any = tp.importance.GroupTaylorImportance()
             last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1:]
             pruner = tp.pruner.BasePruner(
@@ -130,10 +127,3 @@ def _facts(whole: nn.Module, part: nn.Module, x: Tensor) -> dict[str, float]:
     sizes = [sum(p.numel() for p in m.parameters()) for m in (part, whole)]
     batch = x[:16] if not x.is_cuda else x[:256]
     return {"parameters": sizes[0] / sizes[1], "latency_s": latency(part, batch, repeat=3, warm_up=1)}
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import resource
@@ -18,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from brickwork.errors import JobFailed
@@ -36,11 +38,11 @@ def measured(work: Work) -> dict[str, float]:
     """
     gc.collect()
     _forget_peak()
-    before = _memory("VmRSS")
+    before = memory("VmRSS")
     cpu, wall = time.process_time(), time.perf_counter()
     extra = work()
     cost = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
-    peak = _memory("VmHWM")
+    peak = memory("VmHWM")
     extra = (extra() if callable(extra) else extra) or {}
     return {**cost, "peak_mb": peak, "grown_mb": max(0.0, peak - before), **extra}
 
@@ -110,9 +112,20 @@ def _busy(rounds: int) -> Work:
     return lambda: {"total": float(sum(range(rounds)))}
 
 
-def _memory(field: str) -> float:
-    """A field of /proc/self/status in MB; where there is none, the peak that the system keeps."""
-    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii") as file:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """A peer's warnings and printing stay out of the table."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def memory(field: str, process: int | str = "self") -> float:
+    """A field of a process's status in MB; where there is none, the peak that the system keeps of this one."""
+    with (
+        contextlib.suppress(OSError),
+        open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file,
+    ):
         for line in file:
             if line.startswith(field + ":"):
                 return int(line.split()[1]) / 1024

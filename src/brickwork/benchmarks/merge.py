@@ -6,7 +6,6 @@ both are commands that a user types. Ours runs as `brickwork merge`, the peer as
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.algebra.files import SINGLE, Tensors, Writer
+from brickwork.benchmarks.measure import memory
 from brickwork.benchmarks.registry import Outcome, benchmark
 from brickwork.errors import JobFailed, RequestError
 from brickwork.progress import bar
@@ -114,7 +114,7 @@ def _cost(command: list[str], out: Path, found: dict[Any, Any], run: tuple[str, 
         process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=errors)
         # The system's own maximum starts at what this process held when it forked, so the new image is asked itself.
         while True:
-            peak = max(peak, _held(process.pid))
+            peak = max(peak, memory("VmHWM", process.pid))
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 break
@@ -128,18 +128,6 @@ def _cost(command: list[str], out: Path, found: dict[Any, Any], run: tuple[str, 
     if run[1] != COPY and run not in found:
         found[run] = _sample(out)
     return {"cpu_s": _seconds(usage), "wall_s": wall, "peak_mb": peak}
-
-
-def _held(pid: int) -> float:
-    """The most memory a process has held so far, in MB."""
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file,
-    ):
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def _seconds(usage: resource.struct_rusage) -> float:

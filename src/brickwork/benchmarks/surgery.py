@@ -10,13 +10,10 @@ Torch-Pruning makes no such promise for LayerNorm and GroupNorm, where it normal
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
-import io
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +23,7 @@ from torch import Tensor, nn
 import brickwork
 from brickwork import zoo
 from brickwork.benchmarks.constructs import CONSTRUCTS, example
-from brickwork.benchmarks.measure import Work, in_turn, ratios
+from brickwork.benchmarks.measure import Work, in_turn, quiet, ratios
 from brickwork.benchmarks.registry import Outcome, benchmark
 from brickwork.blueprint import CLASSES, Blueprint
 from brickwork.errors import BrickworkError, MissingExtra, RequestError
@@ -206,7 +203,7 @@ def _errors(net: nn.Module, x: Tensor, keep: dict[str, list[int]]) -> list[float
     bp = brickwork.trace(net, x)
     wanted = _output(bp.zero(net, keep), x)
     errors = [_difference(bp.select(net, keep), x, wanted)]
-    with _quiet():
+    with quiet():
         _prune(tp.DependencyGraph().build_dependency(net, example_inputs=x), net, _removed(bp, keep))
     return [*errors, _difference(net, x, wanted)]
 
@@ -262,7 +259,7 @@ def judge(name: str) -> dict[str, Any]:
 def _verdict(make: Callable[[], tuple[nn.Module, nn.Module]], x: Tensor, whole: nn.Module) -> tuple[str, str]:
     """What comes of making (a cut network, its reference) from the whole one."""
     dense = _output(whole, x)
-    with _quiet():
+    with quiet():
         try:
             small, reference = make()
         except (BrickworkError, Refused) as refusal:
@@ -286,10 +283,3 @@ def _ties(model: nn.Module) -> int:
 
 def _shown(when: str, error: Exception) -> str:
     return f"{when}: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"[:200]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield

@@ -13,7 +13,7 @@ from torch import nn
 
 import brickwork
 from brickwork import zoo
-from brickwork.atomic import check_output, write_folder
+from brickwork.atomic import check_output, file_hash, write_folder
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import weights as w
@@ -65,7 +65,7 @@ def save(
         w.write_safetensors(stored, path, {"format": "pt", "brickwork": brickwork.__version__})
         config["weights"] = {
             "file": WEIGHTS,
-            "sha256": w.file_hash(path),
+            "sha256": file_hash(path),
             "state_hash": w.state_hash(state),
             "tensors": w.describe(stored),
             "tied": tied,
@@ -140,7 +140,7 @@ def _read_tensors(folder: Path, config: Config) -> w.State:
     if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()) and not _in_hub_cache(path):
         raise BadFile(f"{path} is a link to {path.resolve()}, outside the folder.")
     state = w.read_safetensors(path)
-    if w.file_hash(path) != config.weights.sha256:
+    if file_hash(path) != config.weights.sha256:
         raise BadFile(f"{path} is damaged: its sha256 is not the one recorded in {CONFIG}.")
     expected = {name: t.model_dump() for name, t in config.weights.tensors.items()}
     _compare(w.describe(state), expected, f"{path}", f"{CONFIG} lists")

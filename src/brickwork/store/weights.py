@@ -83,12 +83,6 @@ def state_hash(model: nn.Module | Mapping[str, torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def file_hash(path: Path) -> str:
-    """sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> None:
     """Write the tensors; a full disk is an OSError whoever reports it."""
     try:

@@ -1,6 +1,6 @@
-"""Latency of cut networks beside their share of multiply-adds, for rows that say which widths were kept.
+"""Latency of cut networks beside their share of multiply-adds: a share of every width, weights as they are built.
 
-Weights do not change how long a forward pass takes, so networks of these widths are built anew and measured alone.
+Weights do not change how long a forward pass takes. The rows of `disassemble` and `compress` carry the ratio of their own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Ten
     keep = {name: list(range(min(count, bp.spaces[name]))) for name, count in widths.items()}
     part = bp.select(whole, keep).eval()
     flops = bp.count(keep).macs / bp.count().macs
-    times = {"whole": _best(whole, images), "part": _best(part, images)}
+    times = {"whole": fastest(whole, images), "part": fastest(part, images)}
     ratio = times["part"] / times["whole"]
     return {
         "what": what, "paper": None, "ours": round(ratio / flops, 3), "latency": round(ratio, 4), "flops": round(flops, 4),
@@ -56,7 +56,7 @@ def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Ten
     }  # fmt: skip
 
 
-def _best(model: nn.Module, images: Tensor) -> float:
+def fastest(model: nn.Module, images: Tensor) -> float:
     """The faster of the two memory orders: a user would take it."""
     repeat = 30 if images.is_cuda else 5
     found = []
