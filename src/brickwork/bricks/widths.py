@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.bricks.prices import Prices, prices_of
 from brickwork.bricks.scores import above_mean
 from brickwork.errors import RequestError
 
@@ -52,6 +53,42 @@ def by_mass(
         share = np.cumsum(np.sort(s)[::-1]) / max(s.sum(), 1e-300)
         kept[name] = _best(bp, name, s, int(np.searchsorted(share, mass) + 1), least, step)
     return kept
+
+
+def by_worth(
+    bp: Blueprint,
+    scores: Mapping[str, np.ndarray],
+    generosity: float,
+    *,
+    of: str = "parameters",
+    power: float = 2.0,
+    left: Mapping[str, float] | None = None,
+    least: int = 8,
+    step: int = 1,
+    prices: Prices | None = None,
+) -> Kept:
+    """Widths at which no channel is worth less than its price: a budget goes where it buys most.
+
+    A space that keeps the share m of its score suffers (1 - m)^power; minimised is the sum of that plus a price per
+    channel, which falls as the generosity grows from 0 to 1. What a channel costs depends on how wide its neighbours
+    are, so prices are asked again until the widths stand. left: shares of spaces that are already settled.
+    """
+    prices = prices or prices_of(bp, of)
+    rate = 10.0 ** (4 - 8 * generosity)
+    harm = {}
+    for name, s in scores.items():
+        gone = 1 - np.concatenate([[0.0], np.cumsum(np.sort(s)[::-1])]) / max(s.sum(), 1e-300)
+        harm[name] = np.clip(gone, 0, 1) ** power
+    widths = {name: len(s) for name, s in scores.items()}
+    for _ in range(8):
+        now = prices.of({**(left or {}), **{name: widths[name] / len(s) for name, s in scores.items()}})
+        before = dict(widths)
+        for name, s in scores.items():
+            bill = rate * now.get(name, 0.0) * np.arange(len(s) + 1) / max(1, len(s))
+            widths[name] = max(1, int(np.argmin(harm[name] + bill)))
+        if widths == before:
+            break
+    return {name: _best(bp, name, s, widths[name], least, step) for name, s in scores.items()}
 
 
 def within(

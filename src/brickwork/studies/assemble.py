@@ -108,7 +108,8 @@ def _rows(
         row: Row = {
             "what": f"{source} {arch} {name}, {budget:.0%} of the parameters", **base, "ours": accuracy(joined, chosen),
             "uncalibrated": accuracy(join_bricks(bricks, calibrate="none", **given), chosen),
-            **mean_facts(bricks), "joined": type(joined).__name__, "seconds": seconds,
+            **mean_facts(bricks), "latency": shop.latency_ratio(joined, nets, chosen),
+            "joined": type(joined).__name__, "seconds": seconds,
         }  # fmt: skip
         if one_source:
             size = sum(p.numel() for p in joined.parameters())

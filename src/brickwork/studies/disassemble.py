@@ -81,7 +81,7 @@ def _rows(
         if not single:
             found["paper_tuned"] = paper_tuned
             found["ours_tuned"] = accuracy(shop.fine_tuned(brick.model, chosen), chosen)
-        found["latency"] = shop.latency_ratio(brick.model, net, half)
+        found["latency"] = shop.latency_ratio(brick.model, [net], half)
         return {**found, **facts_of(brick), "arch": arch, "classes": len(half.classes), "seed": shop.seed}
 
     rows = [row("the paper's way", theirs)]
