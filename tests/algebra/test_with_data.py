@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.algebra.with_data import METHODS, merge_on, rebasin, repair
-from brickwork.errors import RequestError, UnknownName
+from brickwork.algebra import merge_on, rebasin, repair
+from brickwork.algebra.data_methods import DATA_METHODS
+from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
 from brickwork.moments import fold_batch_norm
+from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.prediction import predict
 from brickwork.store import state_hash
 from brickwork.training import train
 
@@ -33,16 +40,54 @@ def scrambled(seed):
 X = torch.randn(60, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", DATA_METHODS)
 def test_a_network_merged_with_itself(method):
-    net = scrambled(0)
+    """Every method of the table: it is the network again, nothing given is changed, and twice gives the same bytes."""
+    net = repair(
+        scrambled(0), torch.cat([X, X])
+    )  # with the statistics that methods which take them anew will find
     before = state_hash(net)
-    merged = merge_on([net, net], [X, X.flip(0)], method, **QUIET)
+    sets, options = [X, X.flip(0)], dict(QUIET)
+    if DATA_METHODS[method].needs_labels:
+        sets = [(x, net(x).argmax(1)) for x in sets]
+    if DATA_METHODS[method].needs_base:
+        options |= {"base": net, "steps": 3}
+    merged = merge_on([net, net], sets, method, **options)
     with torch.no_grad():
         assert (merged(X) - net(X)).abs().max() <= 1e-6 * net(X).abs().max()
     assert state_hash(net) == before and not merged.training
-    again = merge_on([net, net], [X, X.flip(0)], method, **QUIET)
+    again = merge_on([net, net], sets, method, **options)
     assert state_hash(again) == state_hash(merged)
+    told = origin_of(merged).provenance["merge"]
+    assert told["method"] == method and told["images"] == [60, 60] and json.dumps(told)
+
+
+@pytest.mark.parametrize("method", DATA_METHODS.values(), ids=str)
+def test_the_table_says_what_the_functions_take(method):
+    taken = inspect.signature(method.function()).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        own = {n: p.default for n, p in taken.items() if p.default is not p.empty}
+        assert own == {n: o.default for n, o in method.options.items()}
+    assert method.about and method.paper and all(o.is_right(o.default) for o in method.options.values())
+    assert ("shares" in taken) == method.weighted
+
+
+def test_networks_that_prepare_images_differently():
+    """The merged one prepares them as the first does; what the second answers is asked for in its own way."""
+    net = repair(scrambled(0).float(), 5 * X.float() + 1)
+    other = copy.deepcopy(net)
+    for model, mean, std in ((net, 0.3, 0.2), (other, 0.5, 0.25)):
+        attach(model, normalised(model, mean, std))
+    raw = np.random.default_rng(0).integers(0, 256, (80, 16, 16, 1), np.uint8)
+    merged = merge_on([net, other], [raw, raw], "match", weights=[1e-6, 1.0], **QUIET)
+    assert origin_of(merged).preprocessing.mean == (0.3,)
+    wanted = predict(other, raw)
+    plain = (predict(net, raw) - wanted).square().mean()
+    assert (predict(merged, raw) - wanted).square().mean() < 0.05 * plain
+
+
+def normalised(model, mean, std):
+    return replace(origin_of(model), preprocessing=Preprocessing((16, 16), 1, (mean,), (std,)))
 
 
 def test_regmean_is_the_papers_formula():
@@ -112,13 +157,39 @@ def test_two_tasks():
 
 
 def test_wrong_requests():
-    net = nn.Sequential(nn.Linear(4, 3))
-    x = torch.randn(10, 4)
+    net, x = nn.Sequential(nn.Linear(4, 3)), torch.randn(10, 4)
+    small = nn.Sequential(nn.Linear(4, 2))
     for arguments, options, error, message in (
         (([net], [x], "mach"), {}, UnknownName, "did you mean 'match'"),
-        (([net, net], [x]), {}, RequestError, "2 networks and 1 sets"),
+        (
+            ([net, net], [x]),
+            {},
+            RequestError,
+            "one set of images a model, in their order; there are 1 for 2 models",
+        ),
         (([net], [x]), {"weights": [0]}, RequestError, "all above 0"),
-        (([net], [x], "regmean"), {"shrink": 2}, RequestError, "shrink is 2"),
+        (([net], [x]), {"base": net}, RequestError, "match takes no base"),
+        (([net], []), {}, RequestError, "match needs data, unlabelled images of each task"),
+        (([], []), {}, RequestError, "nothing to merge"),
+        (
+            ([net], [x], "regmean"),
+            {"shrink": 2},
+            RequestError,
+            "shrink is 2; it must be a number from 0 to 1",
+        ),
+        (([net], [x], "regmean"), {"ridge": True}, RequestError, "ridge is True"),
+        (([net], [x], "fisher"), {"sed": 2}, RequestError, "did you mean 'seed'"),
+        (([net], [x], "adamerging"), {}, RequestError, "adamerging needs a base"),
+        (([net], [(x, x[:, 0])], "greedy_soup"), {"weights": [1]}, RequestError, "takes no weights"),
+        (([net], [x], "greedy_soup"), {}, BadData, "set 0 has no labels"),
+        (([net, small], [x, x]), {}, BadModel, "model 0 and model 1 are not of one architecture"),
+        (([net], [x[:0]]), {}, BadData, "set 0 has no images"),
+        (([net], [x / 0]), {}, BadData, "NaN or infinite"),
     ):
         with pytest.raises(error, match=message):
             merge_on(*arguments, **options, **QUIET)
+    two = [scrambled(k).float() for k in range(2)]
+    attach(two[0], normalised(two[0], 0.5, 0.5))
+    attach(two[1], replace(origin_of(two[1]), preprocessing=Preprocessing((8, 8), 1, (0.5,), (0.5,))))
+    with pytest.raises(BadModel, match="model 0 takes images of 16×16 with 1 channel and model 1 of 8×8"):
+        merge_on(two, [np.zeros((4, 16, 16, 1), np.uint8)] * 2, **QUIET)

@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Delta": "deltas", "SweepResult": "sweep_result", "assign": "deltas", "balanced_point": "sweeping",
-    "combine": "deltas", "delta": "deltas", "merge": "merging", "merge_files": "streaming", "merge_on": "with_data",
-    "rebasin": "with_data", "repair": "with_data", "sweep": "sweeping",
+    "Delta": "deltas", "Learned": "adamerging", "Soup": "soup", "SweepResult": "sweep_result",
+    "adamerge": "adamerging", "assign": "deltas", "balanced_point": "sweeping", "combine": "deltas",
+    "delta": "deltas", "greedy_soup": "soup", "merge": "merging", "merge_files": "streaming", "merge_on": "with_data",
+    "rebasin": "alignment", "repair": "alignment", "sweep": "sweeping",
 }  # fmt: skip
 
 __all__ = sorted(_HOME)
@@ -24,15 +25,19 @@ def __getattr__(name: str) -> Any:
 
 
 if TYPE_CHECKING:
+    from brickwork.algebra.adamerging import Learned as Learned
+    from brickwork.algebra.adamerging import adamerge as adamerge
+    from brickwork.algebra.alignment import rebasin as rebasin
+    from brickwork.algebra.alignment import repair as repair
     from brickwork.algebra.deltas import Delta as Delta
     from brickwork.algebra.deltas import assign as assign
     from brickwork.algebra.deltas import combine as combine
     from brickwork.algebra.deltas import delta as delta
     from brickwork.algebra.merging import merge as merge
+    from brickwork.algebra.soup import Soup as Soup
+    from brickwork.algebra.soup import greedy_soup as greedy_soup
     from brickwork.algebra.streaming import merge_files as merge_files
     from brickwork.algebra.sweep_result import SweepResult as SweepResult
     from brickwork.algebra.sweeping import balanced_point as balanced_point
     from brickwork.algebra.sweeping import sweep as sweep
     from brickwork.algebra.with_data import merge_on as merge_on
-    from brickwork.algebra.with_data import rebasin as rebasin
-    from brickwork.algebra.with_data import repair as repair

@@ -1,12 +1,12 @@
-"""Merging that looks at images: response matching, RegMean, Fisher weights; and re-basin, which looks at weights alone.
+"""Merging that looks at images: one entrance for all such methods, and response matching, RegMean and Fisher weights.
 
-Batch norms are folded into the layers before them first (exactly), so that a network is its weights. Labels are not used.
+These three fold batch norms into the layers before them first (exactly), so that a network is its weights.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,79 +14,80 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from brickwork.algebra.agreement import refuse_differences
+from brickwork.algebra.data_methods import find
+from brickwork.algebra.inputs import Task, tasks_of
 from brickwork.algebra.merging import merge
-from brickwork.blueprint.plan import trace
-from brickwork.data.pixels import Images, as_input
-from brickwork.errors import RequestError, UnknownName
-from brickwork.moments import (
-    Moments,
-    Source,
-    collect_moments,
-    fold_batch_norm,
-    match_responses,
-    reestimate_batch_norm,
-    solve_ridge,
-)
+from brickwork.moments import Moments, Source, collect_moments, fold_batch_norm, match_responses, solve_ridge
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of
 
 
 def merge_on(
     models: Sequence[nn.Module],
-    images: Sequence[Images],
+    data: Sequence[Any],
     method: str = "match",
     *,
+    base: nn.Module | None = None,
     weights: Sequence[float] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> nn.Module:
-    """One network of several, each with unlabelled images of its own task; what is given is left unchanged.
+    """One network of several, by a method that looks at images; what is given is left unchanged.
 
-    method: "match" (layer by layer from the input up, what the merged network really makes of the images is brought to
-    each network's own responses; design.md, "The second idea"), "regmean" (every layer by itself, on each network's own
-    features; arXiv 2212.09849) or "fisher" (every weight by how much it matters; arXiv 2111.09832).
-    weights: how much each network's task counts; the same by default.
+    method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
+    that needs labels; "match", "regmean" and "fisher" take one a model, unlabelled, of its own task. base: what the
+    models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
+    What the method found (the coefficients, the models used) stands in the network's provenance.
 
     >>> nets = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
     >>> same = merge_on([nets[0], nets[0]], [torch.randn(40, 4), torch.randn(40, 4)], progress=False)
     >>> bool((same[0].weight - nets[0][0].weight).abs().max() < 1e-4)
     True
     """
-    if method not in METHODS:
-        raise UnknownName("merge method with data", method, METHODS)
-    if len(models) < 1 or len(models) != len(images):
-        raise RequestError(
-            f"{len(models)} networks and {len(images)} sets of images; each network needs its own."
-        )
-    shares = [1.0] * len(models) if weights is None else [float(w) for w in weights]
-    if len(shares) != len(models) or not all(w > 0 for w in shares):
-        raise RequestError(f"weights are {weights}; there must be {len(models)}, all above 0.")
-    inputs = [_inputs(model, some) for model, some in zip(models, images, strict=True)]
-    folded = [fold_batch_norm(copy.deepcopy(m).eval(), x[:2]) for m, x in zip(models, inputs, strict=True)]
-    merged = METHODS[method](folded, inputs, shares, progress=progress, **options)
-    facts = {"merge": {"method": method, "weights": shares, "images": [len(x) for x in inputs]}}
-    attach(merged, replace(origin_of(merged), provenance=facts))
+    chosen = find(method)
+    chosen.check(len(models), len(data), base=base is not None, weights=weights, options=options)
+    every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
+    refuse_differences(
+        {who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()}
+    )
+    tasks = tasks_of(models, data, pairs=chosen.pairs(options), labels=chosen.needs_labels)
+    given = [copy.deepcopy(m).eval() for m in models]
+    if chosen.folds:
+        given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
+    if chosen.weighted:
+        options["shares"] = [1.0] * len(models) if weights is None else [float(w) for w in weights]
+    if base is not None:
+        options["base"] = copy.deepcopy(base).eval()
+    merged, facts = chosen.function()(given, tasks, progress=progress, **options)
+    told = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
+    told |= {"weights": options["shares"]} if chosen.weighted else {}
+    facts = {**told, "images": [len(t.images) for t in tasks], **facts}
+    attach(merged, replace(origin_of(merged), provenance={"merge": facts}))
     return merged.eval()
 
 
-def _matched(
-    models: list[nn.Module], inputs: list[Tensor], shares: list[float], *, progress: bool, ridge: float = 1e-3
-) -> nn.Module:
+def matched(
+    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, ridge: float = 1e-3
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md)."""
     start = merge(models, weights=[w / sum(shares) for w in shares])
-    sources = [Source(m, x, weight=w) for m, x, w in zip(models, inputs, shares, strict=True)]
-    return match_responses(start, sources, ridge=ridge, progress=progress).model
+    sources = [
+        Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)
+    ]
+    found = match_responses(start, sources, ridge=ridge, progress=progress)
+    return found.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in found.fits}}
 
 
-def _regmean(
-    models: list[nn.Module], inputs: list[Tensor], shares: list[float], *, progress: bool, shrink: float = 0.9,
+def regmean(
+    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, shrink: float = 0.9,
     ridge: float = 1e-6,
-) -> nn.Module:  # fmt: skip
+) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
     """W = (Σ G_i)⁻¹ Σ G_i W_i, the off-diagonal of each Gram matrix times `shrink`."""
-    if not 0 <= shrink <= 1:
-        raise RequestError(f"shrink is {shrink}; it must be 0 to 1.")
     merged = merge(models, weights=[w / sum(shares) for w in shares])
-    grams = [collect_moments(m, x.split(250), progress=progress) for m, x in zip(models, inputs, strict=True)]
+    grams = [
+        collect_moments(m, t.own.split(250), progress=progress) for m, t in zip(models, tasks, strict=True)
+    ]
     with torch.no_grad():
         for path in grams[0]:
             total: Moments | None = None
@@ -108,16 +109,16 @@ def _regmean(
             own = layer.weight
             assert isinstance(own, Tensor)
             own.copy_(solved.mT.reshape(own.shape))
-    return merged
+    return merged, {}
 
 
-def _fisher(
-    models: list[nn.Module], inputs: list[Tensor], shares: list[float], *, progress: bool, seed: int = 0,
-    floor: float = 1e-6,
-) -> nn.Module:  # fmt: skip
+def fisher(
+    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, floor: float = 1e-6,
+    seed: int = 0,
+) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
     """θ = Σ F_i θ_i / Σ F_i, F the diagonal of the Fisher matrix under each network's own predictions."""
     merged = copy.deepcopy(models[0])
-    importance = [_information(m, x, seed) for m, x in zip(models, inputs, strict=True)]
+    importance = [_information(m, t.own, seed) for m, t in zip(models, tasks, strict=True)]
     with torch.no_grad():
         for name, parameter in merged.named_parameters():
             top, bottom = torch.zeros_like(parameter), torch.zeros_like(parameter)
@@ -126,7 +127,7 @@ def _fisher(
                 top += weight * dict(model.named_parameters())[name]
                 bottom += weight
             parameter.copy_(top / bottom)
-    return merged
+    return merged, {}
 
 
 def _information(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
@@ -147,29 +148,6 @@ def _information(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tenso
         for name, found in gradient(state, x, drawn).items():
             total[name] += found.square().sum(0)
     return {n: t / len(images) for n, t in total.items()}
-
-
-METHODS: dict[str, Callable[..., nn.Module]] = {"match": _matched, "regmean": _regmean, "fisher": _fisher}
-
-
-def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
-    """b with its channels in the order that brings its weights closest to a's; it answers as before (2209.04836).
-
-    The permutations come from the blueprint, so any network that can be traced will do. Merge afterwards, then give
-    batch norms new statistics (`repair`).
-    """
-    bp = trace(a, example)
-    return trace(b, example).permute(b, bp.align(a, b))
-
-
-def repair(model: nn.Module, images: Images, *, batch_size: int = 250) -> nn.Module:
-    """New batch-norm statistics on unlabelled images: what a merged network needs most (REPAIR, 2211.08403)."""
-    return reestimate_batch_norm(model, _inputs(model, images).split(batch_size))
-
-
-def _inputs(model: nn.Module, images: Images) -> Tensor:
-    first = next(model.parameters())
-    return as_input(images, origin_of(model).preprocessing, device_of(model)).to(first.dtype)
 
 
 def _matrix(layer: nn.Module, groups: int) -> Tensor:

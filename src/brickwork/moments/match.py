@@ -30,12 +30,14 @@ class Source:
     """A network whose responses are to be matched, on images of its own.
 
     rows: for each layer, which of the source's output channels the student's outputs stand for; all, if absent.
+    own: the same images as the source takes them, where it wants them prepared otherwise than the student.
     """
 
     model: nn.Module
     images: Tensor  # (n, …) as the networks take them
     rows: Mapping[str, np.ndarray] | None = None
     weight: float = 1.0
+    own: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,9 @@ def _check(
     for k, source in enumerate(sources):
         if len(source.images) == 0:
             raise BadData(f"source {k} has no images; give it some hundred unlabelled ones")
+        if source.own is not None and source.own.shape != source.images.shape:
+            shapes = tuple(source.own.shape), tuple(source.images.shape)
+            raise BadData(f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same")
         if not bool(torch.isfinite(source.images).all()):
             raise BadData(f"the images of source {k} hold NaN or infinite values")
         if not 0 < source.weight < float("inf"):
@@ -140,6 +145,7 @@ class _Run:
         self.source = source
         like = next(student.parameters())
         images = source.images.to(like)
+        own = images if source.own is None else source.own.to(like)
         pieces = -(-len(images) // batch_size)
         teacher = _alike(source.model, like)
         self.mine: list[Program] = []
@@ -147,8 +153,9 @@ class _Run:
         sizes = sorted({len(p) for p in images.tensor_split(pieces)}, reverse=True)
         for size in sizes:  # at most two: whole batches, and ones that are one image shorter
             batches = [p for p in images.tensor_split(pieces) if len(p) == size]
+            theirs = [p for p in own.tensor_split(pieces) if len(p) == size]
             self.mine.append(Program(student, record(student, batches[0]), batches))
-            self.theirs.append(Program(teacher, record(teacher, batches[0]), batches))
+            self.theirs.append(Program(teacher, record(teacher, theirs[0]), theirs))
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
         self.theirs_by_path = [

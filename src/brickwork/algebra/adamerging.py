@@ -1,0 +1,195 @@
+"""Coefficients learned on unlabelled images: θ_0 + Σ_k λ_k^l (θ_k − θ_0), one λ a layer and model.
+
+AdaMerging (Yang 2023, arXiv 2310.02575): λ minimises the mean entropy of the answers. The paper gives every task a head
+of its own; here the head is merged like every other layer, and where tasks share its outputs a network can be sure
+of itself by answering one task only. goal="teachers" learns from what each network itself says of its own images.
+Batch norms normalise by the batch while λ is learned, every batch holding images of all tasks, and get statistics of
+all the images, mixed, at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from brickwork.algebra.agreement import refuse_differences
+from brickwork.algebra.alignment import recalibrated
+from brickwork.algebra.data_methods import find
+from brickwork.algebra.deltas import delta
+from brickwork.algebra.inputs import Task, tasks_of
+from brickwork.algebra.states import like
+from brickwork.data.pixels import Images
+from brickwork.errors import JobFailed
+from brickwork.outputs import logits_of
+from brickwork.prediction import evaluating
+from brickwork.progress import bar
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The network, and λ for every layer and model; with per="task" there is one row, "all".
+
+    entropy: mean over all the images, in nats, with every λ at its start and with what was learned.
+    """
+
+    model: nn.Module = field(repr=False)
+    coefficients: Mapping[str, tuple[float, ...]]
+    entropy: tuple[float, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = {layer: list(row) for layer, row in self.coefficients.items()}
+        return {"coefficients": rows, "entropy": list(self.entropy)}
+
+    def __str__(self) -> str:
+        width = max(len(layer) for layer in self.coefficients)
+        rows = [f"{n:<{width}}  {'  '.join(f'{c:.3f}' for c in row)}" for n, row in self.coefficients.items()]
+        before, after = self.entropy
+        return "\n".join([*rows, f"mean entropy {before:.4f} before, {after:.4f} after"])
+
+
+def adamerge(
+    models: Sequence[nn.Module],
+    images: Sequence[Images],
+    *,
+    base: nn.Module,
+    progress: bool = True,
+    **options: Any,
+) -> Learned:
+    """λ for every layer (or one a model, per="task"), learned on unlabelled images of all tasks; nothing is changed.
+
+    options: goal "entropy" (the paper's) or "teachers" (cross-entropy to model k's answers on the k-th images; one set a
+    model); per "layer" or "task"; steps (500), lr (1e-3) and batch_size (16 images a set) of Adam; start (0.3), where
+    every λ begins; limit (1), λ stays between 0 and it: larger weights are surer of anything; seed of the batches.
+
+    >>> zero, a = nn.Linear(4, 3), nn.Linear(4, 3)
+    >>> found = adamerge([a], [torch.randn(40, 4)], base=zero, steps=3, progress=False)
+    >>> list(found.coefficients), len(found.coefficients["itself"])
+    (['itself'], 1)
+    """
+    chosen = find("adamerging")
+    chosen.check(len(models), len(images), base=True, options=options)
+    every = {f"model {k}": m for k, m in enumerate(models)} | {"the base": base}
+    refuse_differences({w: {n: tuple(t.shape) for n, t in m.state_dict().items()} for w, m in every.items()})
+    tasks = tasks_of(models, images, pairs=chosen.pairs(options), labels=False)
+    return _learn(list(models), tasks, base, progress, options)
+
+
+def merged(
+    models: list[nn.Module], tasks: list[Task], *, base: nn.Module, progress: bool, **options: Any
+) -> tuple[nn.Module, dict[str, Any]]:
+    """As `merge_on` calls it."""
+    found = _learn(models, tasks, base, progress, options)
+    return found.model, found.to_dict()
+
+
+def _learn(
+    models: list[nn.Module], tasks: list[Task], base: nn.Module, progress: bool, options: Mapping[str, Any]
+) -> Learned:
+    options = {name: options.get(name, known.default) for name, known in find("adamerging").options.items()}
+    space = _Space(models, base, options["per"])
+    start = min(options["start"], options["limit"])
+    first = next(base.parameters())
+    scale = torch.full((len(space.layers), len(models)), start, dtype=first.dtype, device=first.device)
+    scale.requires_grad_()
+    optimizer = torch.optim.Adam([scale], lr=options["lr"])
+    generator = torch.Generator().manual_seed(options["seed"])
+    said = (
+        [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
+        if options["goal"] == "teachers"
+        else None
+    )
+    with bar("learning coefficients", options["steps"], show=progress) as advance:
+        for step in range(options["steps"]):
+            drawn = [_drawn(t.images, options["batch_size"], generator) for t in tasks]
+            batch = torch.cat([t.images[index] for t, index in zip(tasks, drawn, strict=True)])
+            logits = space.answer(scale, batch)
+            if said is None:
+                loss = entropy(logits)
+            else:
+                loss = F.cross_entropy(logits, torch.cat([y[i] for y, i in zip(said, drawn, strict=True)]))
+            if not bool(torch.isfinite(loss)):
+                raise JobFailed(
+                    f"the loss became {loss.item()} in step {step + 1}; a smaller lr often helps."
+                )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            with torch.no_grad():
+                scale.clamp_(0, options["limit"])
+            advance(1, f"loss {loss.item():.4f}")
+    found = scale.detach()
+    begun, model = (
+        recalibrated(space.network(s, models[0]), tasks, seed=options["seed"])
+        for s in (torch.full_like(found, start), found)
+    )
+    rows = {
+        n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, found.tolist(), strict=True)
+    }
+    return Learned(model, rows, (_mean_entropy(begun, tasks), _mean_entropy(model, tasks)))
+
+
+class _Space:
+    """Networks base + Σ λ (model − base); buffers are the base's, and batch norms use the batch."""
+
+    def __init__(self, models: list[nn.Module], base: nn.Module, per: str) -> None:
+        self.net = copy.deepcopy(base).eval().requires_grad_(False)
+        for module in self.net.modules():
+            if isinstance(module, _BatchNorm):
+                module.train()
+        self.base = {n: p.detach() for n, p in self.net.named_parameters()}
+        moved = [delta(m, base).tensors for m in models]  # refuses what is not finite
+        self.steps = {n: torch.stack([g[n].to(zero) for g in moved]) for n, zero in self.base.items()}
+        home = {n: "all" if per == "task" else n.rpartition(".")[0] or "itself" for n in self.base}
+        self.layers = list(dict.fromkeys(home.values()))
+        self.row = {n: self.layers.index(layer) for n, layer in home.items()}
+        self.buffers = {n: b.clone() for n, b in self.net.named_buffers()}
+
+    def state(self, scale: Tensor) -> dict[str, Tensor]:
+        return {
+            n: zero + torch.einsum("k,k...->...", scale[self.row[n]].to(zero), self.steps[n])
+            for n, zero in self.base.items()
+        }
+
+    def answer(self, scale: Tensor, images: Tensor) -> Tensor:
+        """Logits, differentiable in λ. The running statistics that a batch norm writes are our own copies."""
+        values = {**self.buffers, **self.state(scale)}
+        return logits_of(torch.func.functional_call(self.net, values, (images,)))
+
+    def network(self, scale: Tensor, first: nn.Module) -> nn.Module:
+        """As a network of its own, with the classes and preprocessing of the first model."""
+        with torch.no_grad():
+            state = {**self.net.state_dict(), **self.state(scale)}
+        return like(first, state, {})
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of the answers, in nats.
+
+    >>> round(float(entropy(torch.zeros(2, 4))), 4)
+    1.3863
+    """
+    logs = logits.log_softmax(1)
+    return -(logs.exp() * logs).sum(1).mean()
+
+
+def _drawn(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    return torch.randperm(len(images), generator=generator)[:count].to(images.device)
+
+
+def _answers(model: nn.Module, images: Tensor) -> Tensor:
+    with evaluating(model):
+        found = torch.cat([logits_of(model(x)).softmax(1) for x in images.split(512)])
+    return found.clone()  # out of inference mode
+
+
+def _mean_entropy(model: nn.Module, tasks: list[Task]) -> float:
+    with evaluating(model):
+        found = [(len(x), float(entropy(logits_of(model(x))))) for t in tasks for x in t.images.split(512)]
+    return round(sum(n * e for n, e in found) / sum(n for n, _ in found), 6)

@@ -1,0 +1,63 @@
+"""Re-basin: one network's channels in another's order before they are averaged; and new statistics afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from brickwork.algebra.inputs import Task, batches_of, inputs_of
+from brickwork.algebra.merging import merge
+from brickwork.blueprint.plan import trace
+from brickwork.data.pixels import Images
+from brickwork.moments import reestimate_batch_norm
+from brickwork.progress import bar
+
+
+def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
+    """b with its channels in the order that brings its weights closest to a's; it answers as before (2209.04836).
+
+    The permutations come from the blueprint, so any network that can be traced will do. Merge afterwards, then give
+    batch norms new statistics (`repair`).
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> x = torch.randn(5, 2)
+    >>> torch.equal(rebasin(net, net, x)(x), net(x))
+    True
+    """
+    bp = trace(a, example)
+    return trace(b, example).permute(b, bp.align(a, b))
+
+
+def repair(model: nn.Module, images: Images, *, batch_size: int = 250) -> nn.Module:
+    """New batch-norm statistics on unlabelled images: what a merged network needs most (REPAIR, 2211.08403)."""
+    return reestimate_batch_norm(model, batches_of(inputs_of(model, images), batch_size))
+
+
+def rebasined(
+    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, batch_size: int = 250
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
+    example = tasks[0].images[:2]
+    moved = [models[0]]
+    with bar("aligning", len(models) - 1, show=progress) as advance:
+        for model in models[1:]:
+            moved.append(rebasin(models[0], model, example))
+            advance()
+    merged = merge(moved, weights=[w / sum(shares) for w in shares])
+    return recalibrated(merged, tasks, batch_size=batch_size), {}
+
+
+def recalibrated(model: nn.Module, tasks: list[Task], *, batch_size: int = 250, seed: int = 0) -> nn.Module:
+    """Statistics of all tasks' images, mixed; the model itself where it has no batch norm with statistics."""
+    if not has_statistics(model):
+        return model
+    images = torch.cat([t.images for t in tasks])
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+    return reestimate_batch_norm(model, batches_of(images[order.to(images.device)], batch_size))
+
+
+def has_statistics(model: nn.Module) -> bool:
+    return any(isinstance(m, _BatchNorm) and m.running_mean is not None for m in model.modules())

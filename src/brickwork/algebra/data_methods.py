@@ -1,0 +1,166 @@
+"""The ways to merge that look at images: what each is called, what it needs, which options it takes.
+
+A table without torch, so that a wrong request is refused before anything is imported or read. The function of a method
+is found under `home`, takes (models, tasks, shares) and the options as keywords, and returns the network and facts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from brickwork.errors import RequestError, UnknownName
+
+
+@dataclass(frozen=True)
+class Option:
+    """A default, what is allowed in words, and the test of it."""
+
+    default: Any
+    allowed: str
+    is_right: Callable[[Any], bool]
+
+
+def number(default: float, low: float, high: float = float("inf"), *, above: bool = False) -> Option:
+    """A number from low (or above it) up to high.
+
+    >>> number(0.9, 0, 1).is_right(1.5), number(1e-3, 0, above=True).allowed
+    (False, 'a number above 0')
+    """
+    words = f"a number above {low:g}" if above else f"a number from {low:g}"
+    words += f" to {high:g}" if high < float("inf") else "" if above else " up"
+
+    def right(value: Any) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+            return False
+        return (low < value if above else low <= value) and value <= high and value < float("inf")
+
+    return Option(default, words, right)
+
+
+def whole(default: int, low: int) -> Option:
+    """A whole number from low up."""
+
+    def right(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+    return Option(default, f"a whole number from {low} up", right)
+
+
+def word(*allowed: str) -> Option:
+    """One of some words; the first is the default."""
+    return Option(allowed[0], " or ".join(allowed), lambda value: value in allowed)
+
+
+@dataclass(frozen=True)
+class DataMethod:
+    name: str
+    home: str  # module:function
+    about: str
+    paper: str
+    needs_base: bool = False
+    needs_labels: bool = False
+    one_each: bool = False  # a set of images for every model, of its own task, in the models' order
+    weighted: bool = False  # whether the models' tasks may count differently
+    folds: bool = False  # whether batch norms are folded into the layers before them first
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def pairs(self, options: Mapping[str, Any]) -> bool:
+        """Whether set k is of model k's task; with these options."""
+        return self.one_each or options.get("goal") == "teachers"
+
+    def function(self) -> Callable[..., Any]:
+        module, _, name = self.home.partition(":")
+        return getattr(importlib.import_module(f"brickwork.algebra.{module}"), name)
+
+    def problems(
+        self, models: int, sets: int, *, base: bool, weights: Any = None, options: Mapping[str, Any]
+    ) -> list[str]:
+        """Everything that is wrong with a request, in words, without a tensor."""
+        wrong, pairs = [], self.pairs(options)
+        if models < 1:
+            wrong.append("there is nothing to merge; give one model or more")
+        if self.needs_base and not base:
+            wrong.append(f"{self.name} needs a base, the model that the others were trained from")
+        if base and not self.needs_base:
+            wrong.append(f"{self.name} takes no base; leave it out")
+        if not sets:
+            labelled = "labelled" if self.needs_labels else "unlabelled"
+            wrong.append(f"{self.name} needs data, {labelled} images{' of each task' * pairs}")
+        elif pairs and sets != models:
+            wrong.append(
+                f"{self.name} needs one set of images a model, in their order; there are {sets} for {models} models"
+            )
+        if weights is not None and not self.weighted:
+            wrong.append(f"{self.name} takes no weights; leave them out")
+        elif weights is not None:
+            wrong += _weights(weights, models)
+        for name, value in options.items():
+            if name not in self.options:
+                wrong.append(str(UnknownName(f"option of {self.name}", name, self.options)).rstrip("."))
+            elif not self.options[name].is_right(value):
+                wrong.append(f"{name} is {value!r}; it must be {self.options[name].allowed}")
+        return wrong
+
+    def check(self, models: int, sets: int, **request: Any) -> None:
+        wrong = self.problems(models, sets, **request)
+        if wrong:
+            raise RequestError("; ".join(wrong) + ".")
+
+
+def _weights(weights: Any, models: int) -> list[str]:
+    good = isinstance(weights, Sequence) and not isinstance(weights, str)
+    if good and len(weights) == models and all(number(1.0, 0, above=True).is_right(w) for w in weights):
+        return []
+    return [f"weights are {weights}; there must be {models}, all above 0"]
+
+
+ARXIV = "https://arxiv.org/abs/"
+SEED = whole(0, 0)
+
+DATA_METHODS: dict[str, DataMethod] = {
+    m.name: m
+    for m in (
+        DataMethod(
+            "match", "with_data:matched", "layer by layer, to the responses each network had on its own features",
+            "docs/moments.md", one_each=True, weighted=True, folds=True, options={"ridge": number(1e-3, 0)},
+        ),
+        DataMethod(
+            "regmean", "with_data:regmean", "every layer by itself, on each network's own features",
+            ARXIV + "2212.09849", one_each=True, weighted=True, folds=True,
+            options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0)},
+        ),
+        DataMethod(
+            "fisher", "with_data:fisher", "every number by how much it matters to its network",
+            ARXIV + "2111.09832", one_each=True, weighted=True, folds=True,
+            options={"floor": number(1e-6, 0, above=True), "seed": SEED},
+        ),
+        DataMethod(
+            "rebasin", "alignment:rebasined", "channels in the first one's order, the mean, new batch-norm statistics",
+            ARXIV + "2209.04836", weighted=True, options={"batch_size": whole(250, 2)},
+        ),
+        DataMethod(
+            "greedy_soup", "soup:stirred", "the mean of those that do not make it worse, best first",
+            ARXIV + "2203.05482", needs_labels=True,
+            options={"by": word("mean", "worst"), "bn": word("linear", "recalibrate")},
+        ),
+        DataMethod(
+            "adamerging", "adamerging:merged", "base + Σ λ (model − base), every layer's λ learned without labels",
+            ARXIV + "2310.02575", needs_base=True,
+            options={
+                "goal": word("entropy", "teachers"), "per": word("layer", "task"), "steps": whole(500, 1),
+                "lr": number(1e-3, 0, 10, above=True), "start": number(0.3, 0, 10), "limit": number(1.0, 0, 10, above=True),
+                "batch_size": whole(16, 1), "seed": SEED,
+            },
+        ),
+    )
+}  # fmt: skip
+
+
+def find(name: str) -> DataMethod:
+    """The method of this name, or an UnknownName with the nearest."""
+    if name not in DATA_METHODS:
+        raise UnknownName("merge method with data", name, DATA_METHODS)
+    return DATA_METHODS[name]
