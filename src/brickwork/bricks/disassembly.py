@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from brickwork.blueprint.plan import Blueprint
+from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick, spread_of
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.prices import prices_of
 from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Classes, take_up
-from brickwork.bricks.widths import Kept, by_mass, by_ratio, by_threshold, rounded, within
+from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
 from brickwork.errors import BadData, RequestError
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
@@ -185,7 +186,10 @@ def _kept(
     if keep is not None:
         return by_ratio(bp, joint, keep, step=step)
     if budget is not None:
-        return within(bp, lambda mass: by_mass(bp, joint, mass, step=step), budget, of=of, classes=classes)
+        prices = prices_of(bp, of)
+        settled = {CLASSES: len(classes) / len(bp.output_units)}
+        wide = partial(by_worth, bp, joint, prices=prices, left=settled, step=step)
+        return within(bp, wide, budget, of=of, classes=classes)
     assert threshold is not None
     kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, threshold)
     return rounded(bp, joint, kept, step)

@@ -61,7 +61,7 @@ def by_worth(
     generosity: float,
     *,
     of: str = "parameters",
-    power: float = 2.0,
+    power: float = 1.0,
     left: Mapping[str, float] | None = None,
     least: int = 8,
     step: int = 1,

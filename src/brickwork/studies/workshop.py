@@ -101,7 +101,7 @@ class Workshop:
         train(
             model, images.train_images, images.train_labels, classes=images.classes,
             preprocessing=self.data(source).preprocessing(), device=self.where, progress=self.progress,
-            **settings.to_dict(),
+            record=True, **settings.to_dict(),
         )  # fmt: skip
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
@@ -130,7 +130,7 @@ class Workshop:
         train(
             pupil, order.train_images, order.train_labels, epochs=epochs, batch_size=128 if self.full else 16, lr=lr,
             schedule="cosine", weight_decay=5e-4, augment=augment, seed=self.seed, device=self.where,
-            progress=self.progress,
+            record=True, progress=self.progress,
         )  # fmt: skip
         return pupil.eval()
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -40,6 +40,11 @@ class Run:
     loss: Loss
     half: bool
     penalty: Penalty | None = None
+    record: bool = False  # as one CUDA graph, replayed step after step
+    recorded: Recording | None = None
+    done: int = 0  # steps of this run; a resumed one begins anew
+
+    EAGER: ClassVar[int] = 5  # steps before the recording: kernels are chosen and buffers allocated in them
 
     def epoch(self, epoch: int, model: nn.Module, optimizer: Any) -> dict[str, Any]:
         """Train for one epoch and return its row of numbers."""
@@ -67,18 +72,13 @@ class Run:
             if self.preprocessing is not None:
                 images = normalise(images, self.preprocessing)
             images = images.contiguous(memory_format=self.memory_format)
-            with torch.autocast(crew.device.type, torch.bfloat16, enabled=self.half):
-                logits = logits_of(model(images))
-            if step == 0 and epoch == 0:
-                check_logits(logits, target)
-            loss = self.loss(logits.float(), target)
-            if self.penalty is not None:
-                loss = loss + self.penalty(images, logits, target)
-            optimizer.zero_grad(set_to_none=True)
-            crew.backward(loss)
+            if self.record and self.done >= self.EAGER:
+                self._replay(model, optimizer, images, target, lost, right)
+            else:
+                optimizer.zero_grad(set_to_none=True)
+                self._forward_backward(model, images, target, lost, right, first=step == 0 and epoch == 0)
             optimizer.step()
-            lost += loss.detach()
-            right += (logits.detach().argmax(1) == target).sum()
+            self.done += 1
             seen += target.numel()
         counts = crew.total(
             torch.stack([lost, right.double(), torch.tensor(seen, device=crew.device).double()])
@@ -95,6 +95,54 @@ class Run:
             "seconds": seconds,
             "images_per_second": steps * size / seconds,
         }
+
+    def _forward_backward(
+        self, model: nn.Module, images: Tensor, target: Tensor, lost: Tensor, right: Tensor, *, first: bool
+    ) -> None:
+        """Gradients of one batch; its loss and its hits are added to the sums."""
+        with torch.autocast(self.crew.device.type, torch.bfloat16, enabled=self.half):
+            logits = logits_of(model(images))
+        if first:
+            check_logits(logits, target)
+        loss = self.loss(logits.float(), target)
+        if self.penalty is not None:
+            loss = loss + self.penalty(images, logits, target)
+        self.crew.backward(loss)
+        lost += loss.detach()
+        right += (logits.detach().argmax(1) == target).sum()
+
+    def _replay(
+        self, model: nn.Module, optimizer: Any, images: Tensor, target: Tensor, lost: Tensor, right: Tensor
+    ) -> None:
+        """The same by replaying the recording, which is made at the first call."""
+        if self.recorded is None:
+            optimizer.zero_grad(
+                set_to_none=True
+            )  # the recording has gradients of its own, overwritten each time
+            held = Recording(torch.cuda.CUDAGraph(), images.clone(), target.clone(), lost * 0, right * 0)
+            torch.cuda.synchronize(self.crew.device)
+            with torch.cuda.graph(held.graph):
+                self._forward_backward(model, held.images, held.target, held.lost, held.right, first=False)
+            self.recorded = held
+        held = self.recorded
+        held.images.copy_(images)
+        held.target.copy_(target)
+        held.lost.zero_()
+        held.right.zero_()
+        held.graph.replay()
+        lost += held.lost
+        right += held.right
+
+
+@dataclass
+class Recording:
+    """One step as a CUDA graph, and the buffers it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    images: Tensor
+    target: Tensor
+    lost: Tensor
+    right: Tensor
 
 
 def mixed_seed(seed: int, epoch: int, *more: int) -> int:
