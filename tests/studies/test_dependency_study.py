@@ -1,21 +1,19 @@
 """`brickwork study dependency`: the smoke run's shape, and that real logits are looked for where they should be."""
 
-import dataclasses
-
 import pytest
 
 from brickwork import studies
 from brickwork.errors import BadFile, UnknownName
 from brickwork.studies import dependency as module
+from brickwork.studies.workshop import SMOKE
 
 
 def test_smoke_on_digits(monkeypatch):
-    quick = module.settings_for
-    monkeypatch.setattr(module, "settings_for", lambda *a, **k: dataclasses.replace(quick(*a, **k), epochs=3))
+    monkeypatch.setitem(SMOKE, "epochs", 3)
     # the lasso's solver is tested elsewhere, and takes 20 s to compile where nothing did so before
     plain = {"loss": "plain", "selection": "greedy"}
     monkeypatch.setattr(module, "ESTIMATORS", {"plain": plain, "decision": module.ESTIMATORS["decision"]})
-    rows = studies.get("dependency").run(full=False, device="cpu", progress=False)
+    rows = list(studies.get("dependency").run(full=False, device="cpu", progress=False))
     assert len(rows) == 5 * len(module.ESTIMATORS)
     for row in rows:
         assert {
@@ -35,11 +33,11 @@ def test_smoke_on_digits(monkeypatch):
 
 def test_requests():
     with pytest.raises(UnknownName, match="did you mean 'imagenet'"):
-        module.dependency(full=True, sets=("imagenett",))
+        list(module.dependency(full=True, sets=("imagenett",)))
 
 
 def test_missing_logits_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
     monkeypatch.setattr("brickwork.dependencies.sources.SHARED", "elsewhere")
     with pytest.raises(BadFile, match=r"efficientnet_lite0 are not there.*BRICKWORK_DATA"):
-        module.dependency(full=True)
+        list(module.dependency(full=True))

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from brickwork import data, zoo
 from brickwork.dependencies import CovLasso, DependencyMap, fit_map
 from brickwork.dependencies.sources import shared_logits
-from brickwork.devices import pick
 from brickwork.errors import UnknownName
 from brickwork.prediction import predict
 from brickwork.studies.registry import Row, study
-from brickwork.training import settings_for, train
+from brickwork.studies.workshop import Workshop
 
 NETWORKS = ("efficientnet_lite0", "efficientnet_lite2")
 #: positive accuracy kept in the paper's Table 1, per cent, each of one picked class: R-50, and R-50 → Swin-T
@@ -48,17 +46,17 @@ class Network:
 @study("dependency", paper="5, Table 1")
 def dependency(
     *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, sets: tuple[str, ...] | None = None,
-    archs: tuple[str, ...] | None = None, splits: int | None = None,
-) -> list[Row]:  # fmt: skip
+    archs: tuple[str, ...] | None = None, networks: str | None = None, splits: int | None = None,
+) -> Iterator[Row]:  # fmt: skip
     """Replace every class's logit by a few others': accuracy kept, within one network and between two."""
-    rows: list[Row] = []
     for source in sets or (("imagenet",) if full else ("digits",)):
         if source not in LIMITS:
             raise UnknownName("set of this study", source, LIMITS)
-        networks, labels, names = _networks(source, archs, seed, device, progress)
+        shop = Workshop(full, seed, device, progress, networks)
+        found_in, labels, names = _networks(shop, source, archs)
         limit, holdout = LIMITS[source]
         draws = splits or (5 if full else 1)
-        for title, features, targets, own in _pairs(networks):
+        for title, features, targets, own in _pairs(found_in):
             for name, options in ESTIMATORS.items():
                 began = time.process_time()
                 found = [
@@ -72,8 +70,7 @@ def dependency(
                 row = _row(found, targets is not None)
                 seconds = round((time.process_time() - began) / draws, 1)
                 what = f"{source} {title}, {name}, at most {limit} others"
-                rows.append({"what": what, **row, "cpu_seconds": seconds, "seed": seed})
-    return rows
+                yield {"what": what, **row, "cpu_seconds": seconds, "seed": seed}
 
 
 def _pairs(networks: list[Network]) -> Iterator[tuple[str, Network, Network | None, bool]]:
@@ -128,22 +125,18 @@ def _quantiles(column: np.ndarray) -> list[float]:
 
 
 def _networks(
-    source: str, archs: tuple[str, ...] | None, seed: int, device: str, progress: bool
+    shop: Workshop, source: str, archs: tuple[str, ...] | None
 ) -> tuple[list[Network], np.ndarray, list[str]]:
     if source == "imagenet":
         files = [shared_logits(name) for name in NETWORKS]
         assert files[0].labels is not None
         networks = [Network(n, f.logits.astype(np.float32)) for n, f in zip(NETWORKS, files, strict=True)]
         return networks, files[0].labels, list(files[0].names or ())
-    images = data.load(source, size=16, channels=1) if source == "digits" else data.load(source)
+    images = shop.data(source)
     networks = []
     # logits of images the networks were trained on look like no other's: fitted and measured on test images
     for k, arch in enumerate(archs or (("lenet", "lenet") if source == "digits" else ("resnet18", "vgg16"))):
-        model = zoo.build(arch, num_classes=len(images.classes), seed=seed + k, in_channels=images.shape[2])
-        settings = settings_for(arch, len(images.train_labels), source, seed=seed + k)
-        train(
-            model, images.train_images, images.train_labels, classes=images.classes,
-            preprocessing=images.preprocessing(), device=pick(device), progress=progress, **settings.to_dict(),
-        )  # fmt: skip
+        own = replace(shop, seed=shop.seed + k, _nets={})  # two of one architecture start from different weights
+        model = own.network(arch, source)
         networks.append(Network(f"{arch} {k + 1}", predict(model, images.test_images).numpy()))
     return networks, np.asarray(images.test_labels), list(images.classes)
