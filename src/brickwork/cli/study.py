@@ -37,6 +37,10 @@ def command(
     picks: Annotated[
         list[str] | None, typer.Option("--pick", help="Only these classes, as in A0-2,B3-4 (repeatable).")
     ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="So many runs with other seeds, where a study averages over them."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the rows to this JSON file.")] = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -59,7 +63,9 @@ def command(
     chosen = studies.get(name)
     if out is not None:
         check_file(out, force=force)
-    options = _options(chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks)
+    options = _options(
+        chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks, seeds=seeds
+    )
     context = {
         "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),
         **describe(str(device)),
@@ -99,7 +105,13 @@ def _options(chosen: Any, **given: Any) -> dict[str, Any]:
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if v}
     foreign = [name for name in options if name not in known]
     if foreign:
-        words = {"archs": "--arch", "networks": "--networks", "sets": "--set", "picks": "--pick"}
+        words = {
+            "archs": "--arch",
+            "networks": "--networks",
+            "sets": "--set",
+            "picks": "--pick",
+            "seeds": "--seeds",
+        }
         raise RequestError(f"study {chosen.name} has no {' or '.join(words[name] for name in foreign)}.")
     return options
 
