@@ -169,7 +169,7 @@ def test_wrong_requests():
         ),
         (([net], [x]), {"weights": [0]}, RequestError, "all above 0"),
         (([net], [x]), {"base": net}, RequestError, "match takes no base"),
-        (([net], []), {}, RequestError, "match needs data, unlabelled images of each task"),
+        (([net], []), {}, RequestError, "match needs data, unlabelled images of each model's task"),
         (([], []), {}, RequestError, "nothing to merge"),
         (
             ([net], [x], "regmean"),

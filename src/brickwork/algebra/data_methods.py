@@ -88,7 +88,8 @@ class DataMethod:
             wrong.append(f"{self.name} takes no base; leave it out")
         if not sets:
             labelled = "labelled" if self.needs_labels else "unlabelled"
-            wrong.append(f"{self.name} needs data, {labelled} images{' of each task' * pairs}")
+            kind = f"{labelled} images of each model's task" if pairs else f"{labelled} images"
+            wrong.append(f"{self.name} needs data, {kind} (--data{', once a model' * pairs})")
         elif pairs and sets != models:
             wrong.append(
                 f"{self.name} needs one set of images a model, in their order; there are {sets} for {models} models"
@@ -124,30 +125,30 @@ DATA_METHODS: dict[str, DataMethod] = {
     m.name: m
     for m in (
         DataMethod(
-            "match", "with_data:matched", "layer by layer, to the responses each network had on its own features",
+            "match", "with_data:matched", "Layer by layer, to the responses each network had on its own features.",
             "docs/moments.md", one_each=True, weighted=True, folds=True, options={"ridge": number(1e-3, 0)},
         ),
         DataMethod(
-            "regmean", "with_data:regmean", "every layer by itself, on each network's own features",
+            "regmean", "with_data:regmean", "Every layer by itself, on each network's own features.",
             ARXIV + "2212.09849", one_each=True, weighted=True, folds=True,
             options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0)},
         ),
         DataMethod(
-            "fisher", "with_data:fisher", "every number by how much it matters to its network",
+            "fisher", "with_data:fisher", "Every number by how much it matters to its network.",
             ARXIV + "2111.09832", one_each=True, weighted=True, folds=True,
             options={"floor": number(1e-6, 0, above=True), "seed": SEED},
         ),
         DataMethod(
-            "rebasin", "alignment:rebasined", "channels in the first one's order, the mean, new batch-norm statistics",
+            "rebasin", "alignment:rebasined", "Channels in the first one's order, the mean, new batch-norm statistics.",
             ARXIV + "2209.04836", weighted=True, options={"batch_size": whole(250, 2)},
         ),
         DataMethod(
-            "greedy_soup", "soup:stirred", "the mean of those that do not make it worse, best first",
+            "greedy_soup", "soup:stirred", "The mean of those that do not make it worse, best first.",
             ARXIV + "2203.05482", needs_labels=True,
             options={"by": word("mean", "worst"), "bn": word("linear", "recalibrate")},
         ),
         DataMethod(
-            "adamerging", "adamerging:merged", "base + Σ λ (model − base), every layer's λ learned without labels",
+            "adamerging", "adamerging:merged", "base + Σ λ · (model − base), every layer's λ learned without labels.",
             ARXIV + "2310.02575", needs_base=True,
             options={
                 "goal": word("entropy", "teachers"), "per": word("layer", "task"), "steps": whole(500, 1),
@@ -162,5 +163,9 @@ DATA_METHODS: dict[str, DataMethod] = {
 def find(name: str) -> DataMethod:
     """The method of this name, or an UnknownName with the nearest."""
     if name not in DATA_METHODS:
+        from brickwork.algebra.methods import registry
+
+        if name in registry():
+            raise RequestError(f"{name} looks at weights alone: use brickwork.merge, without images.")
         raise UnknownName("merge method with data", name, DATA_METHODS)
     return DATA_METHODS[name]

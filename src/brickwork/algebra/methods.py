@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.errors import UnknownName
+from brickwork.algebra.data_methods import DATA_METHODS
+from brickwork.errors import RequestError, UnknownName
 
 Merged = Callable[..., np.ndarray]
 PIECE = 2**16  # numbers of a large tensor that an elementwise method sees at a time: they stay in the cache
@@ -107,10 +108,19 @@ def method(
     return register
 
 
-def get(name: str) -> Method:
+def registry() -> dict[str, Method]:
+    """All of them."""
     from brickwork.algebra import sparse, spectral  # noqa: F401  (register themselves)
 
-    if name not in REGISTRY:
+    return REGISTRY
+
+
+def get(name: str) -> Method:
+    if name in DATA_METHODS:
+        raise RequestError(
+            f"{name} looks at images: use brickwork.algebra.merge_on, or --method {name} with --data on the command line."
+        )
+    if name not in registry():
         raise UnknownName("merge method", name, REGISTRY)
     return REGISTRY[name]
 

@@ -16,7 +16,7 @@ import numpy as np
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.files import Tensors
 from brickwork.algebra.methods import Method, Place, get, is_number
-from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.errors import BadModel, RequestError
 
 Model = Mapping[str, np.ndarray]
 STATISTICS = ("running_mean", "running_var")
@@ -52,7 +52,7 @@ class Request:
         for rule in self.rules:
             try:
                 found = get(rule.method)
-            except UnknownName as error:
+            except RequestError as error:
                 wrong.append(str(error).rstrip("."))
                 continue
             for end in ("from", "to"):

@@ -1,4 +1,4 @@
-"""`brickwork merge MODEL… --out MERGED` or `brickwork merge recipe.yaml --out MERGED`."""
+"""`brickwork merge MODEL… --out MERGED`: on weights alone, on images (`--method match --data X …`), or by a recipe.yaml."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ from typing import Annotated, Any
 import typer
 
 from brickwork.cli.common import (
+    ArchOption,
     DebugOption,
+    Device,
+    DeviceOption,
     ForceOption,
     JsonOption,
-    OutOption,
     SeedOption,
     Statistics,
     StatisticsOption,
     emit,
     parse_args,
+    table,
     typed,
 )
+from brickwork.cli.eval import Split
+from brickwork.errors import RequestError, UnknownName
 
 SAID = ("method", "base", "weight", "arg", "bn", "heads", "seed")  # what a recipe says by itself
+ON_DATA = ("data", "split", "images", "arch", "device")  # what only a method that looks at images uses
+ON_FILES = ("bn", "heads")  # and what only one that looks at weights alone does
+# the registries hold these names, but reading them would import numpy; a test compares the two
+METHODS = (
+    "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*; with --data, on "
+    "model folders: match, regmean, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs --base."
+)
 
 
 class Heads(StrEnum):
@@ -34,14 +46,23 @@ class Heads(StrEnum):
 def command(
     context: typer.Context,
     models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL…|RECIPE", help="safetensors files or folders, or one recipe.yaml."),
-    ],
-    out: OutOption,
-    method: Annotated[
-        str, typer.Option(help="linear, slerp, task_arithmetic, ties, dare, della, …")
-    ] = "linear",
+        list[Path] | None,
+        typer.Argument(
+            metavar="MODEL…|RECIPE",
+            help="safetensors files or folders, or one recipe.yaml; none: list the methods.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
+    method: Annotated[str, typer.Option(help=METHODS)] = "linear",
     base: Annotated[Path | None, typer.Option(help="What the models were trained from.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Images (repeatable); one a model for match, regmean and fisher.", show_default=False
+        ),
+    ] = None,
+    split: Annotated[Split, typer.Option(help="Which images of --data.")] = Split.train,
+    images: Annotated[int, typer.Option(help="Images of each --data, at most.")] = 2000,
     weight: Annotated[list[float] | None, typer.Option(help="One a model (repeatable).")] = None,
     arg: Annotated[
         list[str] | None,
@@ -51,32 +72,102 @@ def command(
     ] = None,
     bn: StatisticsOption = Statistics.linear,
     heads: Annotated[Heads, typer.Option(help="Tensors whose shapes differ.")] = Heads.refuse,
+    arch: ArchOption = None,
     seed: SeedOption = 0,
+    device: DeviceOption = Device.auto,
     force: ForceOption = False,
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Merge models of one architecture, tensor by tensor, into a folder; memory for a few tensors is enough.
+    """Merge models of one architecture into a folder: tensor by tensor, or on images.
+
+    Without --data memory for a few tensors is enough, and torch is not needed.
 
     brickwork merge a b --base zero --method ties --arg density=0.2 --out ab
+
+    brickwork merge a b --method match --data digits:A --data digits:B --out ab
     """
+    given = [name for name in typed(context) if name not in ("as_json", "debug")]
+    if not given:
+        return _list_methods(as_json)
+    if not models:
+        raise RequestError("there is nothing to merge; give files or folders, or a recipe.yaml.")
+    if out is None:
+        raise RequestError("--out is missing; give the folder to write, as in --out merged.")
+    options = parse_args(arg)
+    if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
+        said = next((name for name in given if name in SAID + ON_DATA), None)
+        if said in SAID:
+            raise RequestError(f"a recipe says {said} itself; write it there.")
+        if said:
+            raise RequestError(
+                f"--{said} is not used by a recipe, which looks at weights alone; leave it out."
+            )
+        return _merge_files(models, None, out, force=force, as_json=as_json)
+    method = method.replace("-", "_")
+    foreign, why = _foreign(method, given)
+    if foreign:
+        raise RequestError(
+            f"--{foreign} is not used by --method {method}, which looks at {why}; leave it out."
+        )
+    if why == "images":
+        from brickwork.cli.merge_data import merge_on_data
+
+        return merge_on_data(
+            models, out, method=method, base=base, data=data or [], split=str(split), images=images,
+            weights=weight, options=options, arch=arch, seed=seed, device=str(device), force=force, as_json=as_json,
+        )  # fmt: skip
+    told: dict[str, Any] = {
+        "method": method, "models": [str(m) for m in models], "bn": str(bn), "heads": str(heads), "seed": seed,
+        "options": {**({"weights": list(weight)} if weight else {}), **options},
+    }  # fmt: skip
+    told |= {"base": str(base)} if base else {}
+    return _merge_files(models, told, out, force=force, as_json=as_json)
+
+
+def _merge_files(
+    models: list[Path], told: dict[str, Any] | None, out: Path, *, force: bool, as_json: bool
+) -> None:
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
     from brickwork.atomic import check_output
-    from brickwork.errors import RequestError
 
     check_output(out, force=force, owns=OWNS)
-    options = parse_args(arg)
-    if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
-        said = [name for name in typed(context) if name in SAID]
-        if said:
-            raise RequestError(f"a recipe says {said[0]} itself; write it there.")
-        recipe = read_recipe(models[0])
-    else:
-        told: dict[str, Any] = {
-            "method": method, "models": [str(m) for m in models], "bn": str(bn), "heads": str(heads), "seed": seed,
-            "options": {**({"weights": list(weight)} if weight else {}), **options},
-        }  # fmt: skip
-        recipe = make_recipe({**told, **({"base": str(base)} if base else {})}, name="the request")
+    recipe = read_recipe(models[0]) if told is None else make_recipe(told, name="the request")
     found = merge_files(recipe, out, force=force, progress=not as_json)
     emit({**found.to_dict(), "recipe": recipe.to_dict()}, str(found), as_json=as_json)
+
+
+def _foreign(method: str, given: list[str]) -> tuple[str | None, str]:
+    """The first option that the method has no use for, if any, and what it looks at."""
+    from brickwork.algebra.data_methods import DATA_METHODS
+    from brickwork.algebra.methods import registry
+
+    if method not in DATA_METHODS and method not in registry():
+        raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
+    others, why = (ON_FILES, "images") if method in DATA_METHODS else (ON_DATA, "weights alone")
+    return next((name for name in given if name in others), None), why
+
+
+def _list_methods(as_json: bool) -> None:
+    """Every method, what it needs, its options with their defaults."""
+    from brickwork.algebra.data_methods import DATA_METHODS
+    from brickwork.algebra.methods import registry
+
+    rows: list[dict[str, Any]] = [
+        {"name": m.name, "base": m.needs_base, "data": False, "labels": False, "options": dict(m.options), "about": m.about,
+         "paper": m.paper}
+        for m in registry().values()
+    ]  # fmt: skip
+    rows += [
+        {"name": m.name, "base": m.needs_base, "data": True, "labels": m.needs_labels,
+         "options": {n: o.default for n, o in m.options.items() if n != "seed"} | ({"weights": None} if m.weighted else {}),
+         "about": m.about, "paper": m.paper}
+        for m in DATA_METHODS.values()
+    ]  # fmt: skip
+    lines = [
+        (r["name"], ", ".join(n for n in ("base", "data", "labels") if r[n]) or "–",
+         " ".join(n if v is None else f"{n}={v}" for n, v in r["options"].items()), r["about"])
+        for r in rows
+    ]  # fmt: skip
+    emit({"methods": rows}, table(["method", "needs", "options", "what"], lines), as_json=as_json)

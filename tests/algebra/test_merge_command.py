@@ -1,0 +1,170 @@
+"""`brickwork merge` with data: every method of the table, the folder it writes, and what is refused before reading."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+import brickwork
+from brickwork import data, store, zoo
+from brickwork.algebra import merge_on
+from brickwork.algebra.data_methods import DATA_METHODS
+from brickwork.algebra.methods import registry
+from brickwork.cli import main
+from brickwork.cli.merge import METHODS
+from brickwork.errors import RequestError
+from brickwork.moments import reestimate_batch_norm
+from brickwork.origin import attach, origin_of
+from brickwork.prediction import predict
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        with pytest.raises(SystemExit) as left:
+            main([str(x) for x in arguments])
+        printed = capsys.readouterr()
+        return left.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Untrained networks that know the halves of the digits by name, with statistics that fit."""
+    where = tmp_path_factory.mktemp("nets")
+    for seed, (name, half) in enumerate({"zero": "A", "a": "A", "b": "B"}.items()):
+        images = data.load(f"digits:{half}@10", size=16, channels=1)
+        net = zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=seed)
+        net = reestimate_batch_norm(net, [images.tensors("train")[0]])
+        prepared = data.load("digits", size=16, channels=1).preprocessing()
+        attach(net, replace(origin_of(net), classes=images.classes, preprocessing=prepared))
+        brickwork.save(net.eval(), where / name)
+    return where
+
+
+SETS = ["--data", "digits:A@10", "--data", "digits:B@10", "--device", "cpu"]
+MORE = {"adamerging": ["--arg", "steps=3"]}
+
+
+@pytest.mark.parametrize("method", DATA_METHODS)
+def test_every_method_writes_a_model_folder(method, folders, tmp_path, run):
+    base = ["--base", folders / "zero"] if DATA_METHODS[method].needs_base else []
+    more = [*base, *MORE.get(method, []), "--seed", 2, "--images", 30]
+    code, out, err = run(
+        "merge",
+        folders / "a",
+        folders / "b",
+        "--method",
+        method,
+        *SETS,
+        *more,
+        "--out",
+        tmp_path / "m",
+        "--json",
+    )
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["images"] == [30, 30] and report["data"] == ["digits:A@10", "digits:B@10"]
+    assert all(0 <= value <= 1 for value in report["test_accuracy"].values())
+    config = store.read_config(tmp_path / "m")
+    hashes = [store.read_config(folders / name).weights.state_hash for name in "ab"]
+    assert list(config.provenance["models"].values()) == hashes
+    assert config.provenance["merge"]["method"] == method and config.provenance["seed"] == 2
+    assert method in (tmp_path / "m" / "README.md").read_text()
+    assert brickwork.load(tmp_path / "m")(torch.zeros(1, 1, 16, 16)).shape == (1, 5)
+
+
+def test_python_gives_the_same(folders, tmp_path, run):
+    code, out, err = run(
+        "merge", folders / "a", folders / "b", "--method", "match", *SETS, "--out", tmp_path / "m"
+    )
+    assert code == 0 and "digits:B@10" in out and "saved in" in out, err
+    nets = [brickwork.load(folders / name) for name in "ab"]
+    images = [data.load(f"digits:{half}@10", size=16, channels=1).train_images for half in "AB"]
+    wanted = merge_on(nets, images, progress=False)
+    assert store.state_hash(brickwork.load(tmp_path / "m")) == store.state_hash(wanted)
+
+
+def test_a_soup_says_what_is_in_it(folders, tmp_path, run):
+    code, out, err = run(
+        "merge", folders / "a", folders / "a", folders / "b", "--method", "greedy-soup", "--data", "digits:A@20",
+        "--out", tmp_path / "m",
+    )  # fmt: skip
+    assert code == 0 and re.search(r"of 3 used: .*; accuracy \d", out), out + err
+    code, out, err = run(
+        "merge", folders / "a", "--method", "greedy_soup", "--data", "digits:3,1@5", "--split", "test", "--out",
+        tmp_path / "n", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0 and found["images"] == [10] and found["split"] == "test"
+    net, few = brickwork.load(folders / "a"), data.load("digits:3,1@5", size=16, channels=1, split="test")
+    named = torch.tensor([3, 1])[torch.from_numpy(few.test_labels)]  # by name, not by number
+    right = (predict(net, few.test_images).argmax(1) == named).double().mean()
+    assert found["accuracy"] == pytest.approx(right.item(), abs=1e-6)
+
+
+def test_the_list_of_methods(run):
+    code, out, _ = run("merge", "--json")
+    methods = {m["name"]: m for m in json.loads(out)["methods"]}
+    assert code == 0 and list(methods) == [*registry(), *DATA_METHODS]
+    assert methods["ties"]["base"] and not methods["ties"]["data"] and methods["greedy_soup"]["labels"]
+    assert "adamerging" in run("merge")[1] and "base, data" in run("merge")[1]
+    starred = dict(re.findall(r"(\w+)(\*?)(?=[,;.])", METHODS.replace("on model folders: ", "")))
+    needs = {n: m["base"] for n, m in methods.items()}
+    assert {n: bool(star) for n, star in starred.items() if n in methods} == needs
+
+
+def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
+    a, b, x = folders / "a", folders / "b", ["--out", tmp_path / "x"]
+    (tmp_path / "r.yaml").write_text("models: [a, b]\nmethod: match\n")
+    one = ["--data", "digits:A"]
+    for wrong, message in (
+        (
+            [a, b, "--method", "match"],
+            "match needs data, unlabelled images of each model's task (--data, once a model)",
+        ),
+        ([a, b, "--method", "greedy_soup"], "greedy_soup needs data, labelled images (--data)"),
+        ([a, b, "--method", "match", *one], "there are 1 for 2 models"),
+        ([a, b, "--method", "adamerging", *one], "adamerging needs a base"),
+        ([a, b, "--method", "match", *SETS, "--base", b], "match takes no base"),
+        ([a, b, "--method", "match", *SETS, "--arg", "rigde=1"], "did you mean 'ridge'"),
+        (
+            [a, b, "--method", "match", *SETS, "--arg", "ridge=x"],
+            "ridge is 'x'; it must be a number from 0 up",
+        ),
+        (
+            [a, b, "--method", "match", *SETS, "--weight", "1"],
+            "weights are [1.0]; there must be 2, all above 0",
+        ),
+        ([a, b, "--method", "match", *SETS, "--bn", "keep"], "--bn is not used by --method match"),
+        ([a, b, "--method", "fisher", *SETS, "--arg", "seed=1"], "give --seed instead of --arg seed"),
+        ([a, b, "--method", "match", *SETS, "--images", "0"], "images is 0"),
+        ([a, b, "--method", "macth", *SETS], "did you mean 'match'"),
+        ([a, b, *one], "--data is not used by --method linear, which looks at weights alone"),
+        ([a, b, "--images", "3"], "--images is not used by --method linear"),
+        ([tmp_path / "r.yaml"], "match looks at images: use brickwork.algebra.merge_on"),
+        ([tmp_path / "r.yaml", *one], "--data is not used by a recipe"),
+        ([a, tmp_path / "no", "--method", "match", *SETS], "does not exist"),
+        ([a, b / "model.safetensors", "--method", "match", *SETS], "is a file; a model folder holds"),
+        ([a, b, "--method", "match", *one, "--data", "digts"], "did you mean 'digits'"),
+        ([a, b, "--method", "greedy_soup", "--data", "digits"], "are neither those of a model"),
+        (["--method", "match"], "there is nothing to merge"),
+    ):
+        code, out, err = run("merge", *wrong, *x)
+        assert code == 2 and message in err and out == "" and not (tmp_path / "x").exists(), err
+    assert "--out is missing" in run("merge", a)[2]
+    code, _, err = run("merge", a, b, "--method", "match", *SETS, "--out", a, "--force")
+    assert code == 2 and "is one of the models to merge" in err
+
+
+def test_each_kind_of_method_names_the_other():
+    net = torch.nn.Linear(2, 2)
+    with pytest.raises(RequestError, match="match looks at images"):
+        brickwork.merge([net], "match")
+    with pytest.raises(RequestError, match=r"ties looks at weights alone: use brickwork\.merge"):
+        merge_on([net], [torch.zeros(2, 2)], "ties")
