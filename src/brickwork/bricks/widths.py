@@ -69,25 +69,31 @@ def by_worth(
 ) -> Kept:
     """Widths at which no channel is worth less than its price: a budget goes where it buys most.
 
-    A space that keeps the share m of its score suffers (1 - m)^power; minimised is the sum of that plus a price per
-    channel, which falls as the generosity grows from 0 to 1. What a channel costs depends on how wide its neighbours
+    A space that keeps the share m of its score suffers (1 - m)^power at every place where it is written (a residual
+    stream at many); minimised is the sum of that plus a price per channel, which falls as the generosity grows from 0 to 1. What a channel costs depends on how wide its neighbours
     are, so prices are asked again until the widths stand. left: shares of spaces that are already settled.
     """
     prices = prices or prices_of(bp, of)
     rate = 10.0 ** (4 - 8 * generosity)
+    places = min((s.sum() for s in scores.values() if s.sum() > 0), default=1.0)  # what one place adds to a space
     harm = {}
     for name, s in scores.items():
         gone = 1 - np.concatenate([[0.0], np.cumsum(np.sort(s)[::-1])]) / max(s.sum(), 1e-300)
-        harm[name] = np.clip(gone, 0, 1) ** power
-    widths = {name: len(s) for name, s in scores.items()}
-    for _ in range(8):
-        now = prices.of({**(left or {}), **{name: widths[name] / len(s) for name, s in scores.items()}})
-        before = dict(widths)
+        harm[name] = max(1.0, s.sum() / places) * np.clip(gone, 0, 1) ** power
+    shares = {name: 1.0 for name in scores}
+    for _ in range(24):
+        now = prices.of({**(left or {}), **shares})
+        moved = 0.0
         for name, s in scores.items():
             bill = rate * now.get(name, 0.0) * np.arange(len(s) + 1) / max(1, len(s))
-            widths[name] = max(1, int(np.argmin(harm[name] + bill)))
-        if widths == before:
+            best = max(1, int(np.argmin(harm[name] + bill))) / len(s)
+            # half the way: neighbours that answer each other at once would swing for ever
+            step_to = (shares[name] * best) ** 0.5
+            moved = max(moved, abs(step_to - shares[name]))
+            shares[name] = step_to
+        if moved < 1e-3:
             break
+    widths = {name: round(shares[name] * len(s)) for name, s in scores.items()}
     return {name: _best(bp, name, s, widths[name], least, step) for name, s in scores.items()}
 
 
