@@ -110,8 +110,8 @@ def test_a_stopped_sweep_goes_on(task, tmp_path, monkeypatch):
 
     nets, sets = task
     path = tmp_path / "journal.jsonl"
-    options = dict(data=sets, alpha=GRID, beta=[0.5], journal=path, **QUIET)
-    plain = sweeping._Space.accuracies
+    options = dict(data=sets, alpha=GRID, beta=[0.5], cells=1, journal=path, **QUIET)
+    plain = sweeping.Cells.accuracies
     calls, goes_on = [], []
 
     def stops(self, *arguments):
@@ -120,7 +120,7 @@ def test_a_stopped_sweep_goes_on(task, tmp_path, monkeypatch):
             raise Stopped
         return plain(self, *arguments)
 
-    monkeypatch.setattr(sweeping._Space, "accuracies", stops)
+    monkeypatch.setattr(sweeping.Cells, "accuracies", stops)
     with pytest.raises(Stopped):
         brickwork.sweep(nets["A"], nets["B"], **options)
     with path.open("a") as file:

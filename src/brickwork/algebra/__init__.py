@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Delta": "deltas", "Learned": "adamerging", "Soup": "soup", "SweepResult": "sweep_result",
-    "adamerge": "adamerging", "assign": "deltas", "balanced_point": "sweeping", "combine": "deltas",
-    "delta": "deltas", "greedy_soup": "soup", "merge": "merging", "merge_files": "streaming", "merge_on": "with_data",
-    "rebasin": "alignment", "repair": "alignment", "sweep": "sweeping",
+    "Cancellation": "cancellation_result", "Delta": "deltas", "Learned": "adamerging", "Soup": "soup",
+    "SweepResult": "sweep_result", "adamerge": "adamerging", "assign": "deltas", "balanced_point": "sweeping",
+    "cancel": "cancellation", "combine": "deltas", "delta": "deltas", "greedy_soup": "soup", "merge": "merging",
+    "merge_files": "streaming", "merge_on": "with_data", "rebasin": "alignment", "repair": "alignment",
+    "sweep": "sweeping",
 }  # fmt: skip
 
 __all__ = sorted(_HOME)
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from brickwork.algebra.adamerging import adamerge as adamerge
     from brickwork.algebra.alignment import rebasin as rebasin
     from brickwork.algebra.alignment import repair as repair
+    from brickwork.algebra.cancellation import cancel as cancel
+    from brickwork.algebra.cancellation_result import Cancellation as Cancellation
     from brickwork.algebra.deltas import Delta as Delta
     from brickwork.algebra.deltas import assign as assign
     from brickwork.algebra.deltas import combine as combine

@@ -1,16 +1,14 @@
 """`sweep`: αθ_A + βθ_B, or θ_0 + αg_A + βg_B, over a grid of α and β, on every data set (paper 1, §5 and appendix).
 
-Weights are loaded once and every cell is combined in place; images are prepared once. On a GPU many cells run in one
-launch, their parameters stacked.
+Weights are loaded and images prepared once; cells are combined on the device, and small networks run several at once.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.algebra.agreement import refuse_differences
-from brickwork.algebra.plan import STATISTICS
+from brickwork.algebra.cells import Cells
+from brickwork.algebra.plane import Cell, Plane
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.atomic import write_file
 from brickwork.data.images import ImageData
@@ -27,10 +25,8 @@ from brickwork.data.pixels import as_input
 from brickwork.devices import pick
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.origin import Preprocessing, origin_of
-from brickwork.outputs import logits_of
-from brickwork.prediction import device_of, evaluating
+from brickwork.prediction import device_of
 from brickwork.progress import bar
-from brickwork.store import state_hash
 
 Data = ImageData | tuple[Any, Any]
 
@@ -44,8 +40,9 @@ def sweep(
     alpha: Sequence[float],
     beta: Sequence[float] = (0.0,),
     bn: str = "linear",
-    batch_size: int = 512,
+    batch_size: int | None = None,
     cells: int | None = None,
+    precision: str = "auto",
     journal: str | Path | None = None,
     device: str | torch.device | None = None,
     progress: bool = True,
@@ -56,7 +53,9 @@ def sweep(
     label k is output k. Where a and b normalise images differently, the first data set is prepared as a wants it and
     the second as b does.
     bn: batch-norm statistics are combined like everything else, a variance below 0 counting as 0 ("linear"), or are
-    the base's, or a's ("keep"). cells: how many cells run in one launch (16 on a GPU, 1 elsewhere).
+    the base's, or a's ("keep"). cells, batch_size: how many cells run in one pass, and how many images; chosen by the
+    network's size and the device if left out. precision: the networks' own ("auto"), or "bf16": faster on a GPU, and
+    accuracies may differ by a few tenths of a point.
     journal: a file that every cell is written to; a sweep that was stopped goes on from it.
 
     >>> _ = torch.manual_seed(0)
@@ -66,25 +65,24 @@ def sweep(
     ({'alpha': 1.0, 'beta': 0.0, 'data': 'x', 'accuracy': 1.0}, True)
     """
     grid = [(float(x), float(y)) for y in beta for x in alpha]
-    _check(grid, bn, b, beta, batch_size, cells)
+    _check(grid, bn, b, beta, batch_size, cells, precision)
     where = device_of(a) if device is None else pick(device)
-    space = _Space(a, b, base, bn, where)
+    plane = Plane(a, b, base, bn=bn, where=where)
     tests = _tests(data, a, b, where)
-    done = _Journal(journal, space.key(tests))
-    at_once = cells or (16 if where.type == "cuda" else 1)
+    done = _Journal(journal, _key(plane, tests, precision))
     began = time.perf_counter()
+    runner = Cells(plane, tests[0][1][:4], cells=cells, batch=batch_size, bf16=precision == "bf16")
     with bar("sweeping", len(grid), show=progress) as advance:
         missing = [cell for cell in grid if not all((*cell, name) in done.rows for name, _, _ in tests)]
         advance(len(grid) - len(missing))
-        for group in _groups(missing, at_once):
+        for start in range(0, len(missing), runner.at_once):
+            group = missing[start : start + runner.at_once]
             for name, images, labels in tests:
-                for cell, accuracy in zip(
-                    group, space.accuracies(group, images, labels, batch_size), strict=True
-                ):
+                for cell, accuracy in zip(group, runner.accuracies(group, images, labels), strict=True):
                     done.add(*cell, name, accuracy)
             advance(len(group))
     rows = tuple((x, y, name, done.rows[x, y, name]) for x, y in grid for name, _, _ in tests)
-    return SweepResult(rows, space.formula, round(time.perf_counter() - began, 3))
+    return SweepResult(rows, plane.formula, round(time.perf_counter() - began, 3))
 
 
 def balanced_point(
@@ -122,78 +120,6 @@ def balanced_point(
     return SweepResult(tuple(row for rows in seen.values() for row in rows), formula, round(seconds, 3))
 
 
-class _Space:
-    """The plane of networks that α and β span: state = offset + α · first + β · second."""
-
-    def __init__(
-        self, a: nn.Module, b: nn.Module | None, base: nn.Module | None, bn: str, where: torch.device
-    ) -> None:
-        # channels last: resnet8 runs 1.5 times as fast on a CPU that way, and no slower elsewhere
-        self.model = copy.deepcopy(a).to(where).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-        states = {"a": a.state_dict()}
-        states |= {"b": b.state_dict()} if b is not None else {}
-        states |= {"base": base.state_dict()} if base is not None else {}
-        refuse_differences({n: {k: tuple(t.shape) for k, t in s.items()} for n, s in states.items()})
-        self.hashes = {name: state_hash(dict(state)) for name, state in states.items()}
-        self.bn, self.where = bn, where
-        zero = states.get("base")
-        self.formula = "θ₀ + α(a − θ₀)" if base is not None else "αa"
-        self.formula += (" + β(b − θ₀)" if base is not None else " + βb") if b is not None else ""
-        self.parts: dict[str, tuple[Tensor, Tensor, Tensor | None]] = {}
-        for name, value in states["a"].items():
-            kept = bn == "keep" and name.rpartition(".")[2] in STATISTICS
-            if not value.is_floating_point() or kept:
-                continue
-            wide = torch.promote_types(value.dtype, torch.float32)
-            first = value.to(where, wide)
-            second = states["b"][name].to(where, wide) if b is not None else None
-            offset = zero[name].to(where, wide) if zero is not None else torch.zeros_like(first)
-            if zero is not None:
-                first, second = first - offset, None if second is None else second - offset
-            self.parts[name] = offset, first, second
-        if bn == "keep" and zero is not None:
-            own = self.model.state_dict()
-            for name in own:
-                if name.rpartition(".")[2] in STATISTICS:
-                    own[name].copy_(zero[name])
-
-    def key(self, tests: Sequence[tuple[str, Tensor, Tensor]]) -> dict[str, Any]:
-        sizes = {name: [len(images), float(images.double().mean())] for name, images, _ in tests}
-        return {"networks": self.hashes, "bn": self.bn, "data": sizes}
-
-    def _at(self, name: str, alpha: float, beta: float) -> Tensor:
-        offset, first, second = self.parts[name]
-        value = torch.add(offset, first, alpha=alpha)
-        if second is not None:
-            value.add_(second, alpha=beta)
-        return value.clamp_(min=0) if name.endswith("running_var") else value
-
-    def accuracies(
-        self, group: list[tuple[float, float]], images: Tensor, labels: Tensor, batch: int
-    ) -> list[float]:
-        right = torch.zeros(len(group), dtype=torch.int64, device=self.where)
-        with evaluating(self.model):
-            if len(group) == 1:
-                own = self.model.state_dict()
-                for name in self.parts:
-                    own[name].copy_(self._at(name, *group[0]))
-                for x, y in zip(images.split(batch), labels.split(batch), strict=True):
-                    right[0] += (logits_of(self.model(x)).argmax(1) == y).sum()
-            else:
-                stacked = {
-                    name: torch.stack([self._at(name, *cell) for cell in group]) for name in self.parts
-                }
-                kept = {n: t for n, t in self.model.state_dict().items() if n not in stacked}
-
-                def run(state: dict[str, Tensor], x: Tensor) -> Tensor:
-                    return logits_of(torch.func.functional_call(self.model, {**kept, **state}, (x,)))
-
-                for x, y in zip(images.split(batch), labels.split(batch), strict=True):
-                    logits = torch.vmap(run, in_dims=(0, None))(stacked, x)
-                    right += (logits.argmax(2) == y[None]).sum(1)
-        return [round(int(count) / len(labels), 6) for count in right.tolist()]
-
-
 class _Journal:
     """Rows as they come, one line of JSON each, under a first line that says what they belong to."""
 
@@ -225,7 +151,17 @@ class _Journal:
                 file.write(json.dumps([alpha, beta, name, accuracy]) + "\n")
 
 
-def _check(grid: Any, bn: str, b: Any, beta: Sequence[float], batch_size: int, cells: int | None) -> None:
+def _key(plane: Plane, tests: Sequence[tuple[str, Tensor, Tensor]], precision: str) -> dict[str, Any]:
+    """What a journal belongs to."""
+    sizes = {name: [len(images), float(images.double().mean())] for name, images, _ in tests}
+    key = {"networks": plane.hashes, "bn": plane.bn, "data": sizes}
+    return key if precision == "auto" else {**key, "precision": precision}
+
+
+def _check(
+    grid: Sequence[Cell], bn: str, b: Any, beta: Sequence[float], batch_size: int | None, cells: int | None,
+    precision: str,
+) -> None:  # fmt: skip
     if not grid:
         raise RequestError("the grid is empty; give at least one alpha and one beta.")
     if not all(math.isfinite(x) and math.isfinite(y) for x, y in grid):
@@ -236,7 +172,9 @@ def _check(grid: Any, bn: str, b: Any, beta: Sequence[float], batch_size: int, c
         raise RequestError(f"bn is {bn!r}; it must be linear or keep.")
     if b is None and any(value != 0 for value in beta):
         raise RequestError("beta belongs to the second network, and there is none.")
-    if batch_size < 1 or (cells is not None and cells < 1):
+    if precision not in ("auto", "bf16"):
+        raise RequestError(f"precision is {precision!r}; it must be auto or bf16.")
+    if any(value is not None and value < 1 for value in (batch_size, cells)):
         raise RequestError(f"batch_size is {batch_size} and cells {cells}; both must be 1 or more.")
 
 
@@ -264,8 +202,3 @@ def _tests(
 
 def _name(data: Any, number: int) -> str:
     return data.name if isinstance(data, ImageData) else f"data {number}"
-
-
-def _groups(cells: list[tuple[float, float]], size: int) -> Iterator[list[tuple[float, float]]]:
-    for start in range(0, len(cells), size):
-        yield cells[start : start + size]

@@ -44,6 +44,7 @@ VERBS = (
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
     ("sweep", "sweep", "Accuracy of αA + βB over a grid: table, heat maps, the balanced point."),
+    ("cancel", "cancel", "Why tasks cancel: training in sequence against assigning what was learned."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

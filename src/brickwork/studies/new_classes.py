@@ -150,7 +150,7 @@ def _time_of_training(
     recipe = shop.recipe(arch)
     epochs = recipe.get("epochs", settings.epochs)
     result = train(
-        copy.deepcopy(model), images.train_images, images.train_labels, device=shop.where, progress=False,
+        copy.deepcopy(model), images.train_images, images.train_labels, device=shop.where, record=True, progress=False,
         **{**settings.to_dict(), **recipe, "epochs": 2},
     )  # fmt: skip
     epoch = min(row["seconds"] for row in result.history)
