@@ -71,7 +71,7 @@ def sweep(
     tests = _tests(data, a, b, where)
     done = _Journal(journal, _key(plane, tests, precision))
     began = time.perf_counter()
-    runner = Cells(plane, tests[0][1][:4], cells=cells, batch=batch_size, bf16=precision == "bf16")
+    runner = Cells(plane, tests[0][1][:2], cells=cells, batch=batch_size, bf16=precision == "bf16")
     with bar("sweeping", len(grid), show=progress) as advance:
         missing = [cell for cell in grid if not all((*cell, name) in done.rows for name, _, _ in tests)]
         advance(len(grid) - len(missing))

@@ -1,0 +1,82 @@
+"""Accuracies of some cells of a plane: how many at once, how many images a pass, and in which way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from brickwork.algebra.folded import Folded
+from brickwork.algebra.plane import Cell, Plane
+from brickwork.algebra.stacked import stack
+from brickwork.outputs import logits_of
+from brickwork.prediction import evaluating
+
+LIGHT = 30_000_000  # multiply-adds an image up to which a CPU gains from cells side by side
+BUSY = 2 * 10**11  # multiply-adds that keep a GPU busy for a launch's time several times over
+CACHE = 12 * 2**20  # bytes of one activation that still stay near a CPU's core
+ROOM = 2 * 2**30  # bytes of one activation on a GPU
+
+
+class Cells:
+    """Evaluates groups of at most `at_once` cells, folded and side by side where the network allows it.
+
+    cells, batch: how many at once, and images in a pass; None chooses by the network's size and the device.
+    """
+
+    def __init__(
+        self, plane: Plane, example: Tensor, *, cells: int | None, batch: int | None, bf16: bool = False
+    ) -> None:
+        self.where = plane.where
+        self.dtype = torch.bfloat16 if bf16 else example.dtype
+        self.folded = Folded(plane, example)
+        model = self.folded.model.to(self.dtype)
+        self.at_once, self.batch = _sizes(self.folded, self.where, self.dtype.itemsize, cells, batch)
+        graph = self.folded.graph
+        with torch.inference_mode():
+            self.stack = stack(model, graph, example.to(self.dtype)) if graph is not None else None
+        if self.stack is None and cells is None and self.where.type == "cpu":
+            self.at_once = 1  # what is left, vmap, is slower there than one after the other
+        if self.where.type == "cuda":
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def accuracies(self, group: list[Cell], images: Tensor, labels: Tensor) -> list[float]:
+        """The share of right answers of every cell of the group."""
+        right = torch.zeros(len(group), dtype=torch.int64, device=self.where)
+        with evaluating(self.folded.model):
+            state = {name: value.to(self.dtype) for name, value in self.folded.state(group).items()}
+            if self.stack is not None:
+                self.stack.load(state)
+            pieces = -(
+                -len(labels) // self.batch
+            )  # alike: a last one of few images would cost nearly as much
+            for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
+                x = x.to(self.dtype)
+                logits = self.stack(x) if self.stack is not None else self._apart(state, x)
+                right += (logits.argmax(2) == y[:, None]).sum(0)
+        return [round(count / len(labels), 6) for count in right.tolist()]
+
+    def _apart(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
+        """Logits (images, cells, classes) of a network whose channels cannot be stacked."""
+        model = self.folded.model
+        fixed = {name: value for name, value in model.state_dict().items() if name not in state}
+
+        def run(one: dict[str, Tensor]) -> Tensor:
+            return logits_of(torch.func.functional_call(model, {**fixed, **one}, (x,)))
+
+        if len(next(iter(state.values()))) == 1:
+            return run({name: value[0] for name, value in state.items()})[:, None]
+        return torch.vmap(run)(state).transpose(0, 1)
+
+
+def _sizes(
+    folded: Folded, where: torch.device, item: int, cells: int | None, batch: int | None
+) -> tuple[int, int]:
+    if folded.macs is None or folded.largest is None:
+        return cells or 1, batch or 512
+    macs, largest = max(1, folded.macs), folded.largest * item
+    if where.type == "cuda":
+        images = batch or min(4096, max(1, ROOM // largest))
+        room = max(1, ROOM // (largest * min(images, 1024)))
+        return cells or max(1, min(64, room, BUSY // (macs * min(images, 1024)))), images
+    at_once = cells or (8 if macs <= LIGHT else 1)
+    return at_once, batch or min(512, max(64 if at_once > 1 else 128, CACHE // (largest * at_once)))
