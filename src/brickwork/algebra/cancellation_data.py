@@ -1,0 +1,121 @@
+"""The images of the two tasks that `cancel` trains on, batch by batch, the same in every run; and its request, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.images import ImageData
+from brickwork.data.pixels import as_input, measure
+from brickwork.errors import BadData, RequestError
+from brickwork.origin import Preprocessing, origin_of
+
+Batch = tuple[Tensor, Tensor]
+BN = ("batch", "keep")
+
+
+@dataclass(frozen=True)
+class Task:
+    """Images as the network takes them, in float64, and the order in which steps take them (None: all, every step)."""
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    whole: tuple[Batch, ...]  # all of them, in pieces of at most a batch
+    order: tuple[Tensor, ...] | None
+
+    def step(self, number: int) -> Sequence[Batch]:
+        """What step `number` (from 0) is trained on."""
+        if self.order is None:
+            return self.whole
+        index = self.order[number]
+        return [(self.images[index], self.labels[index])]
+
+
+def check_request(
+    lr: Any, steps: Any, batch_size: int | None, bn: str, seed: int
+) -> tuple[list[float], list[int]]:
+    """The rates and numbers of steps as lists; everything that is wrong at once.
+
+    >>> check_request(0.1, (5, 1), None, "batch", 0)
+    ([0.1], [1, 5])
+    """
+    rates = [lr] if isinstance(lr, int | float) else list(lr)
+    counts = [steps] if isinstance(steps, int | float) else list(steps)
+    wrong = []
+    if not rates or not all(_is_number(r) and r > 0 for r in rates) or len(set(rates)) < len(rates):
+        wrong.append(f"lr is {lr}; it must be one number above 0 or several different ones")
+    whole = all(_is_number(c) and c == int(c) and c >= 1 for c in counts)
+    if not counts or not whole or len(set(counts)) < len(counts):
+        wrong.append(f"steps is {steps}; it must be one number from 1 up or several different ones")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        wrong.append(
+            f"batch_size is {batch_size}; it must be 1 or more, or None for all images in every step"
+        )
+    if bn not in BN:
+        wrong.append(f"bn is {bn!r}; it must be {' or '.join(BN)}")
+    if not isinstance(seed, int) or seed < 0:
+        wrong.append(f"seed is {seed}; it must be 0 or more")
+    if wrong:
+        raise RequestError("; ".join(wrong) + ".")
+    return sorted(float(r) for r in rates), sorted(int(c) for c in counts)
+
+
+def tasks_for(
+    base: nn.Module, first: Any, second: Any, where: torch.device, steps: int, batch_size: int | None, seed: int
+) -> list[Task]:  # fmt: skip
+    """Both tasks, prepared alike: as the network does, or, where it does not say, by their common mean and spread."""
+    given = [_unpacked(one, which) for one, which in ((first, "first"), (second, "second"))]
+    prepared = origin_of(base).preprocessing or _common([images for _, images, _ in given])
+    found = []
+    for number, (name, images, labels) in enumerate(given):
+        x = as_input(images, prepared, where).double()
+        y = torch.as_tensor(np.asarray(labels)).to(where)
+        y = y.double() if y.is_floating_point() else y.long()
+        if len(y) != len(x) or not len(x):
+            raise BadData(f"{name}: {len(x)} images and {len(y)} labels; there must be as many, and some.")
+        if not bool(torch.isfinite(x).all()):
+            raise BadData(f"{name} holds NaN or infinite values.")
+        size = min(batch_size or len(x), len(x))
+        pieces = -(-len(x) // size)
+        whole = tuple(zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True))
+        order = None if batch_size is None else _order(len(x), size, steps, [seed, number], where)
+        found.append(Task(name, x, y, whole, order))
+    return found
+
+
+def _unpacked(given: Any, which: str) -> tuple[str, Any, Any]:
+    if isinstance(given, ImageData):
+        return given.name, given.train_images, given.train_labels
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise BadData(
+            f"the {which} task is a {type(given).__name__}; it must be ImageData or (images, labels)."
+        )
+    return which, *given
+
+
+def _common(sets: Sequence[Any]) -> Preprocessing | None:
+    raw = [images for images in sets if str(images.dtype).removeprefix("torch.") == "uint8"]
+    if len(raw) < len(sets) or len({tuple(images.shape[1:]) for images in raw}) > 1:
+        return None
+    return measure(np.concatenate([np.asarray(images) for images in raw]))
+
+
+def _order(count: int, size: int, steps: int, seed: list[int], where: torch.device) -> tuple[Tensor, ...]:
+    """Batches of whole rounds through the images, each round in an order of its own; what is left over is left out."""
+    rng = np.random.default_rng(seed)
+    found: list[Tensor] = []
+    while len(found) < steps:
+        drawn = torch.from_numpy(rng.permutation(count)).to(where)
+        found += list(drawn[: count // size * size].split(size))
+    return tuple(found[:steps])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
