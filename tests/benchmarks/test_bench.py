@@ -185,7 +185,27 @@ def test_merge_on_tiny_files(run):
 
 
 def test_sweep_on_a_tiny_network(run):
-    options = {"side": 2, "images": 20, "repeat": 1, "separate": "false"}
-    code, out, err = run("sweep", *[f"--arg={k}={v}" for k, v in options.items()], "--json")
+    options = {"arch": "lenet", "side": 2, "images": 20, "repeat": 1, "separate": "false"}
+    code, out, err = run(
+        "sweep", *[f"--arg={k}={v}" for k, v in options.items()], "--device", "cpu", "--json"
+    )
     assert code == 0, err
-    assert [row["who"] for row in json.loads(out)["rows"]] == ["brickwork", "plain loop"]
+    found = json.loads(out)
+    assert [(row["arch"], row["who"]) for row in found["rows"]] == [
+        ("lenet", "brickwork"),
+        ("lenet", "plain loop"),
+    ]
+    assert "lenet: plain loop / brickwork: wall_s" in found["ratios"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"), [("side=0", "must be 1 or more"), ("arch=lenett", "did you mean 'lenet'")]
+)
+def test_sweep_refuses(run, option, message):
+    code, out, err = run("sweep", "--arg", option)
+    assert code == 2 and message in err and out == ""
+
+
+def test_a_device_only_where_there_is_a_choice(run):
+    code, _, err = run("merge", "--device", "cpu")
+    assert code == 2 and "unknown option of benchmark merge 'device'" in err

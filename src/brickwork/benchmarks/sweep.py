@@ -23,46 +23,73 @@ from brickwork.errors import JobFailed, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.progress import bar
 
-OURS, PLAIN = "brickwork", "plain loop"
+COLUMNS = ("cpu_s", "wall_s", "peak_mb")
+OURS, HALF, PLAIN = "brickwork", "brickwork bf16", "plain loop"
 
 
 @benchmark("sweep", help="121 cells of α and β on two test sets, against the plain loop.")
 def sweep(
     *,
-    arch: str = "lenet",
+    arch: str = "lenet,resnet8",
     side: int = 11,
     images: int = 1000,
+    cells: int = 0,
+    batch: int = 0,
     device: str = "cpu",
     repeat: int = 3,
     separate: bool = True,
 ) -> Outcome:
-    """side: cells along each axis; images: of each of the two sets."""
-    if side < 1 or images < 1 or repeat < 1:
-        raise RequestError("side, images and repeat must be 1 or more")
-    pick(device)
-    arguments = {"arch": arch, "side": side, "images": images, "device": device}
-    with bar("sweep", 2 * repeat) as advance:
-        contenders = {OURS: f"{__name__}:ours", PLAIN: f"{__name__}:plain"}
-        rows = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
-    if abs(rows[0]["accuracy_sum"] - rows[1]["accuracy_sum"]) > 2e-3 * side * side:
-        raise JobFailed(f"the accuracies differ: {rows[0]['accuracy_sum']} and {rows[1]['accuracy_sum']}")
-    return Outcome(rows, ratios(rows, OURS, ("cpu_s", "wall_s", "peak_mb")))
+    """side: cells along each axis; images: of each of the two sets; cells, batch: at once, 0 as `sweep` chooses."""
+    if side < 1 or images < 1 or repeat < 1 or cells < 0 or batch < 0:
+        raise RequestError("side, images and repeat must be 1 or more, cells and batch 0 or more")
+    where, archs = pick(device), arch.split(",")
+    for name in archs:
+        zoo.input_shape(name)  # refuses a name there is not
+    contenders = {OURS: f"{__name__}:ours", HALF: f"{__name__}:half", PLAIN: f"{__name__}:plain"}
+    if where.type != "cuda":
+        del contenders[HALF]
+    table: list[dict[str, Any]] = []
+    found: dict[str, float] = {}
+    with bar("sweep", len(archs) * len(contenders) * repeat) as advance:
+        for name in archs:
+            arguments = {"arch": name, "side": side, "images": images, "device": str(where)}
+            arguments |= {"cells": cells, "batch": batch}
+            rows = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
+            apart = max(abs(row["accuracy_sum"] - rows[-1]["accuracy_sum"]) for row in rows)
+            if apart > 2e-3 * side * side:
+                raise JobFailed(f"{name}: the accuracies differ by {apart / side / side / 2:.4f} on average.")
+            table += [{"arch": name, **row} for row in rows]
+            peers = [row for row in rows if row["who"] != HALF]
+            found |= {f"{name}: {k}": v for k, v in ratios(peers, OURS, COLUMNS).items()}
+            if HALF in contenders:
+                found |= {f"{name}: {k}": v for k, v in ratios(rows[1:], HALF, COLUMNS).items()}
+    return Outcome(table, found)
 
 
-def ours(arch: str, side: int, images: int, device: str) -> Work:
+def ours(
+    arch: str, side: int, images: int, device: str, cells: int, batch: int, precision: str = "auto"
+) -> Work:
     nets, sets, grid = _problem(arch, side, images, device)
-    swept(
-        nets[1], nets[2], base=nets[0], data=sets, alpha=grid[:1], beta=grid[:1], progress=False
-    )  # first calls
+    options: dict[str, Any] = {"base": nets[0], "data": sets, "precision": precision, "progress": False}
+    options |= {"cells": cells or None, "batch_size": batch or None}
+    first = (
+        grid if pick(device).type == "cuda" else grid[:1]
+    )  # a GPU chooses its kernels by the shapes it has met
+    swept(nets[1], nets[2], alpha=first, beta=first, **options)
 
     def work() -> dict[str, float]:
-        found = swept(nets[1], nets[2], base=nets[0], data=sets, alpha=grid, beta=grid, progress=False)
-        return {"accuracy_sum": float(sum(row[3] for row in found.rows))}
+        found = swept(nets[1], nets[2], alpha=grid, beta=grid, **options)
+        return {"accuracy_sum": round(float(sum(row[3] for row in found.rows)), 6)}
 
     return work
 
 
-def plain(arch: str, side: int, images: int, device: str) -> Work:
+def half(**arguments: Any) -> Work:
+    return ours(**arguments, precision="bf16")
+
+
+def plain(arch: str, side: int, images: int, device: str, cells: int, batch: int) -> Work:
+    """One cell at a time; cells and batch are for the others."""
     nets, sets, grid = _problem(arch, side, images, device)
     zero, a, b = (net.state_dict() for net in nets)
     where = pick(device)
@@ -83,7 +110,7 @@ def plain(arch: str, side: int, images: int, device: str) -> Work:
                 model.eval()
                 for pixels, labels in sets.values():
                     total += _accuracy(model, pixels, labels, where)
-        return {"accuracy_sum": total}
+        return {"accuracy_sum": round(total, 6)}
 
     work(grid[:1])
     return work

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.cli.common import DebugOption, JsonOption, emit, parse_args, table
+from brickwork.cli.common import DebugOption, Device, JsonOption, emit, parse_args, table
 
 
 def command(
@@ -20,6 +20,9 @@ def command(
             metavar="NAME=VALUE",
             help="Option of the benchmark, e.g. --arg repeat=5; repeatable.",
         ),
+    ] = None,
+    device: Annotated[
+        Device | None, typer.Option("--device", help="Where to compute, if the benchmark has a choice.")
     ] = None,
     as_json: JsonOption = False,
     debug: DebugOption = False,
@@ -40,7 +43,8 @@ def command(
         emit(data, table(["name", "what", "options"], known), as_json=as_json)
         return
     found = benchmarks.find(name)
-    outcome = found.run(**parse_args(arg))
+    options = parse_args(arg) | ({} if device is None else {"device": str(device)})
+    outcome = found.run(**options)
     lines = [_table(outcome.rows), "", table(["ratio", "peer ÷ ours"], outcome.ratios.items())]
     for title, rows in outcome.tables.items():
         lines += ["", title, _table(rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,11 @@ from brickwork.errors import RequestError
 OWNS = ("sweep.csv",)
 
 
+class Precision(StrEnum):
+    auto = "auto"
+    bf16 = "bf16"
+
+
 def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="A model folder.")],
     data: Annotated[
@@ -39,8 +45,11 @@ def command(
     alpha: Annotated[str, typer.Option(help="0:1:0.1, or 0,0.5,1.")] = "0:1:0.1",
     beta: Annotated[str | None, typer.Option(help="Likewise, for B.", show_default="as alpha")] = None,
     bn: StatisticsOption = Statistics.linear,
-    batch_size: Annotated[int, typer.Option(help="Images in one pass.")] = 512,
-    cells: Annotated[int | None, typer.Option(help="Cells in one launch.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in a pass.", show_default="as fits")] = None,
+    cells: Annotated[int | None, typer.Option(help="Cells in a pass.", show_default="as fits")] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="The networks' own, or bf16: faster on a GPU.")
+    ] = Precision.auto,
     journal: Annotated[Path | None, typer.Option(help="File to go on from when stopped.")] = None,
     arch: ArchOption = None,
     device: DeviceOption = Device.auto,
@@ -78,7 +87,7 @@ def command(
     sets = {str(spec): images_of.load(spec, **fit) for spec in specs}
     found = sweep(
         models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, bn=str(bn),
-        batch_size=batch_size, cells=cells, journal=journal, progress=not as_json,
+        batch_size=batch_size, cells=cells, precision=str(precision), journal=journal, progress=not as_json,
     )  # fmt: skip
     drawing = draw_sweep(found)
     with write_folder(out, force=force, owns=OWNS) as draft:
