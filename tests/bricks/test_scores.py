@@ -1,4 +1,4 @@
-"""Scores against ones computed by hand, and how much of them is kept."""
+"""Scores against ones computed by hand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import nn
 import brickwork
 from brickwork.bricks.attribution import REGISTRY, margin
 from brickwork.bricks.scores import score_channels
-from brickwork.bricks.widths import by_mass, by_ratio, by_threshold, rounded, within
-from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.errors import BadData, UnknownName
 from brickwork.origin import origin_of
 
 
@@ -66,42 +65,6 @@ def test_unknown_attribution_and_no_images(tiny):
         score_channels(net, bp, x, y, attribution="tailor")
     with pytest.raises(BadData, match="no images"):
         score_channels(net, bp, x[:0], y[:0])
-
-
-def test_threshold_is_the_union_over_classes(tiny):
-    bp = tiny[1]
-    table = np.array([[5.0, 1, 1, 1, 1], [1, 1, 1, 0, 5]])
-    assert by_threshold(bp, {"0": table})["0"] == [0, 4]
-    one_by_one = [set(by_threshold(bp, {"0": table[[c]]})["0"]) for c in (0, 1)]
-    assert set.union(*one_by_one) == {0, 4}
-    assert by_threshold(bp, {"0": table}, 0.0)["0"] == [0, 1, 2, 3, 4]
-    assert by_threshold(bp, {"0": table}, 1e9)["0"] == [0]  # a layer never goes empty
-
-
-def test_rounding(tiny):
-    bp, scores = tiny[1], {"0": np.array([1.0, 5, 2, 4, 3])}
-    assert rounded(bp, scores, {"0": [0]}, 1) == {"0": [0]}
-    assert rounded(bp, scores, {"0": [0]}, 2) == {"0": [0, 1]}
-    assert rounded(bp, scores, {"0": [0, 2, 4]}, 4) == {"0": [0, 1, 2, 4]}
-    assert by_ratio(bp, scores, 0.4, least=1) == {"0": [1, 3]}
-    assert by_ratio(bp, scores, 0.5, least=1, step=4) == {"0": [1, 2, 3, 4]}
-    with pytest.raises(RequestError, match="above 0"):
-        by_ratio(bp, scores, 0)
-
-
-def test_a_budget_is_kept(tiny):
-    bp, scores = tiny[1], {"0": np.array([1.0, 5, 2, 4, 3])}
-
-    def make(mass):
-        return by_mass(bp, scores, mass, least=1)
-
-    full = bp.count()
-    for of in ("parameters", "macs"):
-        kept = within(bp, make, 0.6, of=of)
-        assert getattr(bp.count(kept), of) <= 0.6 * getattr(full, of)
-        assert kept["0"] == sorted(kept["0"]) and 1 in kept["0"]
-    with pytest.raises(RequestError, match="narrowest"):
-        within(bp, make, 0.01)
 
 
 def test_contribution_by_hand():

@@ -49,7 +49,7 @@ def disassemble(
     depth: str | int | None = None,
     repair: str = "match",
     images: int = 3000,
-    scored: int = 1000,
+    scored: int = 3000,
     ridge: float = 1e-4,
     round_to: int | None = None,
     seed: int = 0,
@@ -188,7 +188,8 @@ def _kept(
     if budget is not None:
         prices = prices_of(bp, of)
         settled = {CLASSES: len(classes) / len(bp.output_units)}
-        wide = partial(by_worth, bp, joint, prices=prices, left=settled, step=step)
+        least = max(8, len(classes))  # no layer is narrower than what it has to tell apart
+        wide = partial(by_worth, bp, joint, prices=prices, left=settled, least=least, step=step)
         return within(bp, wide, budget, of=of, classes=classes)
     assert threshold is not None
     kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, threshold)

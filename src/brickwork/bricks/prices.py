@@ -63,10 +63,15 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
                 axes = (shares(None if axis is None else axis.units) for axis in bp.axes[name])
                 terms.append((float(math.prod(value.shape)), tuple(axes)))
     else:
+        batch = max(1, bp.graph.inputs[0].shape[0] if bp.graph.inputs[0].shape else 1)
         for site in bp.sites:
-            if site.kind in ("conv", "linear") and site.reads is not None and site.makes is not None:
-                size = len(site.reads) // max(1, site.groups) * len(site.makes)
-                cost = float(site.positions * site.kernel * size)
-                axes = (shares(site.makes),) if site.groups > 1 else (shares(site.reads), shares(site.makes))
-                terms.append((cost, tuple(axes)))
+            if site.kind in ("conv", "linear") and site.raw.input is not None and site.raw.output is not None:
+                axis = 1 if site.kind == "conv" else -1
+                inside, outside = site.raw.input.shape[axis], site.raw.output.shape[axis]
+                positions = site.positions if site.kind == "conv" else site.positions // batch
+                cost = float(positions * site.kernel * (inside // max(1, site.groups)) * outside)
+                # a channel of a grouped layer takes its group's inputs with it
+                grouped = site.groups > 1
+                both = [shares(site.makes)] if grouped else [shares(site.reads), shares(site.makes)]
+                terms.append((cost, tuple(both)))
     return Prices(tuple(terms))

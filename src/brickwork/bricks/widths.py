@@ -44,24 +44,13 @@ def rounded(bp: Blueprint, scores: Mapping[str, np.ndarray], kept: Kept, step: i
     return wide
 
 
-def by_mass(
-    bp: Blueprint, scores: Mapping[str, np.ndarray], mass: float, *, least: int = 8, step: int = 1
-) -> Kept:
-    """Of every space the fewest channels that hold this share of its score: narrow where importance is concentrated."""
-    kept = {}
-    for name, s in scores.items():
-        share = np.cumsum(np.sort(s)[::-1]) / max(s.sum(), 1e-300)
-        kept[name] = _best(bp, name, s, int(np.searchsorted(share, mass) + 1), least, step)
-    return kept
-
-
 def by_worth(
     bp: Blueprint,
     scores: Mapping[str, np.ndarray],
     generosity: float,
     *,
     of: str = "parameters",
-    power: float = 1.0,
+    power: float = 1.5,
     left: Mapping[str, float] | None = None,
     least: int = 8,
     step: int = 1,
@@ -70,17 +59,22 @@ def by_worth(
     """Widths at which no channel is worth less than its price: a budget goes where it buys most.
 
     A space that keeps the share m of its score suffers (1 - m)^power at every place where it is written (a residual
-    stream at many); minimised is the sum of that plus a price per channel, which falls as the generosity grows from 0 to 1. What a channel costs depends on how wide its neighbours
-    are, so prices are asked again until the widths stand. left: shares of spaces that are already settled.
+    stream at many); minimised is the sum of that plus a price per channel, which falls as the generosity grows from
+    0 to 1. What a channel costs depends on how wide its neighbours are, so prices are asked again until the widths
+    stand. left: shares of spaces that are already settled.
+
+    A power above 1 keeps a space from being given up for its neighbours: at 1, whole layers fall to `least`. VGG-16 on
+    half of CIFAR-100 (75.6 %), half of the parameters: 74.7, 74.8, 74.5, 74.0 % at powers 1, 1.5, 2, 3, and 73.0 if every
+    layer keeps the same share of its score; a quarter: 41.6, 73.1, 72.3, 71.8 and 66.3 (H200, 2026-11-15).
     """
     prices = prices or prices_of(bp, of)
     rate = 10.0 ** (4 - 8 * generosity)
-    places = min((s.sum() for s in scores.values() if s.sum() > 0), default=1.0)  # what one place adds to a space
+    one_place = min((s.sum() for s in scores.values() if s.sum() > 0), default=1.0)
     harm = {}
     for name, s in scores.items():
         gone = 1 - np.concatenate([[0.0], np.cumsum(np.sort(s)[::-1])]) / max(s.sum(), 1e-300)
-        harm[name] = max(1.0, s.sum() / places) * np.clip(gone, 0, 1) ** power
-    shares = {name: 1.0 for name in scores}
+        harm[name] = max(1.0, s.sum() / one_place) * np.clip(gone, 0, 1) ** power
+    shares = dict.fromkeys(scores, 1.0)
     for _ in range(24):
         now = prices.of({**(left or {}), **shares})
         moved = 0.0

@@ -47,7 +47,7 @@ def command(
     depth: DepthOption = None,
     repair: RepairOption = Repair.match,
     images: ImagesOption = 3000,
-    scored: ScoredOption = 1000,
+    scored: ScoredOption = 3000,
     ridge: RidgeOption = 1e-4,
     round_to: RoundOption = None,
     output: OutputOption = None,

@@ -49,7 +49,7 @@ def compress(
                     {
                         "what": f"{source} {arch}, {what}", "paper": paper, "ours": accuracy(brick.model, half),
                         "whole": whole, "paper_original": original, "paper_tuned": tuned,
-                        "ours_tuned": accuracy(shop.fine_tuned(brick.model, half), half), **facts_of(brick),
+                        "ours_tuned": accuracy(shop.fine_tuned(brick.model, half, lr=1e-3), half), **facts_of(brick),
                         "latency": shop.latency_ratio(brick.model, [net], half),
                         "gone": round(100 * (1 - brick.parameters), 2), "paper_gone": gone, "paper_flops_gone": faster,
                         "note": brick.note, "arch": arch, "classes": len(half.classes), "seed": seed,

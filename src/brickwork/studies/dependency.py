@@ -136,7 +136,9 @@ def _networks(
     networks = []
     # logits of images the networks were trained on look like no other's: fitted and measured on test images
     for k, arch in enumerate(archs or (("lenet", "lenet") if source == "digits" else ("resnet18", "vgg16"))):
-        own = replace(shop, seed=shop.seed + k, _nets={})  # two of one architecture start from different weights
+        own = replace(
+            shop, seed=shop.seed + k, _nets={}
+        )  # two of one architecture start from different weights
         model = own.network(arch, source)
         networks.append(Network(f"{arch} {k + 1}", predict(model, images.test_images).numpy()))
     return networks, np.asarray(images.test_labels), list(images.classes)

@@ -80,7 +80,7 @@ def _rows(
         }  # fmt: skip
         if not single:
             found["paper_tuned"] = paper_tuned
-            found["ours_tuned"] = accuracy(shop.fine_tuned(brick.model, chosen), chosen)
+            found["ours_tuned"] = accuracy(shop.fine_tuned(brick.model, chosen, lr=1e-3), chosen)
         found["latency"] = shop.latency_ratio(brick.model, [net], half)
         return {**found, **facts_of(brick), "arch": arch, "classes": len(half.classes), "seed": shop.seed}
 

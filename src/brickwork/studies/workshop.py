@@ -123,7 +123,11 @@ class Workshop:
     def fine_tuned(
         self, model: nn.Module, images: ImageData, *, epochs: int = 1, lr: float = 0.01
     ) -> nn.Module:
-        """A copy trained for an epoch more, with labels: the paper's `ep.+1`."""
+        """A copy trained for an epoch more, with labels: the paper's `ep.+1`.
+
+        Parts that never stood side by side have something to learn; a part of one network has only to lose: at a rate of
+        0.01, 0.003, 0.001 half a VGG-16 on half of CIFAR-100 goes from 74.84 to 73.64, 74.48, 74.76 %.
+        """
         pupil = copy.deepcopy(model)
         names = origin_of(model).classes or images.classes
         order = images.select([images.classes.index(name) for name in names])
