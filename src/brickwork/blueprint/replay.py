@@ -12,6 +12,7 @@ from brickwork.blueprint.joining import join
 from brickwork.blueprint.parts import more_classes, rescale_input
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
+from brickwork.blueprint.splitting import split
 from brickwork.errors import BadFile
 from brickwork.origin import Origin, origin_of
 
@@ -45,6 +46,9 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         return rescale_input(model, step["scale"], step["shift"])
     if op == "add_classes":
         return more_classes(model, step["known"], step["new"])
+    if op == "split":
+        halves = split(model, step["at"], carry=step["carry"])
+        return halves.below if step["side"] == "below" else halves.above
     known = origin_of(model).steps
     example, output = _example(step, model), step.get("output")
     if op == "select":
@@ -58,7 +62,7 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     else:
         raise BadFile(
             f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input, "
-            "add_classes"
+            "add_classes, split"
         )
     assert len(origin_of(result).steps) > len(known)
     return result

@@ -1,0 +1,267 @@
+"""Split a network at a named layer into a module below and a module above, by its graph."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.origin import attach, origin_of
+
+_SIZES = ("shape", "size")  # what a forward pass may ask of its input beside its values
+
+
+_IN_PLACE: dict[Any, Any] = {
+    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, torch.relu_: torch.relu,
+}  # fmt: skip
+
+
+class Below(nn.Module):
+    """From the input up to the cut: the features, and whatever is carried past it, as a tuple."""
+
+    def __init__(self, graph: fx.GraphModule, carried: Sequence[str]) -> None:
+        super().__init__()
+        self.net, self.carried = graph, tuple(carried)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.net(x)
+
+
+class Above(nn.Module):
+    """From the cut up to the output; `sizes` are the axes of the image whose length it has to be told."""
+
+    def __init__(self, graph: fx.GraphModule, carried: Sequence[str], sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.net, self.carried, self.sizes = graph, tuple(carried), tuple(sizes)
+
+    def forward(self, features: Tensor, *carried: Tensor, image: Tensor | Sequence[int] | None = None) -> Any:
+        """image: the image (or its shape), where the network crops its output to it."""
+        if not self.sizes:
+            return self.net(features, *carried)
+        if image is None:
+            raise RequestError(
+                "this module crops its output to the image; give image=, the image or its shape."
+            )
+        shape = image.shape if isinstance(image, Tensor) else image
+        return self.net(features, *carried, *(int(shape[axis]) for axis in self.sizes))
+
+
+@dataclass(frozen=True)
+class Split:
+    """The two halves of a network, and where it was cut."""
+
+    below: Below
+    above: Above
+    at: str
+
+    def __call__(self, x: Tensor) -> Any:
+        found = self.below(x)
+        values = found if isinstance(found, tuple) else (found,)
+        return self.above(*values, image=x)
+
+
+def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
+    """Cut `model` behind the layer `at`: two new modules with copies of its tensors, under their old names.
+
+    carry: layers whose outputs go past the cut as well, as skip connections need; a connection that crosses the cut and is
+    not named here is refused.
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> halves = split(net, "1")
+    >>> x = torch.randn(5, 3)
+    >>> torch.equal(halves.above(halves.below(x)), net(x)), list(halves.above.state_dict())
+    (True, ['net.2.weight', 'net.2.bias'])
+    """
+    halves = _halves(model, at, carry)
+    for side, half in (("below", halves.below), ("above", halves.above)):
+        step = {"op": "split", "at": at, "side": side, "carry": list(carry)}
+        attach(half, origin_of(model).after(step))
+        half.train(model.training)
+    return halves
+
+
+def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
+    graph = _traced(model)
+    nodes = list(graph.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    cuts = {name: _output_of(nodes, name) for name in (at, *carry)}
+    lower = _needed(list(cuts.values()))
+    sizes = _sizes_above(nodes, set(cuts.values()), lower)
+    crossing = [n for n in _crossing(nodes, set(cuts.values()), lower) if n not in sizes]
+    if crossing:
+        names = ", ".join(_layer(node) for node in crossing[:3])
+        raise BadModel(
+            f"a cut behind {at!r} is crossed by the output of {names}; cut elsewhere, or carry it past the cut "
+            f"with carry=[{', '.join(repr(_layer(n)) for n in crossing[:3])}]."
+        )
+    below = _graph_below(graph, nodes, lower, list(cuts.values()))
+    axes = sorted(set(sizes.values()))
+    above = _graph_above(graph, nodes, list(cuts.values()), sizes, axes)
+    if len(inputs) != 1:
+        raise BadModel(f"only networks with one input can be split; this one has {len(inputs)}.")
+    return Split(Below(below, carry), Above(above, carry, axes), at)
+
+
+def _traced(model: nn.Module) -> fx.GraphModule:
+    try:
+        return fx.symbolic_trace(copy.deepcopy(model).eval())
+    except Exception as error:  # whatever a forward does that cannot be followed
+        text = str(error).split("\n")[0]
+        raise BadModel(
+            f"the network's forward pass cannot be followed, so it cannot be split: {text}"
+        ) from error
+
+
+def _layer(node: fx.Node) -> str:
+    """The layer a value comes from, as a user would name it."""
+    if node.op == "call_module":
+        return str(node.target)
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack and stack[-1][0] else node.name
+
+
+def _output_of(nodes: list[fx.Node], name: str) -> fx.Node:
+    """The value that comes out of a layer or of a module made of layers; or a value by its name in the graph."""
+    found = [
+        n
+        for n in nodes
+        if n.op == "call_module" and (n.target == name or str(n.target).startswith(name + "."))
+    ]
+    inside = [
+        n for n in nodes
+        if any(str(path) == name for path, _ in (n.meta.get("nn_module_stack") or {}).values())
+    ]  # fmt: skip
+    by_name = [n for n in nodes if n.name == name]
+    last = [*found, *inside] or by_name
+    if not last:
+        known = [str(n.target) for n in nodes if n.op == "call_module"]
+        raise UnknownName("layer", name, known)
+    return max(last, key=nodes.index)
+
+
+def _needed(cuts: list[fx.Node]) -> set[fx.Node]:
+    """Everything the values at the cut are made from, themselves included."""
+    found: set[fx.Node] = set()
+    waiting = list(cuts)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.all_input_nodes)
+    return found
+
+
+def _upper(nodes: list[fx.Node], cuts: set[fx.Node]) -> list[fx.Node]:
+    """What the output needs beyond the cut, in order."""
+    output = next(n for n in nodes if n.op == "output")
+    found: set[fx.Node] = set()
+    waiting = [output]
+    while waiting:
+        node = waiting.pop()
+        if node in found or node in cuts:
+            continue
+        found.add(node)
+        waiting.extend(node.all_input_nodes)
+    return [n for n in nodes if n in found]
+
+
+def _is_constant(node: fx.Node) -> bool:
+    """Made of parameters and buffers alone."""
+    return all(n.op == "get_attr" for n in _needed([node]) if not n.all_input_nodes)
+
+
+def _crossing(nodes: list[fx.Node], cuts: set[fx.Node], lower: set[fx.Node]) -> list[fx.Node]:
+    """Values from below that something above reads without coming through the cut."""
+    upper = set(_upper(nodes, cuts))
+    inside = {n for n in upper if not _is_constant(n) and not (_needed([n]) & cuts)}
+    output = next(n for n in nodes if n.op == "output")
+    if output in inside:
+        raise BadModel("the output does not depend on the layer of the cut.")
+    reads = {n for user in upper - inside for n in user.all_input_nodes if n in inside}
+    first = {n for n in reads if not (_needed([n]) - {n}) & reads}  # what is made of another is not named
+    return sorted(first, key=nodes.index)
+
+
+def _sizes_above(nodes: list[fx.Node], cuts: set[fx.Node], lower: set[fx.Node]) -> dict[fx.Node, int]:
+    """Lengths of the input's axes that are asked for above the cut: value -> axis."""
+    sizes = {}
+    for node in _upper(nodes, cuts):
+        args = node.args
+        if node.op == "call_method" and node.target == "size" and len(args) == 2 and _input(args[0]):
+            sizes[node] = int(args[1])  # type: ignore[arg-type]
+        if node.op == "call_function" and node.target is operator.getitem and isinstance(args[1], int):
+            whole = args[0]
+            if (
+                isinstance(whole, fx.Node)
+                and whole.op in ("call_function", "call_method")
+                and (whole.target is getattr or whole.target in _SIZES)
+                and _input(whole.args[0])
+            ):
+                sizes[node] = int(args[1])
+    return sizes
+
+
+def _input(value: Any) -> bool:
+    return isinstance(value, fx.Node) and value.op == "placeholder"
+
+
+def _graph_below(
+    whole: fx.GraphModule, nodes: list[fx.Node], lower: set[fx.Node], cuts: list[fx.Node]
+) -> fx.GraphModule:
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        if node in lower:
+            made[node] = _copied(graph, node, made)
+    values = tuple(made[cut] for cut in cuts)
+    graph.output(values[0] if len(values) == 1 else values)
+    return _module(whole, graph, "Below")
+
+
+def _graph_above(
+    whole: fx.GraphModule,
+    nodes: list[fx.Node],
+    cuts: list[fx.Node],
+    sizes: dict[fx.Node, int],
+    axes: list[int],
+) -> fx.GraphModule:
+    graph = fx.Graph()
+    made = {cut: graph.placeholder("features" if k == 0 else f"carried{k}") for k, cut in enumerate(cuts)}
+    lengths = {axis: graph.placeholder(f"size{axis}") for axis in axes}
+    made.update({node: lengths[axis] for node, axis in sizes.items()})
+    for node in _upper(nodes, {*cuts, *sizes}):
+        made[node] = _copied(graph, node, made)
+    return _module(whole, graph, "Above")
+
+
+def _copied(graph: fx.Graph, node: fx.Node, made: dict[fx.Node, fx.Node]) -> fx.Node:
+    """The node in its new graph, writing nowhere but to its own output: features may have several readers."""
+    new = graph.node_copy(node, lambda n: made[n])
+    if new.target in _IN_PLACE:
+        new.target = _IN_PLACE[new.target]
+    elif new.op == "call_method" and str(new.target).endswith("_") and not str(new.target).endswith("__"):
+        new.target = str(new.target)[:-1]
+    if new.kwargs.get("inplace"):
+        new.kwargs = {**new.kwargs, "inplace": False}
+    return new
+
+
+def _module(whole: fx.GraphModule, graph: fx.Graph, name: str) -> fx.GraphModule:
+    """The graph with the submodules it uses and nothing else."""
+    graph.lint()
+    module = fx.GraphModule(whole, graph, name)
+    module.delete_all_unused_submodules()
+    for layer in module.modules():
+        if getattr(layer, "inplace", False) is True:
+            layer.inplace = False  # type: ignore[assignment]
+    used = {str(n.target) for n in graph.nodes if n.op == "get_attr"}
+    for held in (module._parameters, module._buffers):
+        for key in [k for k in held if k not in used]:
+            del held[key]
+    return module

@@ -1,0 +1,232 @@
+"""The transpose of every layer a pseudo-gradient goes down through; any other layer is refused by name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from brickwork.errors import BadModel
+
+Shapes = Mapping[fx.Node, tuple[int, ...]]
+Back = Callable[
+    [Tensor, Any, bool], list[tuple[fx.Node, Tensor]]
+]  # (gradient, dummy, enlarged) -> to whom what
+
+
+@dataclass(frozen=True)
+class Step:
+    back: Back
+    is_relu: bool = False
+
+
+_PASS_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
+_PASS = {F.dropout, F.dropout2d, torch.dropout, "contiguous", "clone"}
+_RELU = {F.relu, F.relu6, torch.relu, "relu"}
+_ADD = {operator.add, torch.add, "add"}
+_FLAT = {torch.flatten, "flatten", "view", "reshape", torch.reshape}
+
+
+def rule_for(
+    node: fx.Node, modules: Mapping[str, nn.Module], shapes: Shapes, reached: set[fx.Node], relus: int
+) -> Step:
+    """How the gradient at this value goes on to the values it was made from."""
+    layer = modules.get(str(node.target)) if node.op == "call_module" else None
+    sources = [n for n in node.all_input_nodes if n in reached and n in shapes]
+    if layer is not None and len(sources) == 1:
+        step = _module_rule(layer, sources[0], shapes[sources[0]], relus)
+        if step is not None:
+            return step
+    elif layer is None:
+        step = _function_rule(node, sources, shapes, relus)
+        if step is not None:
+            return step
+    what = (
+        f"layer {node.target!r} ({type(layer).__name__})"
+        if layer is not None
+        else f"the operation {_said(node)}"
+    )
+    raise BadModel(
+        f"a pseudo-gradient cannot go through {what}; it goes through convolutions, transposed ones, linear layers, batch "
+        "norm, ReLU, dropout, pooling, flattening, crops, sums and concatenations. Cut above it, or use another method."
+    )
+
+
+def _said(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target))
+
+
+def _one(source: fx.Node, send: Callable[[Tensor, bool], Tensor]) -> Step:
+    return Step(lambda g, dummy, enlarged: [(source, send(g, enlarged))])
+
+
+def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relus: int) -> Step | None:
+    if isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
+        return _one(source, lambda g, _: conv_back(g, layer, shape[1:]))
+    if isinstance(layer, nn.ConvTranspose2d):
+        options = {
+            "stride": layer.stride,
+            "padding": layer.padding,
+            "dilation": layer.dilation,
+            "groups": layer.groups,
+        }
+        return _one(source, lambda g, _: F.conv2d(g, layer.weight, None, **options))  # type: ignore[arg-type]
+    if isinstance(layer, nn.Linear):
+        return _one(source, lambda g, enlarged: _linear_back(g, layer.weight, enlarged))
+    if isinstance(layer, _BatchNorm) and layer.running_var is not None:
+        return _one(source, lambda g, _: g * _norm_scale(layer, g))
+    if isinstance(layer, nn.ReLU | nn.ReLU6):
+        return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
+    if isinstance(layer, _PASS_MODULES):
+        return _one(source, lambda g, _: g)
+    if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
+        if isinstance(layer, nn.MaxPool2d) and layer.dilation not in (1, (1, 1)):
+            return None
+        return _one(source, _pool(layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode, shape[1:]))
+    if isinstance(layer, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+        return _adaptive(source, shape, layer.output_size)
+    if isinstance(layer, nn.Flatten) and layer.start_dim == 1 and layer.end_dim == -1:
+        return _one(source, lambda g, enlarged: _unflatten(g, shape, enlarged))
+    return None
+
+
+def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus: int) -> Step | None:
+    target: Any = node.target
+    args: Any = node.args
+    kwargs: Any = node.kwargs
+    if target in _ADD and all(shapes[s] == shapes[node] for s in sources):
+        number = len([a for a in args if a in sources])  # x + x sends twice
+        if len(sources) == 1:
+            return _one(sources[0], lambda g, _: number * g)
+        return Step(lambda g, dummy, enlarged: [(s, g) for s in sources])
+    if target in (torch.cat, torch.concat) and len(sources) == len(args[0]):
+        axis = int(kwargs.get("dim", args[1] if len(args) > 1 else 0))
+        parts = [shapes[s][axis - 1] for s in sources]
+        return Step(lambda g, dummy, enlarged: list(zip(sources, g.split(parts, axis), strict=True)))
+    if len(sources) != 1:
+        return None
+    source, shape = sources[0], shapes[sources[0]]
+    if target in _RELU:
+        return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
+    if target in _PASS:
+        return _one(source, lambda g, _: g)
+    if target in _FLAT and len(shapes[node]) == 1:
+        return _one(source, lambda g, enlarged: _unflatten(g, shape, enlarged))
+    if target is operator.getitem and len(shape) == len(shapes[node]):
+        return _one(source, lambda g, _: _uncrop(g, args[1], shape))
+    if target in (F.adaptive_avg_pool2d, F.adaptive_max_pool2d):
+        return _adaptive(source, shape, args[1])
+    if target in (F.max_pool2d, F.avg_pool2d):
+        given = dict(zip(("kernel_size", "stride", "padding"), args[1:], strict=False)) | dict(kwargs)
+        options = (
+            given["kernel_size"],
+            given.get("stride"),
+            given.get("padding", 0),
+            given.get("ceil_mode", False),
+        )
+        return _one(source, _pool(*options, shape[1:]))
+    if target in ("mean", torch.mean):
+        axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if axes is not None and sorted(int(a) % (len(shape) + 1) for a in axes) == [2, 3]:
+            return _one(source, lambda g, enlarged: _unpool_all(g, shape, enlarged))
+    return None
+
+
+def conv_back(gradient: Tensor, layer: nn.Conv2d, size: tuple[int, ...]) -> Tensor:
+    """The transposed convolution, back to maps of this size (or, for enlarged gradients, as much larger)."""
+    kernel, stride, padding, dilation = layer.kernel_size, layer.stride, layer.padding, layer.dilation
+    rest = tuple(
+        (size[k] + 2 * int(padding[k]) - dilation[k] * (kernel[k] - 1) - 1) % stride[k] for k in (0, 1)
+    )
+    return F.conv_transpose2d(gradient, layer.weight, None, stride, padding, rest, layer.groups, dilation)  # type: ignore[arg-type]
+
+
+def _linear_back(gradient: Tensor, weight: Tensor, enlarged: bool) -> Tensor:
+    if enlarged and gradient.dim() == 4:  # a linear layer at every place of the map
+        return F.conv_transpose2d(gradient, weight[:, :, None, None])
+    return gradient @ weight
+
+
+def _norm_scale(layer: _BatchNorm, like: Tensor) -> Tensor:
+    assert layer.running_var is not None
+    scale = (layer.running_var + layer.eps).rsqrt()
+    if layer.weight is not None:
+        scale = scale * layer.weight
+    return scale.reshape(-1, *[1] * (like.dim() - 2)).to(like.dtype)
+
+
+def _unflatten(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Tensor:
+    if not (enlarged and gradient.dim() == 4):
+        return gradient.reshape(-1, *shape)
+    if len(shape) == 1:
+        return gradient
+    # every place of the enlarged map looked at a window of this shape, one step further each
+    high, wide = gradient.shape[2] + shape[1] - 1, gradient.shape[3] + shape[2] - 1
+    return F.fold(gradient.flatten(2), (high, wide), (shape[1], shape[2]))
+
+
+def _unpool_all(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Tensor:
+    """From a mean over all places back to the places."""
+    if gradient.dim() == 2:
+        gradient = gradient[:, :, None, None]
+    window = shape[1:]
+    if enlarged:
+        ones = gradient.new_full((shape[0], 1, *window), 1 / (window[0] * window[1]))
+        return F.conv_transpose2d(gradient, ones, groups=shape[0])
+    return gradient.expand(-1, -1, *window) / (window[0] * window[1])
+
+
+def _adaptive(source: fx.Node, shape: tuple[int, ...], size: Any) -> Step | None:
+    wanted = [
+        shape[k + 1] if s is None else int(s)
+        for k, s in enumerate((size, size) if isinstance(size, int) else size)
+    ]
+    if wanted == [1, 1]:
+        return _one(source, lambda g, enlarged: _unpool_all(g, shape, enlarged))
+    if any(have % want for have, want in zip(shape[1:], wanted, strict=True)):
+        return None
+    window = tuple(have // want for have, want in zip(shape[1:], wanted, strict=True))
+    return _one(source, _pool(window, window, 0, False, shape[1:]))
+
+
+def _pool(
+    kernel: Any, stride: Any, padding: Any, ceil: bool, size: tuple[int, ...]
+) -> Callable[[Tensor, bool], Tensor]:
+    """The transpose of average-pooling."""
+    k, p = (_pair(v) for v in (kernel, padding))
+    s = _pair(stride) if stride not in (None, []) else k
+    odd = any((size[i] + 2 * p[i] - k[i]) % s[i] for i in (0, 1))
+
+    def back(gradient: Tensor, enlarged: bool) -> Tensor:
+        if not enlarged and ceil and odd:  # windows that reach over the edge count what they have
+            example = gradient.new_zeros(*gradient.shape[:2], *size)
+            pooled = torch.func.vjp(lambda x: F.avg_pool2d(x, k, s, p, ceil_mode=True), example)
+            return pooled[1](gradient)[0]
+        channels = gradient.shape[1]
+        rest = tuple(0 if ceil else (size[i] + 2 * p[i] - k[i]) % s[i] for i in (0, 1))
+        ones = gradient.new_full((channels, 1, *k), 1 / (k[0] * k[1]))
+        return F.conv_transpose2d(gradient, ones, None, s, p, rest, channels)
+
+    return back
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
+
+
+def _uncrop(gradient: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
+    """Zeros around what a slice from the start of each axis had kept."""
+    missing = [have - got for have, got in zip(shape, gradient.shape[1:], strict=True)]
+    if not any(missing):
+        return gradient
+    slices = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(s, slice) and s.start not in (None, 0) for s in slices):
+        raise BadModel("a crop that does not begin at the edge is not supported in a pseudo-gradient.")
+    widths = [w for amount in reversed(missing) for w in (0, amount)]
+    return F.pad(gradient, widths)
