@@ -103,8 +103,10 @@ def test_tied_and_frozen_weights_stay_so():
         return net
 
     zero, a = make(), make()
-    found = adamerge([a], [torch.randn(30, 3)], base=zero, steps=2, **QUIET).model
-    assert found[2].weight is found[0].weight and not found[0].bias.requires_grad
+    found = adamerge([a], [torch.randn(30, 3)], base=zero, steps=2, **QUIET)
+    net, (share,) = found.model, found.coefficients["0"]
+    assert net[2].weight is net[0].weight and not net[0].bias.requires_grad
+    assert (net[0].weight - (zero[0].weight + share * (a[0].weight - zero[0].weight))).abs().max() < 1e-5
 
 
 def test_wrong_requests(nets):

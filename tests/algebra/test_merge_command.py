@@ -142,6 +142,7 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
             "weights are [1.0]; there must be 2, all above 0",
         ),
         ([a, b, "--method", "match", *SETS, "--bn", "keep"], "--bn is not used by --method match"),
+        ([a, b, "--method", "greedy_soup", *SETS, "--bn", "keep"], "which looks at images; give --arg bn=…"),
         ([a, b, "--method", "fisher", *SETS, "--arg", "seed=1"], "give --seed instead of --arg seed"),
         ([a, b, "--method", "match", *SETS, "--images", "0"], "images is 0"),
         ([a, b, "--method", "macth", *SETS], "did you mean 'match'"),

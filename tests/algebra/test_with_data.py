@@ -18,7 +18,7 @@ from brickwork.algebra import merge_on, rebasin, repair
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
-from brickwork.moments import fold_batch_norm
+from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import predict
 from brickwork.store import state_hash
@@ -84,6 +84,9 @@ def test_networks_that_prepare_images_differently():
     wanted = predict(other, raw)
     plain = (predict(net, raw) - wanted).square().mean()
     assert (predict(merged, raw) - wanted).square().mean() < 0.05 * plain
+    x = X.float()
+    with pytest.raises(BadData, match="own images of source 0 are"):
+        match_responses(net, [Source(net, x, own=x[:3])], **QUIET)
 
 
 def normalised(model, mean, std):

@@ -60,7 +60,7 @@ def test_wrong_requests(run, tmp_path):
         (["lenet", *SETS, "--data", "digits", *x], "--data is given 3 times"),
         (["lenet", *SETS, "--lr", "0", *x], "lr is [0.0]; it must be one number above 0"),
         (["lenet", *SETS, "--lr", "fast", *x], "lr is 'fast'"),
-        (["lenet", *SETS, "--steps", "1.5", *x], "steps is [1.5]"),
+        (["lenet", *SETS, "--steps", "1.5", *x], "steps is '1.5'; it must be whole numbers"),
         (["lenet", *SETS, "--images", "0", *x], "images is 0"),
         (["lenet", *SETS, "--batch-size", "0", *x], "batch_size is 0"),
         (["lenett", *SETS, *x], "did you mean 'lenet'"),

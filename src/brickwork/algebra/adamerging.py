@@ -30,6 +30,7 @@ from brickwork.errors import JobFailed
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
 from brickwork.progress import bar
+from brickwork.store.weights import tied_names
 
 
 @dataclass(frozen=True)
@@ -96,15 +97,14 @@ def _learn(
     space = _Space(models, base, options["per"])
     start = min(options["start"], options["limit"])
     first = next(base.parameters())
-    scale = torch.full((len(space.layers), len(models)), start, dtype=first.dtype, device=first.device)
+    wide = torch.promote_types(first.dtype, torch.float32)
+    scale = torch.full((len(space.layers), len(models)), start, dtype=wide, device=first.device)
     scale.requires_grad_()
     optimizer = torch.optim.Adam([scale], lr=options["lr"])
     generator = torch.Generator().manual_seed(options["seed"])
-    said = (
-        [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
-        if options["goal"] == "teachers"
-        else None
-    )
+    said = None
+    if options["goal"] == "teachers":
+        said = [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
     with bar("learning coefficients", options["steps"], show=progress) as advance:
         for step in range(options["steps"]):
             drawn = [_drawn(t.images, options["batch_size"], generator) for t in tasks]
@@ -166,7 +166,8 @@ class _Space:
         """As a network of its own, with the classes and preprocessing of the first model."""
         with torch.no_grad():
             state = {**self.net.state_dict(), **self.state(scale)}
-        return like(first, state, {})
+        tied = tied_names(dict(self.net.state_dict()))
+        return like(first, {n: state[tied.get(n, n)] for n in state}, {})
 
 
 def entropy(logits: Tensor) -> Tensor:

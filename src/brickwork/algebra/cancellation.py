@@ -23,7 +23,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.algebra.cancellation_data import Task, check_request, tasks_for
 from brickwork.algebra.cancellation_result import ALL, Cancellation, Fit, Judged, Terms, layers_of
 from brickwork.devices import pick
-from brickwork.errors import BadData, BadModel, JobFailed
+from brickwork.errors import BadData, BadModel, JobFailed, Unsupported
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of
 from brickwork.progress import bar
@@ -66,7 +66,7 @@ def cancel(
     slope = _Slope(base, bn, loss, where)
     for task in tasks:
         slope.check(task, plain=loss is None)
-    terms, second, product = _terms(slope, tasks)
+    terms, gradient, product = _terms(slope, tasks)
     fits: list[Fit] = []
     judged: list[Judged] = []
     with bar("training", len(rates) * (max(counts) + 2 * sum(counts)), show=progress) as advance:
@@ -81,7 +81,7 @@ def cancel(
                 guesses = {
                     "ggc": (rate * count) ** 2 * product,
                     "path": tangent - step,
-                    "secant": -rate * count * (slope.gradient(moved[count], tasks[1].whole) - second),
+                    "secant": -rate * count * (slope.gradient(moved[count], tasks[1].whole) - gradient),
                 }
                 real = in_sequence - assigned
                 fits += _fits(slope, rate, count, real, alone - slope.start, guesses)
@@ -147,8 +147,7 @@ class _Slope:
                 (found,) = torch.autograd.grad(value, here, create_graph=vector is not None)
                 slope += found.detach()
                 if vector is not None and found.requires_grad:
-                    (twice,) = torch.autograd.grad(found @ vector, here, materialize_grads=True)
-                    bend += twice
+                    bend += _again(found @ vector, here)
         return slope, bend
 
     @torch.no_grad()
@@ -176,6 +175,18 @@ class _Slope:
                 f"{task.name} has labels from {low:g} to {high:g}, {tuple(task.labels.shape)}, and the network gives "
                 f"{shape}; there must be one whole number an image, from 0, and an output for each."
             )
+
+
+def _again(slope: Tensor, here: Tensor) -> Tensor:
+    try:
+        return torch.autograd.grad(slope, here, materialize_grads=True)[0]
+    except RuntimeError as error:
+        if "not implemented" not in str(error):
+            raise
+        told = " ".join(str(error).split())
+        raise Unsupported(
+            f"the network has an operation without a second derivative: {told[:200]}"
+        ) from error
 
 
 def _descend(

@@ -93,8 +93,7 @@ def command(
         check_suffix(out)
         check_file(out, force=force)
     where = pick(str(device))
-    rates, counts = numbers(lr, "lr"), numbers(steps, "steps")
-    check_request(rates, counts, batch_size, str(bn), seed)
+    rates, counts = check_request(numbers(lr, "lr"), _counts(steps), batch_size, str(bn), seed)
     if images < 1:
         raise RequestError(f"images is {images}; it must be 1 or more.")
     if len(data) != 2:
@@ -108,13 +107,21 @@ def command(
     sets = [images_of.load(spec, seed=seed, **fit) for spec in specs]
     model = make(max(len(one.classes) for one in sets)).to(where)
     found = cancel(
-        model, *(_some(one, images, seed) for one in sets), lr=rates, steps=[int(count) for count in counts],
+        model, *(_some(one, images, seed) for one in sets), lr=rates, steps=counts,
         batch_size=batch_size, bn=str(bn), seed=seed, progress=not as_json,
     )  # fmt: skip
     if out is not None:
         draw_cancellation(found).save(out, force=force)
     report = {"base": base, "file": str(out) if out else None, "seed": seed, "bn": str(bn), **found.to_dict()}
     emit(report, str(found) + (f"\nsaved in {out}" if out else ""), as_json=as_json)
+
+
+def _counts(text: str) -> list[int]:
+    """`1,2,5` as numbers of steps."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RequestError(f"steps is {text!r}; it must be whole numbers from 1 up, as in 1,2,5.") from None
 
 
 def _start(

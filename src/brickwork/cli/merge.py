@@ -105,12 +105,8 @@ def command(
             )
         return _merge_files(models, None, out, force=force, as_json=as_json)
     method = method.replace("-", "_")
-    foreign, why = _foreign(method, given)
-    if foreign:
-        raise RequestError(
-            f"--{foreign} is not used by --method {method}, which looks at {why}; leave it out."
-        )
-    if why == "images":
+    looks_at = _looks_at(method, given)
+    if looks_at == "images":
         from brickwork.cli.merge_data import merge_on_data
 
         return merge_on_data(
@@ -138,15 +134,20 @@ def _merge_files(
     emit({**found.to_dict(), "recipe": recipe.to_dict()}, str(found), as_json=as_json)
 
 
-def _foreign(method: str, given: list[str]) -> tuple[str | None, str]:
-    """The first option that the method has no use for, if any, and what it looks at."""
+def _looks_at(method: str, given: list[str]) -> str:
+    """What a method looks at; an option that it has no use for is refused."""
     from brickwork.algebra.data_methods import DATA_METHODS
     from brickwork.algebra.methods import registry
 
     if method not in DATA_METHODS and method not in registry():
         raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
-    others, why = (ON_FILES, "images") if method in DATA_METHODS else (ON_DATA, "weights alone")
-    return next((name for name in given if name in others), None), why
+    others, what = (ON_FILES, "images") if method in DATA_METHODS else (ON_DATA, "weights alone")
+    foreign = next((name for name in given if name in others), None)
+    if foreign:
+        own = method in DATA_METHODS and foreign in DATA_METHODS[method].options
+        instead = f"give --arg {foreign}=…" if own else "leave it out"
+        raise RequestError(f"--{foreign} is not used by --method {method}, which looks at {what}; {instead}.")
+    return what
 
 
 def _list_methods(as_json: bool) -> None:

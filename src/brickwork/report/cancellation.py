@@ -17,9 +17,9 @@ NETWORKS = {"first": "trained on it alone", "sequential": "in sequence", "assign
 WHAT = (
     "D is the network trained on the first task and then on the second, minus θ₀ + g₁ + g₂. At first order D is 0, an error "
     "of 1 (the red line); below it a prediction helps. GGC is the paper's term, Ĥ₂ĝ₁ at θ₀, with T steps taken as one of T "
-    "times the rate; the path's prediction uses the Hessian at every step; the secant needs no Hessian and is exact for one "
-    "step. Where GGC fails already at one step, the gradient changed otherwise than its derivative says: ReLU and maxima "
-    "switched, or the step is too long. Errors below 0.0001 and above 100 are drawn at the edge."
+    "times the rate; the path's prediction uses the Hessian at every step; the secant needs no Hessian, and is exact for "
+    "one step on all images. Where GGC fails already at one step, the gradient changed otherwise than its derivative says: "
+    "ReLU and maxima switched, or the step is too long. Errors below 0.0001 and above 100 are drawn at the edge."
 )
 
 
