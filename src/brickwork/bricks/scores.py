@@ -105,31 +105,32 @@ def _score_batch(
     counts: np.ndarray,
 ) -> None:
     bp, responses = traced
-    assert how.score is not None
-    output, values = run_with_grad(model, bp.graph, x, {v.index for v in responses.values()})
+    score = how.score
+    assert score is not None
+    looked_at: dict[int, tuple[str, np.ndarray, int]] = {}
+    for path, value in responses.items():
+        found = bp.channels(value)
+        # two layers may share one response, the sum they both go into: it counts once
+        if found is not None and value.index not in looked_at:
+            looked_at[value.index] = path, *found
+    held: dict[str, Tensor] = {}
+
+    def tell(index: int, response: Tensor, gradient: Tensor) -> None:
+        path, units, dim = looked_at[index]
+        flat = [t.movedim(dim, 1).flatten(2) if t.dim() > 2 else t[:, :, None] for t in (response, gradient)]
+        held[path] = one_hot.t() @ score(*flat).to(one_hot.dtype)
+        if path not in points:
+            points[path] = _Point(units, np.zeros(held[path].shape))
+
+    output = run_with_grad(model, bp.graph, x, looked_at, tell)
     with torch.enable_grad():
         objective = how.objective(output, y)
         if how.confident:
             sure = (output.softmax(1).gather(1, y[:, None])[:, 0] > how.confident).to(objective.dtype)
         else:
             sure = torch.ones_like(objective)
+        one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure.detach()[:, None]
         (objective * sure).sum().backward()
-    one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure[:, None]
     counts += one_hot.sum(0).detach().cpu().double().numpy()
-    seen = set()
-    for path, value in responses.items():
-        found = bp.channels(value)
-        a = values[value.index]
-        # two layers may share one response, the sum they both go into: it counts once
-        if found is None or a.grad is None or value.index in seen:
-            continue
-        seen.add(value.index)
-        units, dim = found
-        flat = [
-            t.detach().movedim(dim, 1).flatten(2) if t.dim() > 2 else t.detach()[:, :, None]
-            for t in (a, a.grad)
-        ]
-        per_class = (one_hot.t() @ how.score(*flat).to(one_hot.dtype)).detach().cpu().double().numpy()
-        if path not in points:
-            points[path] = _Point(units, np.zeros_like(per_class))
-        points[path].scores += per_class
+    for path, found_here in held.items():
+        points[path].scores += found_here.detach().cpu().double().numpy()

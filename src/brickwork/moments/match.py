@@ -131,7 +131,9 @@ def _check(
             raise BadData(f"source {k} has no images; give it some hundred unlabelled ones")
         if source.own is not None and source.own.shape != source.images.shape:
             shapes = tuple(source.own.shape), tuple(source.images.shape)
-            raise BadData(f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same")
+            raise BadData(
+                f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same"
+            )
         if not bool(torch.isfinite(source.images).all()):
             raise BadData(f"the images of source {k} hold NaN or infinite values")
         if not 0 < source.weight < float("inf"):

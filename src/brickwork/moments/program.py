@@ -6,6 +6,8 @@ solved one after the other while every image passes through every network once.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import torch
@@ -107,11 +109,19 @@ class Program:
 
 
 def run_with_grad(
-    model: nn.Module, graph: Graph, images: Tensor, wanted: set[int]
-) -> tuple[Tensor, dict[int, Tensor]]:
-    """One batch through a recorded network with gradients: the output, and the values asked for by index."""
+    model: nn.Module,
+    graph: Graph,
+    images: Tensor,
+    wanted: Collection[int],
+    tell: Callable[[int, Tensor, Tensor], None],
+) -> Tensor:
+    """One batch through a recorded network; its output, ready for backward().
+
+    While that runs, tell(index, value, gradient) hears of every wanted value, and nothing is kept after it.
+    """
     program = Program(model, graph, [images])
     values: dict[int, Any] = {graph.inputs[0].index: images}
+    last = {value.index: op for op in program.ops for value in op.inputs()}
     with torch.enable_grad():
         for op in program.ops:
             kwargs = dict(op.kwargs)
@@ -131,9 +141,12 @@ def run_with_grad(
                     continue
                 if value.index in wanted:
                     part = part if part.requires_grad else part.detach().requires_grad_()
-                    part.retain_grad()
+                    part.register_hook(partial(tell, value.index, part.detach()))
                 values[value.index] = part
-    return values[graph.output.index], {k: values[k] for k in wanted}
+            for value in op.inputs():
+                if last[value.index] is op and value is not graph.output:
+                    values.pop(value.index, None)
+    return values[graph.output.index]
 
 
 def _functional(op: Op) -> Any:
