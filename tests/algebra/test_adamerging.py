@@ -82,12 +82,12 @@ def test_the_gradient_is_that_of_the_formula():
 def test_teachers_find_the_network_they_are(nets):
     """With one model, what answers as it does is the model itself: λ goes to 1."""
     zero, a, _ = nets
-    a = repair(a, images(0, 200))
+    a = repair(a, images(0, 100))
     found = adamerge(
-        [a], [images(0, 200)], base=zero, goal="teachers", per="task", steps=60, lr=0.05, **QUIET
+        [a], [images(0, 100)], base=zero, goal="teachers", per="task", steps=40, lr=0.05, **QUIET
     )
     assert found.coefficients["all"][0] > 0.9
-    merged = merge_on([a], [images(0, 200)], "adamerging", base=zero, goal="teachers", per="task", steps=60, lr=0.05,
+    merged = merge_on([a], [images(0, 100)], "adamerging", base=zero, goal="teachers", per="task", steps=40, lr=0.05,
                       **QUIET)  # fmt: skip
     assert state_hash(merged) == state_hash(found.model)
     assert origin_of(merged).provenance["merge"]["coefficients"]["all"] == list(found.coefficients["all"])

@@ -79,12 +79,12 @@ def _errors(found: Cancellation, name: str, told: str, left: float, over_steps: 
             error = found.fit(float(lr), int(steps)).error[name]
             if error is not None:
                 points.append(
-                    (across(x), down(error), f"lr {lr:g}, {steps} steps\nerror {error:.4g}\n"
+                    (across(x), down(error), f"lr {lr:g}, {_counted(int(steps))}\nerror {error:.4g}\n"
                      f"cosine {_short(found.fit(float(lr), int(steps)).cosine[name])}")
                 )  # fmt: skip
         marks += _curve(points, CURVES[number % len(CURVES)])
     if name == next(iter(PREDICTIONS)):
-        words = [f"lr {c:g}" if over_steps else f"{c} steps" for c in curves]
+        words = [f"lr {c:g}" if over_steps else _counted(int(c)) for c in curves]
         marks += _legend(left, TOP + HIGH + 54, words)
     return marks
 
@@ -92,7 +92,7 @@ def _errors(found: Cancellation, name: str, told: str, left: float, over_steps: 
 def _accuracies(found: Cancellation, left: float, over_steps: bool) -> list[Mark]:
     """What the first task is left with, for the largest rate (or the most steps)."""
     fixed = found.lr[-1] if over_steps else found.steps[-1]
-    shown = f"lr {fixed:g}" if over_steps else f"{fixed} steps"
+    shown = f"lr {fixed:g}" if over_steps else _counted(int(fixed))
     across, marks = _frame(
         left, shortened(f"accuracy on {found.data[0]}, {shown}", 13, PANEL), "steps on each task" if over_steps else "lr",
         found.steps if over_steps else found.lr,
@@ -109,7 +109,11 @@ def _accuracies(found: Cancellation, left: float, over_steps: bool) -> list[Mark
             value = found.judge(float(lr), int(steps), network).accuracy[0]
             assert value is not None
             points.append(
-                (across(x), TOP + HIGH * (1 - value), f"{told}\nlr {lr:g}, {steps} steps\n{value:.1%}")
+                (
+                    across(x),
+                    TOP + HIGH * (1 - value),
+                    f"{told}\nlr {lr:g}, {_counted(int(steps))}\n{value:.1%}",
+                )
             )
         marks += _curve(points, CURVES[number % len(CURVES)])
     return marks + _legend(left - 30, TOP + HIGH + 54, list(NETWORKS.values()))
@@ -159,7 +163,7 @@ def _bars(found: Cancellation, top: float) -> tuple[list[Mark], float]:
         ("‖Ĥ₂ĝ₁‖", {t.layer: t.ggc for t in layers}, 0.0, most),
     ]
     for lr, steps in ends:
-        told = f"error of GGC, lr {lr:g}, {steps} step{'s' * (steps > 1)}"
+        told = f"error of GGC, lr {lr:g}, {_counted(steps)}"
         columns.append(
             (told, {t.layer: found.fit(lr, steps, t.layer).error["ggc"] for t in layers}, 0.0, 2.0)
         )
@@ -187,6 +191,10 @@ def _bars(found: Cancellation, top: float) -> tuple[list[Mark], float]:
             x = left + wide * (at - low) / (high - low)
             marks.append(Line(x, top, x, bottom, "#d1261c" if at else "#8a939c"))
     return marks, bottom
+
+
+def _counted(steps: int) -> str:
+    return f"{steps} step{'s' * (steps > 1)}"
 
 
 def _ratio(a: float, b: float) -> str:
