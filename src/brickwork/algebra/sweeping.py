@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,59 +65,85 @@ def sweep(
     ({'alpha': 1.0, 'beta': 0.0, 'data': 'x', 'accuracy': 1.0}, True)
     """
     grid = [(float(x), float(y)) for y in beta for x in alpha]
-    _check(grid, bn, b, beta, batch_size, cells, precision)
-    where = device_of(a) if device is None else pick(device)
-    plane = Plane(a, b, base, bn=bn, where=where)
-    tests = _tests(data, a, b, where)
-    done = _Journal(journal, _key(plane, tests, precision))
-    began = time.perf_counter()
-    runner = Cells(plane, tests[0][1][:2], cells=cells, batch=batch_size, bf16=precision == "bf16")
+    _check(grid, b, beta)
+    survey = _Survey(a, b, base, data, bn, batch_size, cells, precision, journal, device)
     with bar("sweeping", len(grid), show=progress) as advance:
-        missing = [cell for cell in grid if not all((*cell, name) in done.rows for name, _, _ in tests)]
-        advance(len(grid) - len(missing))
-        for start in range(0, len(missing), runner.at_once):
-            group = missing[start : start + runner.at_once]
-            for name, images, labels in tests:
-                for cell, accuracy in zip(group, runner.accuracies(group, images, labels), strict=True):
-                    done.add(*cell, name, accuracy)
-            advance(len(group))
-    rows = tuple((x, y, name, done.rows[x, y, name]) for x, y in grid for name, _, _ in tests)
-    return SweepResult(rows, plane.formula, round(time.perf_counter() - began, 3))
+        survey.look(grid, advance)
+    return survey.result(grid)
 
 
 def balanced_point(
     a: nn.Module, b: nn.Module, *, start: tuple[float, float] = (0.5, 0.5), step: float = 0.5, smallest: float = 0.02,
-    tries: int = 80, **options: Any,
+    tries: int = 80, base: nn.Module | None = None, data: Sequence[Data] | Mapping[str, Data], bn: str = "linear",
+    batch_size: int | None = None, cells: int | None = None, precision: str = "auto",
+    journal: str | Path | None = None, device: str | torch.device | None = None, progress: bool = True,
 ) -> SweepResult:  # fmt: skip
     """Search for the cell whose worst data set is best, without the whole grid: uphill in ever smaller steps.
 
-    options: those of `sweep` but alpha and beta. The result holds every cell that was looked at.
+    start, step: where it begins, and how far it looks at first; it ends below `smallest` or after about `tries` cells.
+    The other options are those of `sweep`. The result holds every cell that was looked at.
     """
-    seen: dict[tuple[float, float], list[tuple[float, float, str, float]]] = {}
-    formula, seconds = "", 0.0
-
-    def value(cell: tuple[float, float]) -> tuple[float, float]:
-        nonlocal formula, seconds
-        if cell not in seen:
-            found = sweep(a, b, alpha=[cell[0]], beta=[cell[1]], **options)
-            seen[cell], formula = list(found.rows), found.formula
-            seconds += found.seconds
-        rates = [row[3] for row in seen[cell]]
-        return min(rates), sum(rates)
-
     here = (float(start[0]), float(start[1]))
-    best = value(here)
-    while step >= smallest and len(seen) < tries:
-        around = [
-            (round(here[0] + dx * step, 6), round(here[1] + dy * step, 6))
-            for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
-        ]
-        top = max(around, key=value)
-        if value(top) > best:
-            here, best = top, value(top)
-        else:
-            step /= 2
-    return SweepResult(tuple(row for rows in seen.values() for row in rows), formula, round(seconds, 3))
+    _check([here], b, [start[1]])
+    survey = _Survey(a, b, base, data, bn, batch_size, cells, precision, journal, device)
+    seen: dict[Cell, tuple[float, float]] = {}
+    with bar("searching", tries, show=progress) as advance:
+
+        def look(group: list[Cell]) -> None:
+            fresh = [cell for cell in group if cell not in seen]
+            survey.look(fresh, advance)
+            for cell in fresh:
+                rates = [row[3] for row in survey.rows([cell])]
+                seen[cell] = min(rates), sum(rates)
+
+        look([here])
+        while step >= smallest and len(seen) < tries:
+            around = [
+                (round(here[0] + dx * step, 6), round(here[1] + dy * step, 6))
+                for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+            ]
+            look(around)
+            top = max(around, key=seen.__getitem__)
+            if seen[top] > seen[here]:
+                here = top
+            else:
+                step /= 2
+    return survey.result(list(seen))
+
+
+class _Survey:
+    """Cells of one plane, each looked at once."""
+
+    def __init__(
+        self, a: nn.Module, b: nn.Module | None, base: nn.Module | None, data: Any, bn: str, batch_size: int | None,
+        cells: int | None, precision: str, journal: str | Path | None, device: str | torch.device | None,
+    ) -> None:  # fmt: skip
+        _check_options(bn, batch_size, cells, precision)
+        where = device_of(a) if device is None else pick(device)
+        self.began = time.perf_counter()
+        self.plane = Plane(a, b, base, bn=bn, where=where)
+        self.tests = _tests(data, a, b, where)
+        self.done = _Journal(journal, _key(self.plane, self.tests, precision))
+        example = self.tests[0][1][:2]
+        self.runner = Cells(self.plane, example, cells=cells, batch=batch_size, bf16=precision == "bf16")
+
+    def look(self, cells: Sequence[Cell], advance: Callable[..., None]) -> None:
+        """The accuracies of these cells on every data set, where they are not known yet."""
+        known, names = self.done.rows, [name for name, _, _ in self.tests]
+        missing = [cell for cell in cells if not all((*cell, name) in known for name in names)]
+        advance(len(cells) - len(missing))
+        for start in range(0, len(missing), self.runner.at_once):
+            group = missing[start : start + self.runner.at_once]
+            for name, images, labels in self.tests:
+                for cell, accuracy in zip(group, self.runner.accuracies(group, images, labels), strict=True):
+                    self.done.add(*cell, name, accuracy)
+            advance(len(group))
+
+    def rows(self, cells: Sequence[Cell]) -> tuple[tuple[float, float, str, float], ...]:
+        return tuple((x, y, name, self.done.rows[x, y, name]) for x, y in cells for name, _, _ in self.tests)
+
+    def result(self, cells: Sequence[Cell]) -> SweepResult:
+        return SweepResult(self.rows(cells), self.plane.formula, round(time.perf_counter() - self.began, 3))
 
 
 class _Journal:
@@ -158,20 +184,20 @@ def _key(plane: Plane, tests: Sequence[tuple[str, Tensor, Tensor]], precision: s
     return key if precision == "auto" else {**key, "precision": precision}
 
 
-def _check(
-    grid: Sequence[Cell], bn: str, b: Any, beta: Sequence[float], batch_size: int | None, cells: int | None,
-    precision: str,
-) -> None:  # fmt: skip
+def _check(grid: Sequence[Cell], b: nn.Module | None, beta: Sequence[float]) -> None:
     if not grid:
         raise RequestError("the grid is empty; give at least one alpha and one beta.")
     if not all(math.isfinite(x) and math.isfinite(y) for x, y in grid):
         raise RequestError("alpha and beta must be numbers.")
     if len(set(grid)) != len(grid):
         raise RequestError("alpha or beta names a value twice.")
-    if bn not in ("linear", "keep"):
-        raise RequestError(f"bn is {bn!r}; it must be linear or keep.")
     if b is None and any(value != 0 for value in beta):
         raise RequestError("beta belongs to the second network, and there is none.")
+
+
+def _check_options(bn: str, batch_size: int | None, cells: int | None, precision: str) -> None:
+    if bn not in ("linear", "keep"):
+        raise RequestError(f"bn is {bn!r}; it must be linear or keep.")
     if precision not in ("auto", "bf16"):
         raise RequestError(f"precision is {precision!r}; it must be auto or bf16.")
     if any(value is not None and value < 1 for value in (batch_size, cells)):

@@ -37,8 +37,8 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
 
 #: modules of this package that register studies
 MODULES = (
-    "assemble", "compress", "cut_dependency", "dependency", "disassemble", "distil", "increment", "latency",
-    "lego_ablation", "new_classes", "transfer", "treat",
+    "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "forgetting", "fusion",
+    "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat",
 )  # fmt: skip
 
 
