@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     "Cancellation": "cancellation_result", "Delta": "deltas", "Learned": "adamerging", "Soup": "soup",
     "SweepResult": "sweep_result", "adamerge": "adamerging", "assign": "deltas", "balanced_point": "sweeping",
-    "cancel": "cancellation", "combine": "deltas", "delta": "deltas", "greedy_soup": "soup", "merge": "merging",
-    "merge_files": "streaming", "merge_on": "with_data", "rebasin": "alignment", "repair": "alignment",
-    "sweep": "sweeping",
+    "cancel": "cancellation", "combine": "deltas", "delta": "deltas", "fit_head": "heads", "greedy_soup": "soup",
+    "merge": "merging", "merge_files": "streaming", "merge_on": "with_data", "own_heads": "heads",
+    "rebasin": "alignment", "repair": "alignment", "sweep": "sweeping",
 }  # fmt: skip
 
 __all__ = sorted(_HOME)
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from brickwork.algebra.deltas import assign as assign
     from brickwork.algebra.deltas import combine as combine
     from brickwork.algebra.deltas import delta as delta
+    from brickwork.algebra.heads import fit_head as fit_head
+    from brickwork.algebra.heads import own_heads as own_heads
     from brickwork.algebra.merging import merge as merge
     from brickwork.algebra.soup import Soup as Soup
     from brickwork.algebra.soup import greedy_soup as greedy_soup

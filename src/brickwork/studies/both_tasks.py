@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brickwork.algebra import balanced_point, merge, merge_on, rebasin, repair
-from brickwork.algebra.heads import fit_head, own_heads
+from brickwork.algebra import balanced_point, fit_head, merge, merge_on, own_heads, rebasin, repair
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of

@@ -181,11 +181,11 @@ def _told(table: dict[str, Any], values: list[float], found: Any, facts: Row, fu
     theirs = {who: np.array(table[who]) for who in "AB"}
     worst = np.minimum(theirs["A"], theirs["B"])
     place = np.unravel_index(int(worst.argmax()), worst.shape)
-    best, size = found.balanced(), f"{len(values)}×{len(values)}"
+    best = found.balanced()
     for name, who in zip(table["tables"], "AB", strict=True):
         ours = 100 * found.grid(who)
         row: Row = {
-            "what": f"paper: {table['way']}, {table['scale']}, {table['split']}, {size}, task {who}", "table": name,
+            "what": f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}",
             "paper": float(theirs[who][place]) if full else None, "ours": round(100 * best["accuracy"][who], 2),
             "alpha": best["alpha"], "beta": best["beta"], "values": values, "grid": np.round(ours, 2).tolist(), **facts,
         }  # fmt: skip

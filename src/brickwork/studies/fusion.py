@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from brickwork.algebra import combine, merge_on
-from brickwork.algebra.heads import fit_head, own_heads
+from brickwork.algebra import combine, fit_head, merge_on, own_heads
 from brickwork.data.images import ImageData
 from brickwork.studies.cast import Cast, Table, curves, own_share, share
 from brickwork.studies.family import Family, mean
