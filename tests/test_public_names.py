@@ -17,6 +17,7 @@ PUBLIC = {
     "Delta",
     "DependencyMap",
     "Routes",
+    "TransplantNet",
     "__version__",
     "adapt",
     "assemble",

@@ -23,6 +23,7 @@ _HOME = {
     "Delta": "algebra",
     "DependencyMap": "dependencies",
     "Routes": "bricks",
+    "TransplantNet": "transplant",
     "adapt": "bricks",
     "assemble": "bricks",
     "assign": "algebra",
@@ -86,3 +87,4 @@ if TYPE_CHECKING:
     from brickwork.dependencies import DependencyMap as DependencyMap
     from brickwork.store import load as load
     from brickwork.store import save as save
+    from brickwork.transplant import TransplantNet as TransplantNet

@@ -1,0 +1,26 @@
+"""Transplanting: category modules and task modules of different networks, joined by small adapters (paper 3)."""
+
+from brickwork.blueprint.splitting import Split, split
+from brickwork.transplant.adapter import Adapter, balance
+from brickwork.transplant.chain import Chain, Dummy
+from brickwork.transplant.closed_form import solve_features, solve_pseudo_gradients
+from brickwork.transplant.folders import load_net, save_net
+from brickwork.transplant.learning import WAYS, Learned, learn_adapter
+from brickwork.transplant.net import TransplantNet
+
+__all__ = [
+    "WAYS",
+    "Adapter",
+    "Chain",
+    "Dummy",
+    "Learned",
+    "Split",
+    "TransplantNet",
+    "balance",
+    "learn_adapter",
+    "load_net",
+    "save_net",
+    "solve_features",
+    "solve_pseudo_gradients",
+    "split",
+]  # fmt: skip

@@ -56,6 +56,7 @@ class Chain:
 
     features: an example of the input, to read shapes off; carried, image: as for the module itself.
 
+    >>> from torch import nn
     >>> from brickwork.blueprint.splitting import split
     >>> net = nn.Sequential(nn.Identity(), nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     >>> chain = Chain(split(net, "0").above, torch.zeros(1, 3))

@@ -1,0 +1,162 @@
+"""Transplant nets as folders: every part once, category and task modules as ordinary model folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+
+from brickwork import store
+from brickwork.atomic import check_output, file_hash, write_folder
+from brickwork.blueprint.splitting import Above, Below
+from brickwork.errors import BadFile, RequestError
+from brickwork.store.weights import read_safetensors, write_safetensors
+from brickwork.transplant.adapter import Adapter
+from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
+
+CONFIG, ADAPTERS, FORMAT = "transplant.json", "adapters.safetensors", 1
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Part(_Strict):
+    shape: list[int]
+
+
+class _Route(_Strict):
+    category: str
+    task: str
+    adapter: bool
+    channels: list[int] | None = None  # read and made
+    layers: int | None = None
+    kernel: int | None = None
+
+
+class _Config(_Strict):
+    format: int
+    image: list[int]
+    categories: dict[str, _Part]
+    tasks: dict[str, _Part]
+    routes: list[_Route]
+    adapters_sha256: str | None = None
+
+
+def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> Path:
+    """Write a transplant net; the net is left as it is."""
+    folder = Path(folder)
+    check_output(folder, force=force, owns=(CONFIG,))
+    tensors: dict[str, Tensor] = {}
+    routes: list[dict[str, Any]] = []
+    for (category, task), adapter in net.routes.items():
+        row: dict[str, Any] = {"category": category, "task": task, "adapter": adapter is not None}
+        if adapter is not None:
+            first: Any = adapter.convs[0]
+            row |= {
+                "channels": list(adapter.channels),
+                "layers": len(adapter.convs),
+                "kernel": first.kernel_size[0],
+            }
+            tensors |= {f"{category}/{task}/{name}": value for name, value in adapter.state_dict().items()}
+        routes.append(row)
+    config: dict[str, Any] = {
+        "format": FORMAT, "image": list(net.image), "routes": routes,
+        "categories": {name: {"shape": list(part.gives)} for name, part in net.categories.items()},
+        "tasks": {name: {"shape": list(part.reads)} for name, part in net.tasks.items()},
+    }  # fmt: skip
+    with write_folder(folder, force=force, owns=(CONFIG,)) as temporary:
+        for kind, parts in (("categories", net.categories), ("tasks", net.tasks)):
+            for name, part in parts.items():
+                store.save(part.module, temporary / kind / name)
+        if tensors:
+            write_safetensors(tensors, temporary / ADAPTERS, {"format": "pt"})
+            config["adapters_sha256"] = file_hash(temporary / ADAPTERS)
+        (temporary / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    return folder
+
+
+def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
+    """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
+    folder = Path(folder)
+    config = _read(folder)
+    net = TransplantNet(config.image)
+    for name, part in config.categories.items():
+        module = _half(folder / "categories" / name, Below, arch)
+        net.categories[name] = CategoryPart(module, tuple(part.shape))
+    for name, part in config.tasks.items():
+        module = _half(folder / "tasks" / name, Above, arch)
+        net.tasks[name] = TaskPart(module, tuple(part.shape))
+    tensors = _adapters(folder, config)
+    for route in config.routes:
+        if route.category not in net.categories or route.task not in net.tasks:
+            raise BadFile(
+                f"{folder}/{CONFIG}: a route from {route.category!r} to {route.task!r} leads nowhere."
+            )
+        adapter = _adapter(folder, route, tensors) if route.adapter else None
+        try:
+            net._check(route.category, route.task, adapter)
+        except RequestError as error:
+            raise BadFile(f"{folder}: {error}") from error
+        net.routes[route.category, route.task] = adapter
+    if tensors:
+        raise BadFile(f"{folder}/{ADAPTERS} holds {sorted(tensors)[0]!r}, which no route uses.")
+    return net._settled().eval().to(device)
+
+
+def _read(folder: Path) -> _Config:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise BadFile(
+            f"{folder} is no transplant net: it has no {CONFIG}. `brickwork transplant add` makes one."
+        )
+    try:
+        config = _Config.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadFile(f"{path}: {where or 'the file'}: {first['msg']}.") from error
+    if config.format != FORMAT:
+        raise BadFile(f"{path} has format {config.format}; this Brickwork reads {FORMAT}.")
+    for name in (*config.categories, *config.tasks):
+        if "/" in name or name in (".", ".."):
+            raise BadFile(f"{path}: {name!r} is no name of a part.")
+    return config
+
+
+def _half(folder: Path, kind: type[Any], arch: Any) -> Any:
+    module = store.load(folder, arch=arch)
+    if not isinstance(module, kind):
+        raise BadFile(f"{folder} holds a whole network, not the half {kind.__name__.lower()} a cut.")
+    return module
+
+
+def _adapters(folder: Path, config: _Config) -> dict[str, Tensor]:
+    if config.adapters_sha256 is None:
+        return {}
+    path = folder / ADAPTERS
+    if not path.is_file() or file_hash(path) != config.adapters_sha256:
+        raise BadFile(f"{path} is missing or was changed: its hash is not the one in {CONFIG}.")
+    return read_safetensors(path)
+
+
+def _adapter(folder: Path, route: _Route, tensors: dict[str, Tensor]) -> Adapter:
+    if route.channels is None or len(route.channels) != 2 or route.layers is None or route.kernel is None:
+        raise BadFile(f"{folder}/{CONFIG}: the adapter of {route.category} → {route.task} lacks its shape.")
+    adapter = Adapter(route.channels[0], route.channels[1], layers=route.layers, kernel=route.kernel)
+    prefix = f"{route.category}/{route.task}/"
+    state = {
+        name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)
+    }
+    first = next((value.dtype for name, value in state.items() if name.startswith("convs")), torch.float32)
+    adapter.to(first)
+    try:
+        adapter.load_state_dict(state)
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        raise BadFile(f"{folder}/{ADAPTERS}: {text}") from error
+    return adapter

@@ -1,0 +1,289 @@
+"""Learn the adapter and nothing else: by labels, by the teacher's answers, by its pseudo-gradients, or several of them.
+
+Every way says what it needs. Category and task module are frozen: their tensors are not touched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brickwork.blueprint.splitting import Above
+from brickwork.data.images import IGNORE
+from brickwork.errors import BadData, JobFailed, RequestError, UnknownName
+from brickwork.progress import bar
+from brickwork.transplant.adapter import Adapter
+from brickwork.transplant.chain import Chain, Dummy
+from brickwork.transplant.closed_form import solve_pseudo_gradients
+
+
+@dataclass(frozen=True)
+class Way:
+    """How an adapter is learned, and what that needs beside the two modules."""
+
+    about: str
+    labels: bool = False  # labels are needed
+    images: bool = False  # images are needed, labelled or not
+    teacher: bool = False
+    terms: tuple[str, ...] = ()
+
+
+WAYS = {
+    "direct-learn": Way("the task loss alone (the paper's baseline)", labels=True, images=True, terms=("task",)),
+    "distill": Way("the teacher's answers on images without labels", images=True, teacher=True, terms=("answers",)),
+    "jacobian": Way(
+        "the teacher's true gradients at the features, by double backward", images=True, teacher=True,
+        terms=("task?", "jacobian"),
+    ),
+    "back-distill": Way(
+        "the paper's: pseudo-gradients, and the task loss where there are labels", teacher=True, terms=("task?", "pseudo"),
+    ),
+    "back-distill+distill": Way(
+        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo"),
+    ),
+    "closed-form": Way("the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True),
+    "closed-form+distill": Way(
+        "from the least-squares adapter on, the teacher's answers", images=True, teacher=True, terms=("task?", "answers"),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Learned:
+    adapter: Adapter
+    way: str
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def learn_adapter(
+    adapter: Adapter,
+    task: Above,
+    *,
+    way: str = "back-distill",
+    teacher: Above | None = None,
+    features: Tensor | None = None,
+    labels: Tensor | None = None,
+    unlabelled: Tensor | None = None,
+    image: Sequence[int] | None = None,
+    example: Tensor | None = None,
+    steps: int = 400,
+    batch_size: int = 50,
+    lr: float = 1e-3,
+    weight: float = 10.0,
+    alpha: float | None = None,
+    dummy: Dummy | None = None,
+    size: int | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Learned:
+    """A copy of the adapter, learned so that task(adapter(x)) does what teacher(x) does; the modules are left unchanged.
+
+    features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
+    class numbers, or masks). unlabelled: features of further images. example: features to read shapes off, where there
+    are no others. weight: the paper's 10 in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms,
+    as the paper does, which leaves the adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see
+    Dummy and Chain.random. Biases stay as they are where no term can see them.
+    """
+    chosen = WAYS.get(way)
+    if chosen is None:
+        raise UnknownName("way to learn an adapter", way, WAYS)
+    _check(way, chosen, teacher, features, labels, unlabelled, example)
+    looked_at = features if features is not None else unlabelled if unlabelled is not None else example
+    assert looked_at is not None
+    new = copy.deepcopy(adapter).to(looked_at)
+    if way.startswith("closed-form"):
+        assert teacher is not None
+        new = solve_pseudo_gradients(
+            new, _chain(task, new(looked_at[:1]).detach(), image), _chain(teacher, looked_at[:1], image),
+            size=size, dummy=dummy, seed=seed,
+        )  # fmt: skip
+        if not chosen.terms:
+            return Learned(new.eval(), way)
+    pool = [t for t in (features, unlabelled) if t is not None]
+    job = _Job(
+        new, task, teacher, features, labels, torch.cat(pool) if pool else None, looked_at[:1], image, batch_size, weight,
+        alpha, dummy or Dummy("second", 0.5), size, seed,
+    )  # fmt: skip
+    terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
+    seen = {"task", "answers", "jacobian"} & set(terms)
+    trained = [p for name, p in new.named_parameters() if seen or not name.endswith("bias")]
+    optimizer = torch.optim.Adam(trained, lr)
+    history = []
+    frozen = _frozen([m for m in (task, teacher) if m is not None])
+    try:
+        with bar("learning the adapter", steps, show=progress) as advance:
+            for step in range(steps):
+                losses = {name: job.term(name, step) for name in terms}
+                total = torch.stack(list(losses.values())).sum()
+                optimizer.zero_grad(set_to_none=True)
+                total.backward()
+                optimizer.step()
+                if step % 50 == 0 or step == steps - 1:
+                    row = {"step": float(step), **{k: float(v.detach()) for k, v in losses.items()}}
+                    if not all(torch.isfinite(torch.tensor(v)) for v in row.values()):
+                        raise JobFailed(f"the loss became {row} at step {step}; a smaller lr often helps.")
+                    history.append(row)
+                advance(1)
+    finally:
+        frozen()
+    return Learned(new.eval(), way, history)
+
+
+def _check(
+    way: str, chosen: Way, teacher: Any, features: Tensor | None, labels: Tensor | None, unlabelled: Tensor | None,
+    example: Tensor | None,
+) -> None:  # fmt: skip
+    if chosen.teacher and teacher is None:
+        raise RequestError(
+            f"{way} needs a teacher: the task module that the category module was trained with."
+        )
+    if chosen.labels and labels is None:
+        raise RequestError(f"{way} needs labels; without any, use back-distill, distill or closed-form.")
+    if chosen.images and features is None and unlabelled is None:
+        raise RequestError(f"{way} needs images; without any, use back-distill or closed-form.")
+    if (features is None) != (labels is None):
+        raise BadData("give features and labels together; features without labels are `unlabelled`.")
+    if features is None and unlabelled is None and example is None:
+        raise RequestError("give example=, features of one image, to read shapes off.")
+    for name, values in (("features", features), ("unlabelled", unlabelled)):
+        if values is not None and len(values) == 0:
+            raise BadData(f"{name} holds no images.")
+    if features is not None and labels is not None and len(features) != len(labels):
+        raise BadData(f"{len(features)} images and {len(labels)} labels.")
+
+
+def _chain(module: Above, features: Tensor, image: Sequence[int] | None) -> Chain:
+    return Chain(module, features, image=image)
+
+
+def _frozen(modules: list[Above]) -> Callable[[], None]:
+    """Modules in evaluation mode and without gradients; the call puts everything back."""
+    before = [(p, p.requires_grad) for m in modules for p in m.parameters()]
+    modes = [(m, m.training) for whole in modules for m in whole.modules()]
+    for p, _ in before:
+        p.requires_grad_(False)
+    for whole in modules:
+        whole.eval()
+
+    def restore() -> None:
+        for p, wanted in before:
+            p.requires_grad_(wanted)
+        for m, mode in modes:
+            m.training = mode
+
+    return restore
+
+
+def task_loss(output: Tensor, target: Tensor) -> Tensor:
+    """Cross-entropy over classes or masks; of a single output, against 0 and 1."""
+    if output.shape[1] == 1 and output.dim() == 2:
+        return F.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype))
+    return F.cross_entropy(output, target.long(), ignore_index=IGNORE)
+
+
+def answer_loss(output: Tensor, answer: Tensor) -> Tensor:
+    """Cross-entropy against the teacher's soft answers."""
+    if output.shape[1] == 1:
+        return F.binary_cross_entropy_with_logits(output, answer.sigmoid())
+    return F.cross_entropy(output, answer.softmax(1))
+
+
+@dataclass
+class _Job:
+    """The terms of the loss, each on a batch of its own."""
+
+    adapter: Adapter
+    task: Above
+    teacher: Above | None
+    features: Tensor | None
+    labels: Tensor | None
+    pool: Tensor | None  # features of all images, labelled or not
+    example: Tensor
+    image: Sequence[int] | None
+    batch: int
+    weight: float
+    alpha: float | None
+    dummy: Dummy
+    size: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.draw = torch.Generator().manual_seed(self.seed)
+        self.chains: tuple[Chain, Chain] | None = None
+
+    def term(self, name: str, step: int) -> Tensor:
+        return {
+            "task": self._task,
+            "answers": self._answers,
+            "jacobian": self._jacobian,
+            "pseudo": self._pseudo,
+        }[name](step)
+
+    def _some(self, count: int) -> Tensor:
+        return torch.randint(0, count, (min(self.batch, count),), generator=self.draw)
+
+    def _shape(self, x: Tensor) -> Sequence[int] | None:
+        return None if self.image is None else (len(x), *self.image[1:])
+
+    def _task(self, step: int) -> Tensor:
+        assert self.features is not None and self.labels is not None
+        some = self._some(len(self.features))
+        x = self.features[some.to(self.features.device)]
+        output = self.task(self.adapter(x), image=self._shape(x))
+        return task_loss(output, self.labels[some.to(self.labels.device)].to(output.device))
+
+    def _answers(self, step: int) -> Tensor:
+        assert self.pool is not None and self.teacher is not None
+        x = self.pool[self._some(len(self.pool)).to(self.pool.device)]
+        with torch.no_grad():
+            answer = self.teacher(x, image=self._shape(x))
+        return answer_loss(self.task(self.adapter(x), image=self._shape(x)), answer)
+
+    def _jacobian(self, step: int) -> Tensor:
+        """Eq. 3 with true gradients: the student's by double backward."""
+        assert self.pool is not None and self.teacher is not None
+        x = self.pool[self._some(len(self.pool)).to(self.pool.device)].detach().requires_grad_()
+        answer = self.teacher(x, image=self._shape(x))
+        draw = torch.Generator(x.device).manual_seed(self.seed * 7919 + step)
+        gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
+        (wanted,) = torch.autograd.grad(answer, x, gradient)
+        (found,) = torch.autograd.grad(
+            self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True
+        )
+        return self._difference(found, wanted.detach())
+
+    def _pseudo(self, step: int) -> Tensor:
+        assert self.teacher is not None
+        like = next(self.adapter.parameters())
+        if self.chains is None:
+            with torch.no_grad():
+                inside = self.adapter(self.example)
+            self.chains = (
+                _chain(self.task, inside, self.image),
+                _chain(self.teacher, self.example, self.image),
+            )
+        student, teacher = self.chains
+        dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.seed * 100003 + step)
+        gradient = student.random(self.batch, size=self.size, seed=self.seed * 7919 + step, like=like)
+        with torch.no_grad():
+            arrived, wanted = student(gradient, dummy), teacher(gradient, dummy)
+        found = self.adapter.back(arrived)
+        if found.shape != wanted.shape:
+            raise RequestError(
+                f"student and teacher send back {tuple(found.shape[1:])} and {tuple(wanted.shape[1:])}; their task "
+                "modules must shrink features alike, or use a way without pseudo-gradients."
+            )
+        return self._difference(found, wanted)
+
+    def _difference(self, found: Tensor, wanted: Tensor) -> Tensor:
+        """λ‖α·D_S − D_T‖² a sample, α the ratio of the mean norms, λ = weight / E‖D_T‖² so that scales do not matter."""
+        norms = [t.detach().flatten(1).norm(dim=1).mean() for t in (wanted, found)]
+        alpha = norms[0] / norms[1].clamp(min=1e-30) if self.alpha is None else self.alpha
+        error = (alpha * found - wanted).flatten(1).square().sum(1).mean()
+        return self.weight * error / wanted.flatten(1).square().sum(1).mean().clamp(min=1e-30)

@@ -1,0 +1,231 @@
+"""The transplant net: category modules, task modules, adapters between them, and a table of who reaches whom.
+
+Growth gives a new net that shares the old parts; no part is ever changed, so what worked before works bit for bit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.splitting import Above, Below, Split
+from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.transplant.adapter import Adapter
+
+Route = tuple[str, str]  # (category, task)
+Shape = tuple[int, ...]  # channels, height, width of features
+
+
+@dataclass(frozen=True)
+class CategoryPart:
+    module: Below
+    gives: Shape
+
+
+@dataclass(frozen=True)
+class TaskPart:
+    module: Above
+    reads: Shape
+
+
+class TransplantNet(nn.Module):
+    """Forward by (category, task): net(images, "cat", "classify").
+
+    >>> from brickwork import zoo
+    >>> from brickwork.blueprint.splitting import split
+    >>> dog, cat = (split(zoo.build("lenet", num_classes=1, seed=s).eval(), "pool1") for s in (0, 1))
+    >>> net = TransplantNet((3, 32, 32)).add(dog, "dog", "classify").add(cat, "cat", "classify-cats")
+    >>> net = net.connect("cat", "classify", Adapter(6, 6))
+    >>> net(torch.zeros(2, 3, 32, 32), "cat", "classify").shape, len(net.routes)
+    (torch.Size([2, 1]), 3)
+    """
+
+    def __init__(self, image: Sequence[int]) -> None:
+        super().__init__()
+        self.image = tuple(int(n) for n in image)  # channels, height, width of the images
+        self.categories: dict[str, CategoryPart] = {}
+        self.tasks: dict[str, TaskPart] = {}
+        self.routes: dict[Route, Adapter | None] = {}  # None: the modules were trained together
+        self.parts = nn.ModuleDict()
+
+    # growing
+
+    def add(self, halves: Split, category: str, task: str) -> TransplantNet:
+        """A net with both halves of a network more: a category module and the task module it was trained with."""
+        gives = self._gives(halves.below)
+        grown = self._grown()
+        grown._new("category", category, self.categories)
+        grown._new("task", task, self.tasks)
+        grown.categories[category] = CategoryPart(halves.below, gives)
+        grown.tasks[task] = TaskPart(halves.above, gives)
+        grown.routes[category, task] = None
+        return grown._settled()
+
+    def add_category(self, category: str, below: Below) -> TransplantNet:
+        """A net with a category module more, which reaches no task yet."""
+        grown = self._grown()
+        grown._new("category", category, self.categories)
+        grown.categories[category] = CategoryPart(below, self._gives(below))
+        return grown._settled()
+
+    def add_task(self, task: str, above: Above, categories: Iterable[str]) -> TransplantNet:
+        """A net with a task module more, learned on features of these categories as they are."""
+        grown = self._grown()
+        grown._new("task", task, self.tasks)
+        names = list(categories)
+        if not names:
+            raise RequestError("a task is learned on the features of one category or more; name them.")
+        reads = self.category(names[0]).gives
+        grown.tasks[task] = TaskPart(above, reads)
+        for name in names:
+            grown._check(name, task, None)
+            grown.routes[name, task] = None
+        return grown._settled()
+
+    def connect(
+        self, category: str, task: str, adapter: Adapter | None, *, force: bool = False
+    ) -> TransplantNet:
+        """A net in which this category reaches this task through an adapter (None: directly)."""
+        if (category, task) in self.routes and not force:
+            raise RequestError(f"{category} reaches {task} already; give force=True to replace its adapter.")
+        grown = self._grown()
+        grown._check(category, task, adapter)
+        grown.routes[category, task] = adapter
+        return grown._settled()
+
+    def without(self, *, category: str | None = None, task: str | None = None) -> TransplantNet:
+        """A net with one part and its routes less; the parts are shared, so nothing else changes."""
+        grown = self._grown()
+        if category is not None:
+            self.category(category)
+            del grown.categories[category]
+        if task is not None:
+            self.task(task)
+            del grown.tasks[task]
+        grown.routes = {
+            (c, t): adapter
+            for (c, t), adapter in grown.routes.items()
+            if c in grown.categories and t in grown.tasks
+        }
+        return grown._settled()
+
+    # using
+
+    def forward(self, images: Tensor, category: str, task: str) -> Any:
+        if (category, task) not in self.routes:
+            self.category(category), self.task(task)
+            reached = [t for c, t in self.routes if c == category]
+            raise RequestError(
+                f"{category} does not reach {task}; it reaches {', '.join(reached) or 'nothing'}. Connect them first."
+            )
+        adapter = self.routes[category, task]
+        features, *carried = self.features(images, category)
+        if adapter is not None:
+            features = adapter(features)
+        return self.task(task).module(features, *carried, image=images)
+
+    def features(self, images: Tensor, category: str) -> tuple[Tensor, ...]:
+        """What a category module gives: its features, and what is carried past the cut."""
+        found = self.category(category).module(images)
+        return found if isinstance(found, tuple) else (found,)
+
+    def category(self, name: str) -> CategoryPart:
+        if name not in self.categories:
+            raise UnknownName("category", name, self.categories)
+        return self.categories[name]
+
+    def task(self, name: str) -> TaskPart:
+        if name not in self.tasks:
+            raise UnknownName("task", name, self.tasks)
+        return self.tasks[name]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Who reaches whom, and through what."""
+        return [
+            {"category": c, "task": t, "adapter": "none" if a is None else a.extra_repr()}
+            for (c, t), a in self.routes.items()
+        ]
+
+    # inside
+
+    def _grown(self) -> TransplantNet:
+        grown = TransplantNet(self.image)
+        grown.categories, grown.tasks, grown.routes = (
+            dict(self.categories),
+            dict(self.tasks),
+            dict(self.routes),
+        )
+        grown.training = self.training
+        return grown
+
+    def _settled(self) -> TransplantNet:
+        """Every part once, so that devices, modes and parameters are those of an ordinary module."""
+        kinds: Mapping[str, Mapping[Any, Any]] = {"category": self.categories, "task": self.tasks}
+        for kind, parts in kinds.items():
+            for name, part in parts.items():
+                self.parts[_key(kind, name)] = part.module
+        for (category, task), adapter in self.routes.items():
+            if adapter is not None:
+                self.parts[_key("adapter", f"{category} {task}")] = adapter
+        return self
+
+    def _new(self, kind: str, name: str, known: Mapping[str, Any]) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+            raise RequestError(f"{name!r} is no name for a {kind}; use letters, digits, - and _.")
+        if name in known:
+            raise RequestError(
+                f"there is a {kind} {name!r} already; the net has {', '.join(known)}. Give another name."
+            )
+
+    def _gives(self, below: Below) -> Shape:
+        like = next(below.parameters(), torch.zeros(()))
+        mode = below.training
+        below.eval()
+        try:
+            with torch.no_grad():
+                found = below(torch.zeros(1, *self.image, device=like.device, dtype=like.dtype))
+        except RuntimeError as error:
+            text = str(error).split("\n")[0]
+            raise BadModel(f"the category module cannot take images of {self.image}: {text}") from error
+        finally:
+            below.train(mode)
+        return tuple((found[0] if isinstance(found, tuple) else found).shape[1:])
+
+    def _check(self, category: str, task: str, adapter: Adapter | None) -> None:
+        """Shapes that cannot meet are refused here, with what would join them."""
+        gives, reads = self.category(category).gives, self.task(task).reads
+        needs, has = self.task(task).module.carried, self.category(category).module.carried
+        if tuple(needs) != tuple(has):
+            raise RequestError(
+                f"{task} reads {', '.join(needs) or 'nothing'} carried past the cut and {category} carries "
+                f"{', '.join(has) or 'nothing'}; cut both networks alike."
+            )
+        if gives[1:] != reads[1:]:
+            raise RequestError(
+                f"{category} gives maps of {_by(gives)} and {task} reads {_by(reads)}; an adapter changes channels, not "
+                "sizes: cut the networks where their maps have one size."
+            )
+        made = gives[0] if adapter is None else adapter.channels[1]
+        if (adapter is not None and adapter.channels[0] != gives[0]) or made != reads[0]:
+            what = (
+                "no adapter"
+                if adapter is None
+                else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
+            )
+            raise RequestError(
+                f"{category} gives {_by(gives)}, {task} reads {_by(reads)}, and {what} joins them not; "
+                f"give Adapter({gives[0]}, {reads[0]})."
+            )
+
+
+def _key(kind: str, name: str) -> str:
+    return f"{kind} {name}"
+
+
+def _by(shape: Shape) -> str:
+    return "×".join(map(str, shape))

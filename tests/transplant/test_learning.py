@@ -1,0 +1,149 @@
+"""Adapters: the closed form is exact where it can be, every way learns, and nothing but the adapter changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from brickwork import zoo
+from brickwork.blueprint.splitting import split
+from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.store import state_hash
+from brickwork.transplant import (
+    WAYS,
+    Adapter,
+    Chain,
+    Dummy,
+    balance,
+    learn_adapter,
+    solve_features,
+    solve_pseudo_gradients,
+)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Two networks cut behind their first pool, and features of some images."""
+    torch.manual_seed(0)
+    cuts = [split(zoo.build("lenet", num_classes=2, seed=s, in_channels=1).eval(), "pool1") for s in (0, 1)]
+    images = torch.rand(60, 1, 32, 32)
+    return cuts, images, cuts[0].below(images).detach()
+
+
+@pytest.mark.parametrize(("layers", "kernel"), [(1, 1), (1, 3), (3, 3), (3, 1)])
+def test_the_closed_form_undoes_a_reordering_without_a_single_image(parts, layers, kernel):
+    features = parts[2]
+    double = split(zoo.build("lenet", num_classes=2, seed=0, in_channels=1).double().eval(), "pool1").above
+    given = features.double()
+    adapter = Adapter(6, 6, layers=layers, kernel=kernel, order=torch.randperm(6), scale=0.5).double()
+    chain = Chain(double, given[:1])
+    solved = solve_pseudo_gradients(adapter, chain, chain, draws=16, ridge=0.0)
+    with torch.no_grad():
+        assert (double(solved(given)) - double(given)).abs().max() <= 1e-8
+    assert adapter.convs[0].weight.abs().sum() == torch.tensor(6.0)  # the one given is as it was
+
+
+def test_the_chain_of_an_adapter_is_its_transpose():
+    adapter = Adapter(
+        3, 5, layers=2, kernel=3, start="random", order=torch.tensor([2, 0, 1]), scale=0.7
+    ).double()
+    for conv in adapter.convs:
+        conv.bias.data.fill_(100.0)  # every ReLU is open, so autograd agrees
+    x = torch.rand(2, 3, 6, 6, dtype=torch.float64, requires_grad=True)
+    gradient = torch.randn(2, 5, 6, 6, dtype=torch.float64)
+    (wanted,) = torch.autograd.grad(adapter(x), x, gradient)
+    assert (adapter.back(gradient) - wanted).abs().max() <= 1e-12
+
+
+def test_stitching_onto_paired_features(parts):
+    cuts, images, features = parts
+    wanted = cuts[1].below(images).detach()
+    solved = solve_features(Adapter(6, 6, kernel=3), features, wanted)
+    with torch.no_grad():
+        left = ((solved(features) - wanted) ** 2).sum() / (
+            (wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2
+        ).sum()
+        before = ((features - wanted) ** 2).sum() / (
+            (wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2
+        ).sum()
+    assert left < 0.5 * before
+    with pytest.raises(RequestError, match="not paired"):
+        solve_features(Adapter(6, 6), features, wanted[:5])
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
+    (teacher, student), _, features = parts
+    if "back" in way:  # pseudo-gradients of two networks that learned nothing have nothing in common
+        student = teacher
+    labels = (teacher.above(features)[:, 0] > teacher.above(features)[:, 1]).long()
+    before = [state_hash(m) for m in (teacher.above, student.above)]
+    flags = [p.requires_grad for p in student.above.parameters()]
+    options = {
+        "teacher": teacher.above,
+        "features": features,
+        "labels": labels,
+        "steps": 60,
+        "batch_size": 16,
+        "lr": 1e-2,
+    }
+    adapter = Adapter(6, 6, start="random", seed=2)
+    found, again = (
+        learn_adapter(adapter, student.above, way=way, seed=1, progress=False, **options) for _ in range(2)
+    )
+    assert state_hash(found.adapter) == state_hash(again.adapter) != state_hash(adapter)
+    assert [state_hash(m) for m in (teacher.above, student.above)] == before
+    assert [p.requires_grad for p in student.above.parameters()] == flags
+    if WAYS[way].terms:
+        first, last = found.history[0], found.history[-1]
+        assert sum(last.values()) - last["step"] < sum(first.values()) - first["step"]
+
+
+def test_back_distillation_without_labels_finds_the_reordering(parts):
+    (cut, _), _, features = parts
+    adapter = Adapter(6, 6, order=torch.tensor([5, 3, 0, 1, 4, 2]), start="identity")
+    found = learn_adapter(
+        adapter,
+        cut.above,
+        teacher=cut.above,
+        example=features[:1],
+        steps=300,
+        lr=2e-2,
+        alpha=1.0,
+        progress=False,
+    ).adapter
+    with torch.no_grad():
+        answer = cut.above(features)
+        wrong, right = (cut.above(a(features)) - answer for a in (adapter, found))
+    assert right.norm() < 0.2 * wrong.norm()
+    assert not any(conv.bias.any() for conv in found.convs)  # no pseudo-gradient sees a bias: they stay
+
+
+def test_balance():
+    assert balance(2 * torch.ones(3, 2, 2, 2), torch.ones(5, 2, 2, 2)) == pytest.approx(2.0)
+
+
+def test_requests(parts):
+    (cut, _), _, features = parts
+    with pytest.raises(UnknownName, match="did you mean 'distill'"):
+        learn_adapter(Adapter(6, 6), cut.above, way="distil")
+    with pytest.raises(RequestError, match="direct-learn needs labels"):
+        learn_adapter(Adapter(6, 6), cut.above, way="direct-learn")
+    with pytest.raises(RequestError, match="back-distill needs a teacher"):
+        learn_adapter(Adapter(6, 6), cut.above)
+    with pytest.raises(RequestError, match="distill needs images"):
+        learn_adapter(Adapter(6, 6), cut.above, way="distill", teacher=cut.above)
+    with pytest.raises(RequestError, match="give example="):
+        learn_adapter(Adapter(6, 6), cut.above, teacher=cut.above)
+    with pytest.raises(BadData, match="holds no images"):
+        learn_adapter(Adapter(6, 6), cut.above, way="distill", teacher=cut.above, unlabelled=features[:0])
+    with pytest.raises(BadData, match="60 images and 3 labels"):
+        learn_adapter(
+            Adapter(6, 6),
+            cut.above,
+            way="direct-learn",
+            features=features,
+            labels=torch.zeros(3, dtype=torch.long),
+        )
+    with pytest.raises(RequestError, match="one of first"):
+        Dummy("none")
