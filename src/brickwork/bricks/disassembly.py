@@ -33,6 +33,7 @@ LADDER = (
     0.5,
     0.7,
 )  # budgets among which the accuracy bound looks for the smallest
+STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
 
 
 def disassemble(
@@ -108,7 +109,7 @@ def disassemble(
     else:
         found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
     full, left = bp.count(), bp.count(found.kept)
-    some = samples.some(images, seed)
+    some = samples.some(min(images, STATISTICS), seed)
     logits = logits_on(found.model, samples, some, output)
     settings = {
         "attribution": attribution,
