@@ -28,6 +28,8 @@ class Cells:
     ) -> None:
         self.where = plane.where
         self.dtype = torch.bfloat16 if bf16 else example.dtype
+        self.loaded: list[Cell] = []
+        self.state: dict[str, Tensor] = {}
         self.folded = Folded(plane, example)
         model = self.folded.model.to(self.dtype)
         self.at_once, self.batch = _sizes(self.folded, self.where, self.dtype.itemsize, cells, batch)
@@ -43,21 +45,23 @@ class Cells:
         """The share of right answers of every cell of the group."""
         right = torch.zeros(len(group), dtype=torch.int64, device=self.where)
         with evaluating(self.folded.model):
-            state = {name: value.to(self.dtype) for name, value in self.folded.state(group).items()}
-            if self.stack is not None:
-                self.stack.load(state)
+            if self.loaded != group:  # the next data set looks at the same cells
+                self.state = {n: value.to(self.dtype) for n, value in self.folded.state(group).items()}
+                if self.stack is not None:
+                    self.stack.load(self.state)
+                self.loaded = list(group)
             pieces = -(
                 -len(labels) // self.batch
             )  # alike: a last one of few images would cost nearly as much
             for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
                 x = x.to(self.dtype)
-                logits = self.stack(x) if self.stack is not None else self._apart(state, x)
+                logits = self.stack(x) if self.stack is not None else self._apart(x)
                 right += (logits.argmax(2) == y[:, None]).sum(0)
         return [round(count / len(labels), 6) for count in right.tolist()]
 
-    def _apart(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    def _apart(self, x: Tensor) -> Tensor:
         """Logits (images, cells, classes) of a network whose channels cannot be stacked."""
-        model = self.folded.model
+        model, state = self.folded.model, self.state
         fixed = {name: value for name, value in model.state_dict().items() if name not in state}
 
         def run(one: dict[str, Tensor]) -> Tensor:
