@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -104,11 +103,9 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
     trunks = [merge_on(nets, images, "match", weights=w, progress=pair.progress) for w in shares]
     trunk = pair.best(one(t) for t in trunks)[0]
     yield row("responses matched, tasks weighted", one(trunk))
+    pairs = [(t, w) for t, share in zip(trunks, shares, strict=True) for w in ([0.5, 0.5], share)]
     for goal, ridge in (("soft", 1e-3), ("entropy", 1e-2)):
-        heads = (
-            one(fit_head(t, nets, many, goal=goal, ridge=ridge, weights=w))
-            for t, w in product(trunks, shares)
-        )
+        heads = (one(fit_head(t, nets, many, goal=goal, ridge=ridge, weights=w)) for t, w in pairs)
         yield row(f"responses matched, one head fitted ({goal})", pair.best(heads))
     apart = [own_heads(t, nets, many, goal="entropy", ridge=1e-2) for t in trunks]
     yield row("responses matched, own heads", pair.best((a, b) for a, b in apart))
