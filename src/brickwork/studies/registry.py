@@ -38,7 +38,7 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
 #: modules of this package that register studies
 MODULES = (
     "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "forgetting", "fusion",
-    "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat",
+    "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat", "insert_adapter", "transplant_classify",
 )  # fmt: skip
 
 
