@@ -1,0 +1,205 @@
+"""Paper 3, Tables 3 and 4 (bottom): category modules transplanted to another network's segmentation module.
+
+Groups of breeds of the pets set stand for the paper's categories. A teacher is an FCN-8s for one group, started from one
+for the breeds in no group. The adapter is one 1×1 convolution behind the first pool, learned with some masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork import store, zoo
+from brickwork.blueprint.splitting import Split, split
+from brickwork.data.images import IGNORE, ImageData
+from brickwork.data.pixels import as_input
+from brickwork.origin import origin_of
+from brickwork.studies.greenhouse import SAMPLES
+from brickwork.studies.registry import Row, study
+from brickwork.studies.workshop import Workshop
+from brickwork.training import settings_for, train
+from brickwork.transplant import Adapter, Dummy, balance, learn_adapter
+
+#: the first group has the generic task module
+GROUPS = {
+    "hounds": "basset_hound beagle english_cocker_spaniel english_setter german_shorthaired",
+    "shorthaired-cats": "Abyssinian Bengal Bombay British_Shorthair Egyptian_Mau Russian_Blue Siamese",
+    "longhaired-cats": "Birman Maine_Coon Persian Ragdoll",
+    "bulldogs": "american_bulldog american_pit_bull_terrier boxer pug staffordshire_bull_terrier",
+    "spitzes": "keeshond pomeranian samoyed shiba_inu",
+}
+SMALL = {"zero": "0", "six": "6"}
+SMOKE = {"epochs": 20, "batch_size": 16, "lr": 5e-3, "optimizer": "adamw"}
+#: samples: (direct-learn, distill, back-distill), the paper's mean pixel accuracy
+PAPER = {
+    100: (77.63, 78.35, 87.97),
+    50: (75.34, 76.01, 87.30),
+    20: (75.15, 75.04, 86.66),
+    10: (74.99, 75.09, 85.32),
+}
+WAYS: tuple[tuple[str, str, bool, dict[str, Any], int | None], ...] = (
+    ("direct-learn", "random", False, {}, 0),
+    ("distill", "random", False, {}, 1),
+    ("back-distill", "random", False, {"weight": 1.0, "dummy": Dummy("first")}, 2),
+    ("back-distill", "identity", False, {"weight": 1.0, "dummy": Dummy("first"), "alpha": 1.0}, None),
+    ("closed-form", "identity", False, {"dummy": Dummy("first")}, None),
+    ("closed-form+distill", "identity", True, {"dummy": Dummy("first")}, None),
+)  # way, start, images without masks, options, the paper's column
+
+
+@study("transplant-segment", paper="3, Table 3")
+def transplant_segment(
+    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+) -> Iterator[Row]:  # fmt: skip
+    """Groups of breeds brought to the segmentation module of another: pixels right and IoU after learning an adapter."""
+    kennel = Kennel(Workshop(full, seed, device, progress, networks))
+    first, *others = kennel.groups
+    own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
+    for amount in SAMPLES if full else (4,):
+        for way, start, more, options, column in WAYS:
+            if way == "closed-form" and full and amount != min(SAMPLES):
+                continue  # it uses no image: once is enough
+            found = [kennel.after(name, first, way, start, amount, more, options) for name in others]
+            pixels, ious = np.array(found).T
+            yield {
+                "what": f"segment, {amount} samples, {way}, {start} start", "ours": round(float(pixels.mean()), 2),
+                "paper": PAPER[amount][column] if full and column is not None else None,
+                "iou": round(float(ious.mean()), 2), "whole": round(float(np.mean(own, 0)[0]), 2),
+                "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": seed,
+                "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
+            }  # fmt: skip
+
+
+@dataclass
+class Kennel:
+    """Groups of breeds, a teacher for each, and what a route gets right."""
+
+    shop: Workshop
+    _made: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> dict[str, str]:
+        return GROUPS if self.shop.full else SMALL
+
+    def images(self, name: str | None) -> ImageData:
+        """Images of a group; None: of the breeds in no group."""
+        whole = self.shop.data("pets" if self.shop.full else "digits")
+        grouped = {breed for names in self.groups.values() for breed in names.split()}
+        wanted = self.groups[name].split() if name else [c for c in whole.classes if c not in grouped]
+        return whole.select([whole.classes.index(breed) for breed in wanted])
+
+    def halves(self, name: str) -> Split:
+        """The group's teacher, cut behind its first pool."""
+        if name not in self._made:
+            start = self._network("rest", self.images(None), None) if self.shop.full else None
+            self._made[name] = split(self._network(name, self.images(name), start), self._cut())
+        found: Split = self._made[name]
+        return found
+
+    def _cut(self) -> str:
+        return "to_8.6" if self.shop.full else "2"
+
+    def _blank(self, channels: int) -> nn.Module:
+        """An untrained FCN-8s; at smoke size a network of its kind that trains in seconds."""
+        if self.shop.full:
+            return zoo.build(
+                "fcn8s", num_classes=2, seed=self.shop.seed, in_channels=channels, batch_norm=True
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.shop.seed)
+            return nn.Sequential(
+                nn.Conv2d(channels, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(),
+                nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
+            )  # fmt: skip
+
+    def _network(self, name: str, images: ImageData, start: nn.Module | None) -> nn.Module:
+        folder = (
+            None
+            if self.shop.networks is None
+            else Path(self.shop.networks) / f"segment-{name}-{self.shop.seed}"
+        )
+        if folder is not None and (folder / "config.json").exists():
+            return store.load(folder, device=self.shop.where)
+        model = self._blank(images.shape[2])
+        if start is not None:
+            model.load_state_dict(start.state_dict())
+        recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if self.shop.full else SMOKE
+        settings = settings_for(
+            "fcn8s",
+            len(images.train_labels),
+            "pets" if self.shop.full else "digits",
+            seed=self.shop.seed,
+            **recipe,
+        )
+        train(
+            model, images.train_images, None, masks=images.train_masks, device=self.shop.where, progress=self.shop.progress,
+            preprocessing=self.shop.data("pets" if self.shop.full else "digits").preprocessing(), **settings.to_dict(),
+        )  # fmt: skip
+        model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        if folder is not None:
+            store.save(model, folder, force=True)
+        return model
+
+    def after(
+        self, name: str, first: str, way: str, start: str, amount: int, more: bool, options: dict[str, Any]
+    ) -> tuple[float, float]:
+        """Pixels right and IoU of a group on the first group's task module, after learning an adapter."""
+        images, mine, student = self.images(name), self.halves(name), self.halves(first)
+        few = replace(images).take(max(1, amount // len(images.classes)), seed=self.shop.seed)
+        features = self.features(mine.below, few.train_images)
+        given: dict[str, Any] = {}
+        if way != "closed-form" and not way.startswith("distill"):
+            assert few.train_masks is not None
+            given = {"features": features, "labels": torch.from_numpy(few.train_masks)}
+        elif way == "distill":
+            given = {"unlabelled": features}
+        if more:
+            given["unlabelled"] = self.features(mine.below, images.train_images[:400])
+        wanted = self.features(student.below, few.train_images)
+        channels, outputs = features.shape[1], wanted.shape[1]
+        order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
+        adapter = Adapter(
+            channels, outputs, order=order, scale=balance(wanted, features), start=start, seed=self.shop.seed
+        )
+        shape = (1, *features.new_zeros(1, images.shape[2], *images.shape[:2]).shape[1:])
+        learned = learn_adapter(
+            adapter.to(self.shop.where), student.above, way=way, teacher=mine.above, image=shape, seed=self.shop.seed,
+            steps=400 if self.shop.full else 40, batch_size=10, example=features[:1], progress=False,
+            **given, **options,
+        ).adapter  # fmt: skip
+        return self.judged(name, learned, student.above)
+
+    def features(self, below: nn.Module, images: np.ndarray) -> Tensor:
+        prepared = origin_of(below).preprocessing
+        with torch.no_grad():
+            parts = np.array_split(images, -(-len(images) // 100))
+            return torch.cat([below(as_input(part, prepared, self.shop.where)) for part in parts])
+
+    def judged(self, name: str, adapter: nn.Module | None, task: nn.Module) -> tuple[float, float]:
+        """Per cent of the test images' pixels right, and the mean IoU of animal and background."""
+        images = self.images(name)
+        assert images.test_masks is not None
+        right = total = 0
+        overlap, union = np.zeros(2), np.zeros(2)
+        count = len(images.test_images)
+        for part in np.array_split(np.arange(count), max(1, count // 50)):
+            features = self.features(self.halves(name).below, images.test_images[part])
+            shape = (len(part), images.shape[2], *images.shape[:2])
+            with torch.no_grad():
+                output = task(features if adapter is None else adapter(features), image=shape)
+            predicted, mask = output.argmax(1).cpu().numpy(), images.test_masks[part]
+            valid = mask != IGNORE
+            right += int((predicted == mask)[valid].sum())
+            total += int(valid.sum())
+            for k in (0, 1):
+                one, two = (predicted == k) & valid, (mask == k) & valid
+                overlap[k] += (one & two).sum()
+                union[k] += (one | two).sum()
+        return 100 * right / total, 100 * float((overlap / np.maximum(union, 1)).mean())
