@@ -36,6 +36,7 @@ class _Route(_Strict):
     channels: list[int] | None = None  # read and made
     layers: int | None = None
     kernel: int | None = None
+    note: dict[str, Any] | None = None
 
 
 class _Config(_Strict):
@@ -63,6 +64,8 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
                 "kernel": first.kernel_size[0],
             }
             tensors |= {f"{category}/{task}/{name}": value for name, value in adapter.state_dict().items()}
+        if (category, task) in net.notes:
+            row["note"] = net.notes[category, task]
         routes.append(row)
     config: dict[str, Any] = {
         "format": FORMAT, "image": list(net.image), "routes": routes,
@@ -103,6 +106,8 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
         except RequestError as error:
             raise BadFile(f"{folder}: {error}") from error
         net.routes[route.category, route.task] = adapter
+        if route.note:
+            net.notes[route.category, route.task] = route.note
     if tensors:
         raise BadFile(f"{folder}/{ADAPTERS} holds {sorted(tensors)[0]!r}, which no route uses.")
     return net._settled().eval().to(device)

@@ -51,6 +51,9 @@ class TransplantNet(nn.Module):
         self.categories: dict[str, CategoryPart] = {}
         self.tasks: dict[str, TaskPart] = {}
         self.routes: dict[Route, Adapter | None] = {}  # None: the modules were trained together
+        self.notes: dict[
+            Route, dict[str, Any]
+        ] = {}  # JSON values: how an adapter was learned, and what it is worth
         self.parts = nn.ModuleDict()
 
     # growing
@@ -73,29 +76,37 @@ class TransplantNet(nn.Module):
         grown.categories[category] = CategoryPart(below, self._gives(below))
         return grown._settled()
 
-    def add_task(self, task: str, above: Above, categories: Iterable[str]) -> TransplantNet:
-        """A net with a task module more, learned on features of these categories as they are."""
+    def add_task(
+        self, task: str, above: Above, categories: Iterable[str], *, reads: Sequence[int] | None = None
+    ) -> TransplantNet:
+        """A net with a task module more, learned on features of these categories as they are.
+
+        reads: the shape of its features, where it comes from elsewhere and no category reaches it yet.
+        """
         grown = self._grown()
         grown._new("task", task, self.tasks)
         names = list(categories)
-        if not names:
+        if not names and reads is None:
             raise RequestError("a task is learned on the features of one category or more; name them.")
-        reads = self.category(names[0]).gives
-        grown.tasks[task] = TaskPart(above, reads)
+        grown.tasks[task] = TaskPart(above, tuple(reads) if reads else self.category(names[0]).gives)
         for name in names:
             grown._check(name, task, None)
             grown.routes[name, task] = None
         return grown._settled()
 
     def connect(
-        self, category: str, task: str, adapter: Adapter | None, *, force: bool = False
-    ) -> TransplantNet:
+        self, category: str, task: str, adapter: Adapter | None, *, force: bool = False,
+        note: Mapping[str, Any] | None = None,
+    ) -> TransplantNet:  # fmt: skip
         """A net in which this category reaches this task through an adapter (None: directly)."""
         if (category, task) in self.routes and not force:
             raise RequestError(f"{category} reaches {task} already; give force=True to replace its adapter.")
         grown = self._grown()
         grown._check(category, task, adapter)
         grown.routes[category, task] = adapter
+        grown.notes.pop((category, task), None)
+        if note:
+            grown.notes[category, task] = dict(note)
         return grown._settled()
 
     def without(self, *, category: str | None = None, task: str | None = None) -> TransplantNet:
@@ -112,6 +123,7 @@ class TransplantNet(nn.Module):
             for (c, t), adapter in grown.routes.items()
             if c in grown.categories and t in grown.tasks
         }
+        grown.notes = {route: note for route, note in grown.notes.items() if route in grown.routes}
         return grown._settled()
 
     # using
@@ -160,6 +172,7 @@ class TransplantNet(nn.Module):
             dict(self.tasks),
             dict(self.routes),
         )
+        grown.notes = dict(self.notes)
         grown.training = self.training
         return grown
 

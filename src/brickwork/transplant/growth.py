@@ -1,0 +1,240 @@
+"""Growing a net on images: learn an adapter between two of its parts, or a task module on its categories' features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.splitting import split
+from brickwork.data import DataSpec, ImageData
+from brickwork.data import load as load_images
+from brickwork.data.pixels import as_input
+from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.origin import attach, origin_of
+from brickwork.prediction import device_of, evaluating
+from brickwork.transplant.adapter import Adapter, balance
+from brickwork.transplant.chain import Dummy
+from brickwork.transplant.learning import WAYS, Learned, learn_adapter
+from brickwork.transplant.net import TransplantNet
+from brickwork.transplant.options import How
+from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
+from brickwork.transplant.task_learning import learn_task
+
+SCALED_ON = 256  # images from which the paper's β is taken
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A net that grew by one route or more, and what is known of them."""
+
+    net: TransplantNet
+    note: dict[str, Any]
+    learned: Learned | None = None
+
+
+def connect(
+    net: TransplantNet, category: str, task: str, *, how: How | None = None, data: ImageData | None = None,
+    teacher: str | None = None, force: bool = False, progress: bool = True,
+) -> Grown:  # fmt: skip
+    """The net with an adapter from a category to a task more; no part of it changes.
+
+    data: images of the category; its training split to learn on, its test split to judge by. teacher: the task that the
+    category is known to do well; by default one that it came with.
+    """
+    how = how or How()
+    how.check(data=data is not None)
+    known = teacher_of(net, category, task, teacher, needed=WAYS[how.way].teacher)
+    start = _adapter(net, category, task, how, data)
+    net.connect(category, task, start, force=force)  # refused now, not after the work
+    where = device_of(net.category(category).module)
+    start.to(where)
+    before = net.routes.get((category, task)) or start
+    targets = _targets(net, category, task, start, data, needed=how.labels > 0)
+    features, labels = _labelled(net, category, data, how, targets)
+    unlabelled = _unlabelled(net, category, data, how)
+    example = torch.zeros(1, *net.category(category).gives, device=where)
+    learned = learn_adapter(
+        start, net.task(task).module, way=how.way, teacher=None if known is None else net.task(known).module,
+        features=features, labels=labels, unlabelled=unlabelled, example=example, image=(1, *net.image), steps=how.steps,
+        batch_size=how.batch_size, lr=how.lr, weight=how.weight, alpha=how.alpha,
+        dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
+    )  # fmt: skip
+    note: dict[str, Any] = {
+        "way": how.way, "teacher": known, "labels": 0 if labels is None else len(labels),
+        "images": 0 if unlabelled is None else len(unlabelled), "data": None if data is None else data.name,
+        "seed": how.seed, "loss": learned.history[-1] if learned.history else None,
+    }  # fmt: skip
+    if data is not None and targets is not None:
+        own = None if known is None else route_model(net, category, known)
+        note["judged_by"] = targets.by
+        note["teacher_test"] = None if own is None else _of_teacher(own, data)
+        note["before"] = judge(route_model(net, category, task, before), data, targets)
+        note["after"] = judge(route_model(net, category, task, learned.adapter), data, targets)
+    return Grown(net.connect(category, task, learned.adapter, force=force, note=note), note, learned)
+
+
+def add_learned_task(
+    net: TransplantNet, model: nn.Module, task: str, *, at: str, on: Sequence[str], data: Sequence[ImageData],
+    carry: Sequence[str] = (), steps: int = 400, batch_size: int = 50, lr: float = 1e-3, seed: int = 0,
+    progress: bool = True,
+) -> Grown:  # fmt: skip
+    """The net with a task module more, learned on features of its categories: the upper half of `model` is where it starts.
+
+    on, data: categories, and labelled images of each. The categories stay as they are.
+    """
+    if len(on) != len(data) or not on:
+        raise RequestError(f"{len(on)} categories and {len(data)} data sets; give one data set a category.")
+    halves = split(model, at, carry=carry)
+    bare = net.add_task(task, halves.above, on)  # shapes are checked here
+    kinds = {one.classes for one in data}
+    if len(kinds) > 1:
+        raise BadData(
+            f"the data sets of task {task} have different classes; select the same ones, in one order."
+        )
+    seen, answers, targets = [], [], []
+    for name, one in zip(on, data, strict=True):
+        targets.append(targets_for(route_model(bare, name, task), one))
+        seen.append(features_of(bare, name, one.train_images))
+        answers.append(torch.as_tensor(targets[-1].of(one, "train")).long())
+    above = learn_task(
+        halves.above, torch.cat(seen), torch.cat(answers).to(seen[0].device), image=(1, *net.image), steps=steps,
+        batch_size=batch_size, lr=lr, seed=seed, progress=progress,
+    )  # fmt: skip
+    classes = data[0].mask_classes if targets[0].outputs is None else _in_order(data[0].classes, targets[0])
+    attach(above, replace(origin_of(above), classes=classes or None))
+    grown = net.add_task(task, above, on)
+    notes = {}
+    for name, one, wanted in zip(on, data, targets, strict=True):
+        notes[name] = {"way": "learned", "data": one.name, "labels": len(one.train_images), "judged_by": wanted.by,
+                       "after": judge(route_model(grown, name, task), one, wanted)}  # fmt: skip
+        grown.notes[name, task] = notes[name]
+    return Grown(grown, notes)
+
+
+def images_for(net: TransplantNet, spec: str | DataSpec, seed: int) -> ImageData:
+    """The images a spec names, in the size and channels that the net takes."""
+    channels, height, width = net.image
+    return load_images(spec, seed=seed, size=(height, width), channels=channels)
+
+
+def teacher_of(
+    net: TransplantNet, category: str, task: str, teacher: str | None, *, needed: bool
+) -> str | None:
+    """The task whose answers for this category are to be kept: the one asked for, else one that it came with."""
+    net.category(category), net.task(task)
+    reached = [t for c, t in net.routes if c == category and t != task]
+    if teacher is not None:
+        net.task(teacher)
+        if teacher not in reached:
+            raise RequestError(
+                f"{category} does not reach {teacher}, so that cannot be its teacher; it reaches "
+                f"{', '.join(reached) or 'nothing else'}."
+            )
+        if net.routes[category, teacher] is not None:
+            raise RequestError(
+                f"{category} reaches {teacher} through an adapter; a teacher reads the category's features as they are."
+            )
+        return teacher
+    came_with = [t for t in reached if net.routes[category, t] is None]
+    if not came_with and needed:
+        raise RequestError(
+            f"{category} came with no other task, so it has no teacher; use direct-learn with labels, or add the network "
+            "that it was cut from whole."
+        )
+    return came_with[0] if came_with else None
+
+
+def features_of(net: TransplantNet, category: str, images: np.ndarray, *, batch_size: int = 128) -> Tensor:
+    """A category's features of raw images, computed once, by batches."""
+    module = net.category(category).module
+    where, prepared = device_of(module), origin_of(module).preprocessing
+    found = []
+    with evaluating(module):
+        for start in range(0, len(images), batch_size):
+            found.append(
+                net.features(as_input(images[start : start + batch_size], prepared, where), category)[0]
+            )
+    if not found:
+        raise BadData("there are no images to look at.")
+    return torch.cat(found)  # outside inference mode, so that what is learned on them has gradients
+
+
+def _adapter(net: TransplantNet, category: str, task: str, how: How, data: ImageData | None) -> Adapter:
+    """Where the learning starts: channels of both sides, the paper's reordering, its β where images tell it."""
+    gives, reads = net.category(category).gives, net.task(task).reads
+    carried = net.category(category).module.carried
+    if carried:
+        raise BadModel(
+            f"{category} carries {', '.join(carried)} past the cut; adapters are learned at cuts that nothing else crosses. "
+            "Cut the network lower, below its skip connections."
+        )
+    if len(gives) != 3 or len(reads) != 3:
+        raise BadModel(
+            f"{category} gives {gives} and {task} reads {reads}; an adapter is a convolution: cut where features are maps."
+        )
+    order = None
+    if how.reorder is not None:
+        order = torch.randperm(gives[0], generator=torch.Generator().manual_seed(how.reorder))
+    return Adapter(
+        gives[0], reads[0], layers=how.layers, kernel=how.kernel, order=order, start=how.start, seed=how.seed,
+        scale=_scale(net, category, task, data),
+    )  # fmt: skip
+
+
+def _scale(net: TransplantNet, category: str, task: str, data: ImageData | None) -> float:
+    """β: features as large as the task is used to, told by a category that it came with; 1 where nothing tells."""
+    own = [c for (c, t), adapter in net.routes.items() if t == task and adapter is None and c != category]
+    if not own or data is None or len(data.train_images) == 0:
+        return 1.0
+    some = data.train_images[:: max(1, len(data.train_images) // SCALED_ON)][:SCALED_ON]
+    return balance(features_of(net, own[0], some), features_of(net, category, some))
+
+
+def _targets(
+    net: TransplantNet, category: str, task: str, adapter: Adapter, data: ImageData | None, *, needed: bool
+) -> Targets | None:
+    if data is None:
+        return None
+    try:
+        return targets_for(route_model(net, category, task, adapter), data)
+    except BadData:
+        if needed:
+            raise
+        return None  # nothing to learn from and nothing to judge by, but images all the same
+
+
+def _of_teacher(own: RouteModel, data: ImageData) -> dict[str, float] | None:
+    try:
+        return judge(own, data, targets_for(own, data))
+    except BrickworkError:
+        return None
+
+
+def _labelled(
+    net: TransplantNet, category: str, data: ImageData | None, how: How, targets: Targets | None
+) -> tuple[Tensor | None, Tensor | None]:
+    if not how.labels or data is None or targets is None:
+        return None, None
+    few = data.take(how.labels, seed=how.seed)
+    features = features_of(net, category, few.train_images)
+    return features, torch.as_tensor(targets.of(few, "train")).long().to(features.device)
+
+
+def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: How) -> Tensor | None:
+    if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
+        return None
+    drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
+    return features_of(net, category, data.train_images[np.sort(drawn)])
+
+
+def _in_order(classes: Sequence[str], targets: Targets) -> tuple[str, ...]:
+    """Class names as the outputs stand."""
+    assert targets.outputs is not None
+    if sorted(targets.outputs.tolist()) != list(range(len(classes))):
+        return ()
+    return tuple(classes[int(k)] for k in np.argsort(targets.outputs))

@@ -1,0 +1,103 @@
+"""How an adapter is to be learned: every option with its default, checked without a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from brickwork.errors import RequestError, UnknownName
+from brickwork.transplant.adapter import STARTS
+from brickwork.transplant.chain import DUMMIES
+from brickwork.transplant.learning import WAYS
+
+
+@dataclass(frozen=True)
+class How:
+    """The same words on the command line, in a recipe and here."""
+
+    way: str = "back-distill"
+    labels: int = 0  # labelled images a class; 0: none
+    images: int = 2000  # unlabelled images, at most, for the ways that look at some
+    layers: int = 1
+    kernel: int = 1
+    reorder: int | None = None  # seed of the paper's reordering of the channels; None: as they come
+    start: str = "identity"
+    steps: int = 400
+    batch_size: int = 50
+    lr: float = 1e-3
+    weight: float = 10.0
+    alpha: float | None = None  # None: the paper's ratio of the mean norms
+    dummy: str = "second"
+    share: float = 0.5
+    size: int | None = None  # of the enlarged gradients of a classifier; the paper's is 7
+    seed: int = 0
+
+    def problems(self, *, data: bool) -> list[str]:
+        """All that is wrong, in the words of the options; data: whether images are given."""
+        wrong = _types(self)
+        if wrong:
+            return wrong
+        for name, low in (("labels", 0), ("images", 1), ("layers", 1), ("kernel", 1), ("steps", 1), ("batch_size", 1),
+                          ("seed", 0)):  # fmt: skip
+            if getattr(self, name) < low:
+                wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
+        if self.kernel > 0 and self.kernel % 2 == 0:
+            wrong.append(f"kernel is {self.kernel}; it must be odd, so that maps keep their size")
+        for name in ("reorder", "size"):
+            value, low = getattr(self, name), int(name == "size")
+            if value is not None and value < low:
+                wrong.append(f"{name} is {value}; it must be {low} or more")
+        for name in ("lr", "weight", "alpha"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                wrong.append(f"{name} is {value:g}; it must be above 0")
+        if not 0 < self.share <= 1:
+            wrong.append(f"share is {self.share:g}; it must be above 0 and at most 1")
+        for name, known in (("dummy", DUMMIES), ("start", STARTS)):
+            if getattr(self, name) not in known:
+                wrong.append(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
+        return wrong + self._needs(data)
+
+    def _needs(self, data: bool) -> list[str]:
+        chosen = WAYS.get(self.way)
+        if chosen is None:
+            return [str(UnknownName("way to learn an adapter", self.way, WAYS)).rstrip(".")]
+        if chosen.labels and self.labels == 0:
+            return [f"{self.way} needs labels: give labels, so many a class; without any, use back-distill, distill "
+                    "or closed-form"]  # fmt: skip
+        if not data and (chosen.images or self.labels):
+            return [f"{self.way} with labels {self.labels} needs images; give data"]
+        if self.labels and not any(term.startswith("task") for term in chosen.terms):
+            return [f"{self.way} uses no labels; leave labels {self.labels} out, or use closed-form+distill"]
+        return []
+
+    def check(self, *, data: bool) -> None:
+        wrong = self.problems(data=data)
+        if wrong:
+            raise RequestError("; ".join(wrong) + ".")
+
+    def unused(self, given: Mapping[str, Any] | list[str]) -> list[str]:
+        """Options that were given and that this way has no use for."""
+        chosen = WAYS[self.way]
+        pseudo = "pseudo" in chosen.terms or self.way.startswith("closed-form")
+        trained = bool(chosen.terms)
+        difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
+        use = {"steps": trained, "batch_size": trained, "lr": trained, "weight": difference, "alpha": difference,
+               "dummy": pseudo, "share": pseudo and self.dummy != "first", "size": pseudo,
+               "images": chosen.images}  # fmt: skip
+        return [name for name in given if name in use and not use[name]]
+
+
+def _types(how: How) -> list[str]:
+    """A value of another kind than its option's, as YAML may hold."""
+    wrong = []
+    for entry in fields(how):
+        value, kind = getattr(how, entry.name), str(entry.type)
+        allowed: tuple[type, ...] = {"int": (int,), "float": (int, float), "str": (str,)}[kind.split(" ")[0]]
+        if (value is None and "None" in kind) or (isinstance(value, allowed) and not isinstance(value, bool)):
+            continue
+        word = {"int": "a whole number", "float": "a number", "str": "a word"}[kind.split(" ")[0]]
+        wrong.append(f"{entry.name} is {value!r}; it must be {word}")
+    return wrong

@@ -1,0 +1,163 @@
+"""Parts from model folders' networks: where to cut, in which images' size, and the way back to one network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from brickwork.blueprint.replay import rebuild
+from brickwork.blueprint.splitting import Above, Below, Split, split
+from brickwork.errors import BadModel, BrickworkError, RequestError
+from brickwork.origin import Origin, attach, origin_of
+from brickwork.store import state_hash
+from brickwork.transplant.net import TransplantNet
+
+PROVENANCE = "transplant"  # where an exported part says what it reads and which images its net takes
+
+
+def image_of(model: nn.Module) -> tuple[int, ...] | None:
+    """Channels, height and width of a network's images, as far as it knows them."""
+    origin = origin_of(model)
+    known = origin.provenance.get(PROVENANCE)
+    if isinstance(known, dict) and isinstance(known.get("image"), list):
+        return tuple(int(n) for n in known["image"])
+    if origin.preprocessing is not None and origin.preprocessing.size is not None:
+        return (origin.preprocessing.channels, *origin.preprocessing.size)
+    return origin.input_shape if origin.input_shape is not None and len(origin.input_shape) == 3 else None
+
+
+def grown_by(
+    net: TransplantNet, model: nn.Module, *, at: str | None, carry: Sequence[str] = (), category: str | None = None,
+    task: str | None = None, on: Sequence[str] = (),
+) -> TransplantNet:  # fmt: skip
+    """The net with both halves of a network more, or one: a category alone, or a task alone.
+
+    on: categories that a task alone was learned on: their tensors must be those of the network's lower half, bit for
+    bit. A part that was exported from a net needs no `at`.
+    """
+    _same_images(net, model)
+    if isinstance(model, Below | Above):
+        return _with_part(net, model, at=at, category=category, task=task, on=on)
+    if at is None:
+        raise RequestError("a whole network is cut behind a layer; give at (on the command line --at LAYER).")
+    halves = split(model, at, carry=carry)
+    if category is not None and task is not None:
+        return net.add(halves, category, task)
+    if category is not None:
+        return net.add_category(category, halves.below)
+    if task is None:
+        raise RequestError("give the category, the task, or both, a name.")
+    for name in on:
+        if state_hash(net.category(name).module) != state_hash(halves.below):
+            raise BadModel(
+                f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
+                "alone and connect it by an adapter, or learn it on this category with data."
+            )
+    return net.add_task(task, halves.above, on, reads=_reads(net, halves))
+
+
+def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:
+    """A part as a module that says where it belongs; both: the whole network that they are, where they are one."""
+    if category is not None and task is not None:
+        return _whole(net, category, task)
+    shape: tuple[int, ...] = ()
+    part: nn.Module
+    if category is not None:
+        part, shape = net.category(category).module, net.category(category).gives
+    elif task is not None:
+        part, shape = net.task(task).module, net.task(task).reads
+    else:
+        raise RequestError("say which part: a category, a task, or both.")
+    origin = origin_of(part)
+    attached = {**origin.provenance, PROVENANCE: {"image": list(net.image), "shape": list(shape)}}
+    twin = copy.copy(part)  # the same tensors under a record of its own
+    attach(twin, replace(origin, provenance=attached))
+    return twin
+
+
+def _with_part(
+    net: TransplantNet, part: Below | Above, *, at: str | None, category: str | None, task: str | None, on: Sequence[str]
+) -> TransplantNet:  # fmt: skip
+    if at is not None:
+        raise RequestError(f"this folder is a part that was cut already; leave at={at!r} out.")
+    wanted, other = ("category", task) if isinstance(part, Below) else ("task", category)
+    name = category if isinstance(part, Below) else task
+    if name is None or other is not None:
+        raise RequestError(
+            f"this folder is a {wanted} module alone; give the {wanted} a name and nothing else."
+        )
+    if isinstance(part, Below):
+        return net.add_category(name, part)
+    known = origin_of(part).provenance.get(PROVENANCE)
+    if not isinstance(known, dict) or not isinstance(known.get("shape"), list):
+        raise BadModel("this task module does not say which features it reads; export it from its net again.")
+    return net.add_task(name, part, on, reads=known["shape"])
+
+
+def _reads(net: TransplantNet, halves: Split) -> tuple[int, ...]:
+    return net._gives(halves.below)
+
+
+def _same_images(net: TransplantNet, model: nn.Module) -> None:
+    own = image_of(model)
+    if own is not None and own != net.image:
+        sides = ["×".join(map(str, shape)) for shape in (own, net.image)]
+        raise BadModel(
+            f"the network takes images of {sides[0]} and the net of {sides[1]}; train it on one size."
+        )
+
+
+def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
+    """One network again, with its tensors under their old names."""
+    below, above = net.category(category).module, net.task(task).module
+    if (category, task) not in net.routes:
+        raise RequestError(f"{category} does not reach {task}; there is no route to export.")
+    if net.routes[category, task] is not None:
+        raise BadModel(
+            f"{category} reaches {task} through an adapter, which no architecture has; keep the net folder (it is loaded by "
+            "brickwork.transplant.load_net), or export the parts one by one."
+        )
+    origins = [origin_of(half) for half in (below, above)]
+    cuts = [{k: v for k, v in o.steps[-1].items() if k != "side"} if o.steps else None for o in origins]
+    if cuts[0] is None or cuts[0] != cuts[1] or origins[0].arch != origins[1].arch:
+        raise BadModel(
+            f"{category} and {task} are halves of networks that were cut differently; export the parts one by one."
+        )
+    origin: Origin = replace(origins[1], steps=origins[1].steps[:-1])
+    if origin.arch is None and not origin.parts:
+        raise BadModel(
+            "Brickwork did not build this network, so it cannot rebuild it; export the parts one by one."
+        )
+    model = rebuild(origin)
+    state = {
+        name.removeprefix("net."): value.clone()
+        for half in (below, above)
+        for name, value in half.state_dict().items()
+    }
+    try:
+        model.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as error:
+        text = " ".join(str(error).split())[:200]
+        raise BadModel(f"{category} and {task} do not make one {origin.arch}: {text}") from error
+    provenance = {k: v for k, v in origin.provenance.items() if k != PROVENANCE}
+    attach(model, replace(origin, preprocessing=origins[0].preprocessing, provenance=provenance))
+    return model.eval()
+
+
+def check_cut(origin: Origin, at: str, carry: Sequence[str]) -> str | None:
+    """Whether a network can be cut there, tried on its architecture without weights; None: yes, or not known."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            model = rebuild(origin) if origin.arch is not None or origin.parts else None
+        if model is not None:
+            split(model, at, carry=carry)
+    except BrickworkError as error:
+        return str(error).rstrip(".")
+    except Exception:  # an architecture that cannot be built without values; the cut itself will tell
+        return None
+    return None

@@ -1,0 +1,114 @@
+"""A way through a transplant net as one module, and how well it does what its task is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.splitting import Above, Below
+from brickwork.data import ImageData
+from brickwork.errors import BadData
+from brickwork.evaluation import evaluate
+from brickwork.origin import Origin, attach, origin_of
+from brickwork.outputs import logits_of
+from brickwork.prediction import device_of, evaluating, predict
+from brickwork.transplant.adapter import Adapter
+from brickwork.transplant.net import TransplantNet
+
+
+class RouteModel(nn.Module):
+    """Category module, adapter and task module in a row; it prepares images as its category does.
+
+    adapter: one to try instead of the net's own; the net is left as it is.
+    """
+
+    def __init__(self, below: Below, adapter: Adapter | None, above: Above) -> None:
+        super().__init__()
+        self.below, self.adapter, self.above = below, adapter, above
+        prepared = origin_of(below).preprocessing
+        attach(self, Origin(preprocessing=prepared, classes=origin_of(above).classes))
+
+    def forward(self, images: Tensor) -> Any:
+        found = self.below(images)
+        features, *carried = found if isinstance(found, tuple) else (found,)
+        if self.adapter is not None:
+            features = self.adapter(features)
+        return self.above(features, *carried, image=images)
+
+
+def route_model(
+    net: TransplantNet, category: str, task: str, adapter: Adapter | None = None, *, direct: bool = False
+) -> RouteModel:
+    """The net's own route, or the same parts with another adapter (direct: with none)."""
+    if adapter is None and not direct:
+        adapter = net.routes[category, task]
+    return RouteModel(net.category(category).module, adapter, net.task(task).module)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a task should answer for the classes of a data set."""
+
+    by: str  # "name", "position" or "masks"
+    outputs: np.ndarray | None  # for each class of the data, the output that stands for it; None: masks
+
+    def of(self, data: ImageData, split: str) -> np.ndarray:
+        """Labels (N,) or masks (N, H, W) of a split."""
+        _, labels, masks = data.split(split)
+        if self.outputs is not None:
+            return self.outputs[labels]
+        assert masks is not None
+        return masks
+
+
+def targets_for(route: RouteModel, data: ImageData) -> Targets:
+    """How the data's labels are the task's answers: by the classes' names, else by their order; refused if neither."""
+    shape = _answer(route, data)
+    known = origin_of(route).classes
+    if len(shape) == 3:
+        if data.train_masks is None and data.test_masks is None:
+            raise BadData(f"the task answers with maps and {data.name} has no masks; give data with masks.")
+        if data.mask_classes and len(data.mask_classes) != shape[0]:
+            raise BadData(
+                f"the task tells {shape[0]} kinds of pixels and the masks of {data.name} {len(data.mask_classes)}."
+            )
+        return Targets("masks", None)
+    count = len(data.classes)
+    if shape[0] == 1 and count == 2:  # one output says yes or no; the yes is its class, else the second one
+        named = known is not None and known[0] in data.classes
+        yes = data.classes.index(known[0]) if known is not None and named else 1
+        return Targets("name" if named else "position", np.array([int(k == yes) for k in range(2)]))
+    if known is not None and set(data.classes) <= set(known):
+        return Targets("name", np.array([known.index(name) for name in data.classes]))
+    if count == shape[0]:
+        return Targets("position", np.arange(count))
+    raise BadData(
+        f"the task has {shape[0]} outputs ({', '.join((known or ('without names',))[:8])}) and {data.name} {count} classes "
+        "of other names; select as many classes as the task has, in its order."
+    )
+
+
+def judge(route: RouteModel, data: ImageData, targets: Targets) -> dict[str, float] | None:
+    """Accuracy on the test images (of pixels, with the mean IoU, for maps); None without any."""
+    images, _, masks = data.split("test")
+    if len(images) == 0 or (targets.outputs is None and masks is None):
+        return None
+    if targets.outputs is None:
+        found = evaluate(route, images, data.test_labels, masks=masks, batch_size=64)
+        return {"accuracy": found.accuracy, "mean_iou": float(found.mean_iou or 0.0)}
+    logits = predict(route, images, batch_size=128)
+    answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+    return {"accuracy": float((answers.numpy() == targets.of(data, "test")).mean())}
+
+
+def _answer(route: RouteModel, data: ImageData) -> tuple[int, ...]:
+    """The shape of one answer."""
+    height, width, channels = data.shape
+    with evaluating(route):
+        like = next(route.parameters(), torch.zeros(()))
+        zeros = torch.zeros(1, channels, height, width, device=device_of(route), dtype=like.dtype)
+        return tuple(logits_of(route(zeros)).shape[1:])
