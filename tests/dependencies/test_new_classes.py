@@ -186,3 +186,25 @@ def test_bad_numbers():
         fit_head(new, y, known[:, :3], z)
     with pytest.raises(BadData, match="row"):
         fit_head(np.where(new == new[5, 0], np.nan, new), y)
+
+
+def test_new_classes_out_of_features(base, tmp_path):
+    """The same promises, and at least as good: what the last layer reads knows more than its logits."""
+    new, known = digits("digits:8-9"), digits("digits:0-7@40")
+    on_logits, on_features = (add_classes(base, new, base_data=known, on=on) for on in ("logits", "features"))
+    images = digits("digits").test_images
+    assert torch.equal(predict(on_features, images)[:, :8], predict(base, images))
+    right = [evaluate_data(m, digits("digits")).accuracy for m in (on_logits, on_features)]
+    assert right[1] >= right[0] - 0.005 and right[1] > 0.9
+    again = brickwork.load(brickwork.save(on_features, tmp_path / "grown"))
+    assert torch.equal(predict(again, images), predict(on_features, images))
+    assert origin_of(again).classes == tuple("0123456789")
+    more = add_classes(again, (images[:40], np.arange(40) % 2), classes=["odd", "even"], strength=1e-2)
+    assert predict(more, images).shape[1] == 12
+    with pytest.raises(RequestError, match="on is 'both'"):
+        add_classes(base, new, on="both")
+    with pytest.raises(BadModel, match="not the output of one linear layer"):
+        add_classes(on_logits, digits("digits:9@5"), classes=["nine"], base_data=known, on="features")
+    with pytest.raises(BadData, match="rows of 3 and 3 features for"):
+        fresh, marks, logits, labels = blobs()
+        fit_head(fresh, marks, logits, labels, features=fresh[:, :3], base_features=logits[:5, :3])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import pick_output
+from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
@@ -147,4 +148,37 @@ def more_classes(model: nn.Module, known: int, new: int, names: Sequence[str] | 
     classes = {} if names is None else {"classes": tuple(names)}
     attach(grown, origin_of(model).after({"op": "add_classes", "known": known, "new": new}, **classes))
     grown.train(model.training)
+    return grown
+
+
+class WiderOutput(nn.Module):
+    """The last layer of a classifier with further classes beside its own, which are computed as before.
+
+    >>> WiderOutput(nn.Linear(4, 3), 2)(torch.ones(5, 4)).shape
+    torch.Size([5, 5])
+    """
+
+    def __init__(self, layer: nn.Linear, new: int) -> None:
+        super().__init__()
+        self.known = layer
+        like = layer.weight
+        self.more = nn.utils.skip_init(
+            nn.Linear, layer.in_features, new, dtype=like.dtype, device=like.device
+        )
+        for values in self.more.parameters():
+            nn.init.zeros_(values)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.known(x), self.more(x)], -1)
+
+
+def widen_output(model: nn.Module, path: str, new: int, names: Sequence[str] | None = None) -> nn.Module:
+    """A copy of `model` whose last layer has room for new classes (weights zero); recorded for replay."""
+    grown = copy.deepcopy(model)
+    layer = grown.get_submodule(path)
+    if not isinstance(layer, nn.Linear):
+        raise BadModel(f"{path} is a {type(layer).__name__}; only a linear last layer can be widened.")
+    grown.set_submodule(path, WiderOutput(layer, new))
+    classes = {} if names is None else {"classes": tuple(names)}
+    attach(grown, origin_of(model).after({"op": "widen_output", "layer": path, "new": new}, **classes))
     return grown

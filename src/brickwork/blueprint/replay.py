@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.joining import join
-from brickwork.blueprint.parts import more_classes, rescale_input
+from brickwork.blueprint.parts import more_classes, rescale_input, widen_output
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
 from brickwork.blueprint.splitting import split
@@ -46,6 +46,8 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         return rescale_input(model, step["scale"], step["shift"])
     if op == "add_classes":
         return more_classes(model, step["known"], step["new"])
+    if op == "widen_output":
+        return widen_output(model, step["layer"], step["new"])
     if op == "split":
         halves = split(model, step["at"], carry=step["carry"])
         return halves.below if step["side"] == "below" else halves.above
@@ -62,7 +64,7 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     else:
         raise BadFile(
             f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input, "
-            "add_classes, split"
+            "add_classes, widen_output, split"
         )
     assert len(origin_of(result).steps) > len(known)
     return result

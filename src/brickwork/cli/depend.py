@@ -36,6 +36,13 @@ class How(StrEnum):
     ridge = "ridge"
 
 
+class On(StrEnum):
+    """What new classes are combinations of."""
+
+    logits = "logits"
+    features = "features"
+
+
 class Loss(StrEnum):
     """How a class is fitted."""
 
@@ -57,7 +64,7 @@ TAKES = {
     Action.fit: {"data", "targets", "labels", "names", "lam", "relative", "max_dependencies", "loss", "selection", "refit",
                  "positive_weight", "holdout", "delta", "bootstrap", "null", "arch"},
     Action.show: {"target", "logits", "targets"},
-    Action.add: {"data", "base_data", "how", "strength", "arch"},
+    Action.add: {"data", "base_data", "how", "on", "strength", "arch"},
 }  # fmt: skip
 
 
@@ -131,6 +138,12 @@ def command(
     how: Annotated[
         How, typer.Option(help="add: by cross-entropy over all classes, or in closed form.")
     ] = How.train,
+    on: Annotated[
+        On,
+        typer.Option(
+            help="add: new classes out of the logits (the paper's) or of what the last layer reads."
+        ),
+    ] = On.logits,
     strength: Annotated[
         float | None, typer.Option(help="add: of the L2 term; by default found by holding out.")
     ] = None,
@@ -162,7 +175,9 @@ def command(
     if action == Action.add:
         from brickwork.cli.depend_add import add
 
-        add(source, data, base_data, out, str(how), strength, arch, seed, str(device), force, as_json)
+        add(
+            source, data, base_data, out, str(how), str(on), strength, arch, seed, str(device), force, as_json
+        )
         return
     if action == Action.show:
         if out is not None:

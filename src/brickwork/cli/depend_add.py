@@ -10,10 +10,10 @@ from brickwork.errors import RequestError
 
 
 def add(
-    folder: Path, data: str | None, base_data: str | None, out: Path | None, how: str, strength: float | None,
-    arch: str | None, seed: int, device: str, force: bool, as_json: bool,
+    folder: Path, data: str | None, base_data: str | None, out: Path | None, how: str, on: str,
+    strength: float | None, arch: str | None, seed: int, device: str, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Give a model the classes of `data`, as combinations of its own logits, and save it as a model folder."""
+    """Give a model the classes of `data`, as combinations of its logits or features, and save it as a model folder."""
     from brickwork import data as images_of
     from brickwork import store
     from brickwork.atomic import check_output
@@ -40,9 +40,9 @@ def add(
         log(
             "without --base-data nothing says where the new classes end: expect known images to be lost to them."
         )
-    grown = add_classes(model, new, base_data=known, how=how, strength=strength, seed=seed)
+    grown = add_classes(model, new, base_data=known, how=how, on=on, strength=strength, seed=seed)
     facts: dict[str, Any] = {
-        "data": data, "base_data": base_data, "how": how, "source": store.read_config(folder).weights.state_hash
+        "data": data, "base_data": base_data, "how": how, "on": on, "source": store.read_config(folder).weights.state_hash
     }  # fmt: skip
     right = {"new": accuracy(grown, new), "known": None if known is None else accuracy(grown, known)}
     right["known_before"] = None if known is None else accuracy(model, known)

@@ -1,4 +1,4 @@
-"""Fit Θ: new classes' logits as combinations of known ones' (paper 5, Sec. 3.2), from cached logits.
+"""Fit Θ: new classes' logits as combinations of known ones' (paper 5, Sec. 3.2), or of features, from cached ones.
 
 The known logits f stay as they are; the new ones are g = Θf + b. Θ and b minimise the cross-entropy over all classes,
 known and new, which is convex in them, so nothing depends on a learning rate. Every class weighs the same.
@@ -7,7 +7,7 @@ known and new, which is convex in them, so nothing depends on a learning rate. E
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,15 +30,16 @@ Fit = tuple[Tensor, Tensor]  # theta (new, known), bias (new,)
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """g = Θf + b, in float64: theta (new, known), bias (new,)."""
+    """g = Θf + b, in float64: theta (new, known), bias (new,); of features, theta is (new, features)."""
 
     theta: Tensor
     bias: Tensor
     strength: float
 
-    def __call__(self, logits: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, features: Tensor | None = None) -> Tensor:
         """All logits, (rows, known + new)."""
-        return torch.cat([logits, (logits.double() @ self.theta.T + self.bias).to(logits.dtype)], 1)
+        inputs = logits if features is None else features
+        return torch.cat([logits, (inputs.double() @ self.theta.T + self.bias).to(logits.dtype)], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,7 @@ class _Rows:
     """Logits of rows in float64, their labels over all classes, and weights that make every class equal."""
 
     logits: Tensor
+    inputs: Tensor  # what Θ is multiplied with: the logits, or features
     labels: Tensor
     weights: Tensor
     known: int
@@ -55,7 +57,9 @@ class _Rows:
     own: Tensor  # the logit of a row's own class, where that is a known one
 
     def pick(self, keep: Tensor) -> _Rows:
-        return _rows(self.logits[keep], self.labels[keep], self.known, self.new, self.joint)
+        return _rows(
+            self.logits[keep], self.inputs[keep], self.labels[keep], self.known, self.new, self.joint
+        )
 
     def loss(self, new: Tensor) -> Tensor:
         """Cross-entropy over all classes; over the new ones alone where no row of a known class is there."""
@@ -66,13 +70,15 @@ class _Rows:
 
 
 def fit_head(
-    logits: Any, labels: Any, base_logits: Any = None, base_labels: Any = None, *, new: int | None = None,
-    how: str = "train", strength: float | None = None, seed: int = 0, device: str | torch.device = "cpu",
+    logits: Any, labels: Any, base_logits: Any = None, base_labels: Any = None, *, features: Any = None,
+    base_features: Any = None, new: int | None = None, how: str = "train", strength: float | None = None, seed: int = 0,
+    device: str | torch.device = "cpu",
 ) -> Head:  # fmt: skip
     """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
 
     how: "train" minimises the cross-entropy over all classes; "ridge" is the closed form on one-hot targets, with a scale
-    and an offset fitted to it. strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
+    and an offset fitted to it. features, base_features: of the same rows, to make the new logits of instead.
+    strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
     Without known classes' images only the new ones are told apart, and b lets a new class win 95 % of its images.
 
     >>> rng = np.random.default_rng(0)
@@ -87,10 +93,12 @@ def fit_head(
     if strength is not None and not (strength > 0 and math.isfinite(strength)):
         raise RequestError(f"strength is {strength}; it must be above 0.")
     rows = _gather(logits, labels, base_logits, base_labels, new, torch.device(device))
+    if features is not None:
+        rows = _of_features(rows, features, base_features)
     chosen = strength if strength is not None else _cross_validated(rows, how, seed)
     theta, bias = _fit(rows, how, chosen)
     if not rows.joint:
-        bias = bias + _margin(rows, rows.logits @ theta.T + bias)
+        bias = bias + _margin(rows, rows.inputs @ theta.T + bias)
     return Head(theta.cpu(), bias.cpu(), chosen)
 
 
@@ -111,13 +119,29 @@ def _gather(
             raise BadData(
                 "one new class alone cannot be told from anything; give images of the known classes too (base_data)."
             )
-        return _rows(fresh.to(where), (marks + known).to(where), known, count, False)
+        return _rows(fresh.to(where), fresh.to(where), (marks + known).to(where), known, count, False)
     other = torch.as_tensor(np.asarray(take_in(base_logits, what="the known classes' logits")[0], np.float64))
     if other.shape[1] != known:
         raise BadData(f"logits of {other.shape[1]} and of {known} known classes; they must be one network's.")
     theirs = _labels(base_labels, len(other), known, "known")
     both, all_labels = torch.cat([fresh, other]), torch.cat([marks + known, theirs])
-    return _rows(both.to(where), all_labels.to(where), known, count, True)
+    return _rows(both.to(where), both.to(where), all_labels.to(where), known, count, True)
+
+
+def _of_features(rows: _Rows, features: Any, base_features: Any) -> _Rows:
+    """The same rows, the new logits to be made of features."""
+    if (base_features is None) == rows.joint:
+        raise BadData(
+            "give features of the same images as logits: of new classes, and of known ones where they are there."
+        )
+    parts = [f for f in (features, base_features) if f is not None]
+    taken = [torch.as_tensor(np.asarray(take_in(f, what="the features")[0], np.float64)) for f in parts]
+    if len({t.shape[1] for t in taken}) > 1 or sum(map(len, taken)) != len(rows.logits):
+        raise BadData(
+            f"{sum(map(len, taken))} rows of {' and '.join(str(t.shape[1]) for t in taken)} features for "
+            f"{len(rows.logits)} rows of logits; they must be of the same images, in the same order."
+        )
+    return replace(rows, inputs=torch.cat(taken).to(rows.logits.device))
 
 
 def _labels(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
@@ -135,23 +159,23 @@ def _labels(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
     return found.long()
 
 
-def _rows(logits: Tensor, labels: Tensor, known: int, new: int, joint: bool) -> _Rows:
+def _rows(logits: Tensor, inputs: Tensor, labels: Tensor, known: int, new: int, joint: bool) -> _Rows:
     counts = torch.bincount(labels, minlength=known + new).double()
     weights = 1 / counts[labels]
     own = logits.gather(1, labels.clamp(max=known - 1)[:, None])[:, 0]
-    return _Rows(logits, labels, weights / weights.sum(), known, new, joint, logits.logsumexp(1), own)
+    return _Rows(logits, inputs, labels, weights / weights.sum(), known, new, joint, logits.logsumexp(1), own)
 
 
 def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None) -> Fit:
-    size = float((rows.weights[:, None] * rows.logits.square()).sum(0).mean().clamp(min=1e-30))
+    size = float((rows.weights[:, None] * rows.inputs.square()).sum(0).mean().clamp(min=1e-30))
     if how == "ridge":
         return _ridge(rows, strength * size)
     if start is None:
-        start = rows.logits.new_zeros(rows.new, rows.known), rows.logits.new_zeros(rows.new)
+        start = rows.inputs.new_zeros(rows.new, rows.inputs.shape[1]), rows.inputs.new_zeros(rows.new)
     theta, bias = (part.clone().requires_grad_() for part in start)
 
     def objective() -> Tensor:
-        return rows.loss(rows.logits @ theta.T + bias) + strength * size * theta.square().sum()
+        return rows.loss(rows.inputs @ theta.T + bias) + strength * size * theta.square().sum()
 
     _minimise(objective, [theta, bias])
     return theta.detach(), bias.detach()
@@ -159,7 +183,7 @@ def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None) -> Fi
 
 def _ridge(rows: _Rows, strength: float) -> Fit:
     """One-hot targets, a column of ones for b; known classes together weigh as much as the new ones."""
-    inputs = torch.cat([rows.logits, rows.logits.new_ones(len(rows.logits), 1)], 1)
+    inputs = torch.cat([rows.inputs, rows.inputs.new_ones(len(rows.inputs), 1)], 1)
     fresh = rows.labels >= rows.known
     weights = torch.where(fresh, rows.weights / rows.weights[fresh].sum(), 0.0)
     if rows.joint:
@@ -216,7 +240,7 @@ def _cross_validated(rows: _Rows, how: str, seed: int) -> float:
         inside, outside, start = rows.pick(fold != turn), rows.pick(fold == turn), None
         for k, strength in enumerate(STRENGTHS):  # falling: each starts where the stronger one ended
             start = theta, bias = _fit(inside, how, strength, start)
-            losses[k] += float(outside.loss(outside.logits @ theta.T + bias))
+            losses[k] += float(outside.loss(outside.inputs @ theta.T + bias))
     return STRENGTHS[int(losses.argmin())]
 
 

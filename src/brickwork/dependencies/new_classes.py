@@ -1,4 +1,4 @@
-"""New classes for a network that stays as it is: their logits are combinations of its own (paper 5, Sec. 3.2)."""
+"""New classes for a network that stays as it is, as combinations of its logits (paper 5, Sec. 3.2) or of its features."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.parts import more_classes
+from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
 from brickwork.dependencies.heads import fit_head
-from brickwork.errors import BadData, BadModel
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, predict
 
+SOURCES = ("logits", "features")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
 
 
 def add_classes(
-    model: nn.Module, data: Labelled, *, base_data: Labelled | None = None, how: str = "train",
+    model: nn.Module, data: Labelled, *, base_data: Labelled | None = None, how: str = "train", on: str = "logits",
     classes: Sequence[str] | None = None, strength: float | None = None, seed: int = 0, batch_size: int = 512,
 ) -> nn.Module:  # fmt: skip
     """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
@@ -28,6 +29,7 @@ def add_classes(
     data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
     base_data: images of the known classes, best such as the model was not trained on; without, the new classes are
     told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
+    on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more.
     The result saves and loads as an ordinary model folder; the model is left unchanged.
 
     >>> from brickwork import data, zoo
@@ -37,23 +39,51 @@ def add_classes(
     >>> origin_of(grown).classes
     ('0', '1', 'a', 'b', 'c')
     """
+    if on not in SOURCES:
+        raise RequestError(f"on is {on!r}; it must be {' or '.join(SOURCES)}.")
     images, labels, names = _taken(data, classes)
-    logits = _logits(model, images, batch_size, "new")
+    layer = last_layer(model, images[:1]) if on == "features" and len(images) else None
+    logits, features = _answers(model, images, batch_size, "new", layer)
     count = logits.shape[1]
     known = origin_of(model).classes or tuple(str(i) for i in range(count))
     if len(known) != count:
         raise BadModel(f"the model has {count} outputs and {len(known)} class names.")
     fresh = names if names is not None else _numbered(labels, count)
     _check_names(fresh, known)
-    base = _base(model, base_data, known, batch_size)
+    base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, layer)
     head = fit_head(
-        logits, labels, *base, new=len(fresh), how=how, strength=strength, seed=seed, device=device_of(model)
-    )
-    grown = more_classes(model, count, len(fresh), (*known, *fresh))
+        logits, labels, base_logits, base_labels, features=features, base_features=base_features, new=len(fresh), how=how,
+        strength=strength, seed=seed, device=device_of(model),
+    )  # fmt: skip
+    if layer is None:
+        grown: nn.Module = more_classes(model, count, len(fresh), (*known, *fresh))
+        more: Any = grown.more
+    else:
+        grown = widen_output(model, layer, len(fresh), (*known, *fresh))
+        more = grown.get_submodule(layer).more
     with torch.no_grad():
-        grown.more.weight.copy_(head.theta)
-        grown.more.bias.copy_(head.bias)
+        more.weight.copy_(head.theta)
+        more.bias.copy_(head.bias)
     return grown
+
+
+def last_layer(model: nn.Module, image: Any) -> str:
+    """The linear layer whose output the logits are, found by looking at one image."""
+    called: list[tuple[str, Tensor]] = []
+    hooks = [
+        module.register_forward_hook(lambda _m, _i, output, name=name: called.append((name, output.detach())))
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear
+    ]
+    try:
+        logits = predict(model, image)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for name, output in reversed(called):
+        if name and output.shape == logits.shape and torch.equal(output.float().cpu(), logits.float().cpu()):
+            return name
+    raise BadModel("the model's logits are not the output of one linear layer; use on='logits'.")
 
 
 def _taken(data: Labelled, classes: Sequence[str] | None) -> tuple[Any, Any, tuple[str, ...] | None]:
@@ -88,11 +118,11 @@ def _check_names(fresh: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _base(
-    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int
-) -> tuple[Tensor | None, Any]:
-    """Logits and labels, as the model's outputs are numbered, of the known classes' images."""
+    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int, layer: str | None
+) -> tuple[Tensor | None, Tensor | None, Any]:
+    """Logits, features and labels, as the model's outputs are numbered, of the known classes' images."""
     if data is None:
-        return None, None
+        return None, None, None
     images, labels, names = _taken(data, None)
     if names is not None:
         foreign = [name for name in names if name not in known]
@@ -102,13 +132,34 @@ def _base(
                 f"its classes are {', '.join(known[:40])}."
             )
         labels = np.array([list(known).index(name) for name in names])[np.asarray(labels)]
-    return _logits(model, images, batch_size, "known"), labels
+    return *_answers(model, images, batch_size, "known", layer), labels
 
 
-def _logits(model: nn.Module, images: Any, batch_size: int, which: str) -> Tensor:
-    logits = predict(model, images, batch_size=batch_size)
+def _answers(
+    model: nn.Module, images: Any, batch_size: int, which: str, layer: str | None
+) -> tuple[Tensor, Tensor | None]:
+    """Logits, and what the last layer read to make them."""
+    logits, features = answers(model, images, layer, batch_size=batch_size)
     if logits.ndim != 2:
         raise BadModel(
             f"the model gives {tuple(logits.shape)} for the {which} classes' images, not one row of logits an image."
         )
-    return logits
+    return logits, features
+
+
+def answers(
+    model: nn.Module, images: Any, layer: str | None, *, batch_size: int = 512
+) -> tuple[Tensor, Tensor | None]:
+    """Logits of raw images, and the inputs of a named linear layer (None without a name)."""
+    read: list[Tensor] = []
+    hook = None
+    if layer is not None:
+        hook = model.get_submodule(layer).register_forward_pre_hook(
+            lambda _m, given: read.append(given[0].detach().cpu())
+        )
+    try:
+        logits = predict(model, images, batch_size=batch_size)
+    finally:
+        if hook is not None:
+            hook.remove()
+    return logits, torch.cat(read) if read else None

@@ -17,6 +17,7 @@ from torch import nn
 
 from brickwork.data.images import ImageData
 from brickwork.dependencies.heads import Head, fit_head
+from brickwork.dependencies.new_classes import answers, last_layer
 from brickwork.prediction import predict
 from brickwork.studies.registry import Row, study
 from brickwork.studies.workshop import Workshop, some_of
@@ -81,9 +82,18 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
     seen, fresh, known = shop.data(f"{spec}@{amount}"), whole.select(new), whole.select(old)
     held = _unseen(known, seen)
     began = time.perf_counter()
-    logits = _logits(base, {"new": fresh.train_images, "held": known.train_images[held]})
+    layer = last_layer(base, fresh.train_images[:1])
+    both = {
+        name: answers(base, images, layer)
+        for name, images in (("new", fresh.train_images), ("held", known.train_images[held]))
+    }
     forward = time.perf_counter() - began
-    logits |= _logits(base, {"seen": seen.train_images, "test": whole.test_images})
+    both |= {
+        name: answers(base, images, layer)
+        for name, images in (("seen", seen.train_images), ("test", whole.test_images))
+    }
+    logits = {name: found[0] for name, found in both.items()}
+    features: dict[str, Any] = {name: found[1] for name, found in both.items()}
     labels = {"new": fresh.train_labels, "held": known.train_labels[held], "seen": seen.train_labels}
     baseline = predict(everything, whole.test_images)[:, [*old, *new]]
     truth = np.argsort([*old, *new])[whole.test_labels]
@@ -92,29 +102,31 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
         f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), shop.seed).items()
     }
     few = _first_of_each(labels["new"], SHOTS)
-    ways: dict[str, tuple[Any, str, str]] = {
-        "trained, unseen images of the base": (slice(None), "held", "train"),
-        "trained, the base's training images": (slice(None), "seen", "train"),
-        "ridge, unseen images of the base": (slice(None), "held", "ridge"),
-        f"trained, {SHOTS} images a new class": (few, "held", "train"),
+    ways: dict[str, tuple[Any, str, str, bool]] = {
+        "trained, unseen images of the base": (slice(None), "held", "train", False),
+        "trained, the base's training images": (slice(None), "seen", "train", False),
+        "ridge, unseen images of the base": (slice(None), "held", "ridge", False),
+        f"trained, {SHOTS} images a new class": (few, "held", "train", False),
+        "on features, unseen images of the base": (slice(None), "held", "train", True),
+        "on features, the base's training images": (slice(None), "seen", "train", True),
     }
     found = {}
-    for way, (rows, negatives, how) in ways.items():
+    for way, (rows, negatives, how, on_features) in ways.items():
         began = time.perf_counter()
+        given: dict[str, Any] = {}
+        if on_features:
+            given = {"features": features["new"][rows], "base_features": features[negatives]}
         head = fit_head(
             logits["new"][rows], labels["new"][rows], logits[negatives], labels[negatives], how=how,
-            seed=shop.seed, device=shop.where,
+            seed=shop.seed, device=shop.where, **given,
         )  # fmt: skip
         seconds = time.perf_counter() - began + forward
-        numbers = _accuracies(head(logits["test"]), truth, len(old), shop.seed)
+        all_logits = head(logits["test"], features["test"] if on_features else None)
+        numbers = _accuracies(all_logits, truth, len(old), shop.seed)
         numbers["ours"] = numbers.pop("")
         times = {"seconds": seconds, "full_seconds": full_time[0], "full_epoch_seconds": full_time[1]}
         found[way] = {**numbers, **common, **times, "theta": _size(head), "strength": head.strength}
     return found
-
-
-def _logits(model: nn.Module, images: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    return {name: predict(model, array) for name, array in images.items()}
 
 
 def _unseen(known: ImageData, seen: ImageData) -> np.ndarray:
