@@ -1,6 +1,6 @@
 """Benchmarks against peers, by name: `brickwork bench NAME`. Each prints who was measured, and ratios."""
 
-from brickwork.benchmarks import covlasso, disassemble, merge, surgery, sweep  # noqa: F401  (register themselves)
+from brickwork.benchmarks import backdistill, covlasso, disassemble, merge, surgery, sweep  # noqa: F401 (register themselves)
 from brickwork.benchmarks.registry import REGISTRY, Benchmark, Outcome, benchmark, find
 
 __all__ = ["REGISTRY", "Benchmark", "Outcome", "benchmark", "find"]
