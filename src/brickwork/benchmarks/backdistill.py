@@ -210,6 +210,8 @@ def linear_twin(above: Above) -> Above:
         elif isinstance(layer, nn.MaxPool2d):
             pool = nn.AvgPool2d(layer.kernel_size, layer.stride, layer.padding, ceil_mode=layer.ceil_mode)
             twin.net.set_submodule(name, pool)
+        elif isinstance(layer, nn.AdaptiveMaxPool2d):
+            twin.net.set_submodule(name, nn.AdaptiveAvgPool2d(layer.output_size))
         elif isinstance(layer, _BatchNorm):
             twin.net.set_submodule(name, Scale(layer))
     twin.net.recompile()
