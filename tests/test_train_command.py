@@ -171,3 +171,33 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path)
     done = brickwork(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed_at"] == len(facts["history"]) > 0
+
+
+def test_training_goes_on_from_a_folder(trained, tmp_path):
+    """A common start, written untrained, and two networks that left from it."""
+    start, one = str(tmp_path / "start"), str(tmp_path / "one")
+    done = brickwork(
+        "train", "lenet", "digits:A", "--epochs", "0", "--size", "8", "--out", start, "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    from brickwork import load, zoo
+    from brickwork.origin import origin_of
+    from brickwork.store import state_hash
+
+    fresh = load(start)
+    known = zoo.build("lenet", seed=0, **origin_of(fresh).args)
+    assert all(torch.equal(a, b) for a, b in zip(fresh.parameters(), known.parameters(), strict=True))
+    assert origin_of(fresh).classes == tuple("01234") and origin_of(fresh).preprocessing is not None
+    done = brickwork("train", start, "digits:B", "--epochs", "1", "--out", one, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    later = load(one)
+    assert origin_of(later).classes == tuple("56789")
+    assert origin_of(later).preprocessing == origin_of(fresh).preprocessing
+    assert origin_of(later).provenance["start"] == state_hash(fresh)
+    for wrong, words in (
+        (["train", start, "digits", "--out", "x"], "has 5 classes and the data 10"),
+        (["train", start, "digits:B", "--size", "8", "--out", "x"], "leave out --arg and --size"),
+        (["train", "lenet", "digits:B", "--epochs", "0", "--cut", "5:6", "--out", "x"], "trains nothing"),
+    ):
+        done = brickwork(*wrong, cwd=tmp_path)
+        assert done.returncode == 2 and words in done.stderr and not (tmp_path / "x").exists()

@@ -22,6 +22,7 @@ from brickwork.cli.common import (
     log,
     parse_args,
 )
+from brickwork.cli.train_start import Start, find_start, leave_untrained
 
 
 class CutBy(StrEnum):
@@ -35,11 +36,18 @@ FROM_RECIPE = "Default: the architecture's recipe."
 
 
 def command(
-    arch: Annotated[str, typer.Argument(help="lenet, vgg16, timm:resnet18, package.module:factory, …")],
+    arch: Annotated[
+        str,
+        typer.Argument(
+            help="lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from."
+        ),
+    ],
     data: Annotated[str, typer.Argument(help="digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")],
     out: OutOption,
     arg: ArgsOption = None,
-    epochs: Annotated[int | None, typer.Option(help=FROM_RECIPE)] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="0 writes the network untrained, to start others from. " + FROM_RECIPE)
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help=FROM_RECIPE)] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate. " + FROM_RECIPE)] = None,
     optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw. " + FROM_RECIPE)] = None,
@@ -86,17 +94,20 @@ def command(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    """Train an architecture on a data set and save a model folder.
+    """Train an architecture, or go on from a model folder, and save a model folder.
 
     brickwork train lenet digits:A --out a
+
+    brickwork train a digits:B --out ab
     """
     from brickwork import data as images_of
     from brickwork.atomic import check_output
     from brickwork.devices import pick
+    from brickwork.errors import RequestError
     from brickwork.training import settings_for
 
     given: dict[str, Any] = {
-        "epochs": epochs,
+        "epochs": epochs or None,
         "batch_size": batch_size,
         "lr": lr,
         "optimizer": optimizer,
@@ -114,25 +125,30 @@ def command(
     check_output(out, force=force)
     where = pick(str(device))
     spec = images_of.check(data, size=size)
-    settings_for(arch, 1000, spec.source, **given)
-    args, shape = _shape(arch, parse_args(arg), size)
+    start = find_start(arch, parse_args(arg), size)
+    settings_for(start.arch, 1000, spec.source, **given)
     pairs = _pairs(cut, cut_strength)
+    if epochs == 0 and (pairs or checkpoint):
+        raise RequestError("--epochs 0 trains nothing; leave out --cut and --checkpoint.")
 
-    images = images_of.load(spec, seed=seed, size=shape[1:], channels=shape[0])
-    penalty, links = _penalty(pairs, cut_strength, str(cut_by), images, arch)
-    settings = settings_for(arch, len(images.train_images), spec.source, **given)
+    images = images_of.load(spec, seed=seed, size=start.shape[1:], channels=start.shape[0])
+    penalty, links = _penalty(pairs, cut_strength, str(cut_by), images, start.segments)
+    settings = settings_for(start.arch, len(images.train_images), spec.source, **given)
     model, found, result = _train(
-        arch, args, images, settings, compile=compile, device=where, checkpoint=checkpoint, resume=resume,
+        start, images, settings, epochs == 0, compile=compile, device=where, checkpoint=checkpoint, resume=resume,
         metrics=metrics, tensorboard=tensorboard, penalty=penalty,
     )  # fmt: skip
     if int(os.environ.get("RANK", "0")):  # under torchrun, the first process alone writes and prints
         return
     from brickwork import store
 
+    if start.folder is not None:
+        links["start"] = store.read_config(start.folder).weights.state_hash
+    training = settings.to_dict() | {"milestones": list(settings.milestones)}
     provenance = {
         "command": "train",
         "data": str(spec),
-        "settings": settings.to_dict() | {"milestones": list(settings.milestones)},
+        "settings": training | ({"epochs": 0} if epochs == 0 else {}),
         "seconds": round(result.seconds, 2),
         "test_accuracy": found.accuracy,
         **links,
@@ -150,26 +166,27 @@ def command(
     emit(report, text, as_json=as_json)
 
 
-def _train(
-    arch: str, args: dict[str, Any], images: Any, settings: Any, **options: Any
-) -> tuple[Any, Any, Any]:
-    from brickwork import zoo
+def _train(start: Start, images: Any, settings: Any, untrained: bool, **options: Any) -> tuple[Any, Any, Any]:
     from brickwork.errors import BadData
     from brickwork.evaluation import evaluate_data
-    from brickwork.training import train
+    from brickwork.training import TrainingResult, train
 
-    segments = arch in zoo.REGISTRY and zoo.REGISTRY[arch].task == "segment"
-    if segments and images.train_masks is None:
-        raise BadData(f"{arch} needs masks to train on, and {images.name} has none.")
-    classes = images.mask_classes if segments else images.classes
-    model = zoo.build(arch, seed=settings.seed, **args, num_classes=len(classes))
-    log(f"training {arch} on {images}: {settings.epochs} epochs, batch {settings.batch_size} …")
+    what = start.folder or start.arch
+    if start.segments and images.train_masks is None:
+        raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
+    classes = images.mask_classes if start.segments else images.classes
+    model = start.network(classes, settings.seed)
+    if untrained:
+        leave_untrained(model, images, classes)
+        model.to(options["device"])
+        return model, evaluate_data(model, images), TrainingResult(model, settings, [], 0.0, 0)
+    log(f"training {what} on {images}: {settings.epochs} epochs, batch {settings.batch_size} …")
     try:
         result = train(
             model,
             images.train_images,
             images.train_labels,
-            masks=images.train_masks if segments else None,
+            masks=images.train_masks if start.segments else None,
             classes=classes,
             **settings.to_dict(),
             **options,
@@ -198,37 +215,18 @@ def _pairs(cut: list[str] | None, strength: float | None) -> list[tuple[str, str
 
 
 def _penalty(
-    pairs: list[tuple[str, str]], strength: float | None, by: str, images: Any, arch: str
-) -> tuple[Any, Any]:
+    pairs: list[tuple[str, str]], strength: float | None, by: str, images: Any, segments: bool
+) -> tuple[Any, dict[str, Any]]:
     """The loss term of --cut, and what the folder records of it."""
     if not pairs:
         return None, {}
-    from brickwork import zoo
     from brickwork.dependencies.partial import PENALTIES
 
     weight = 1.0 if strength is None else strength
-    segments = arch in zoo.REGISTRY and zoo.REGISTRY[arch].task == "segment"
     penalty = PENALTIES[by](
         pairs, classes=images.mask_classes if segments else images.classes, strength=weight
     )
     return penalty, {"cut": {"pairs": [f"{a}:{b}" for a, b in pairs], "by": by, "strength": weight}}
-
-
-def _shape(arch: str, args: dict[str, Any], size: int | None) -> tuple[dict[str, Any], tuple[int, int, int]]:
-    """Arguments and input shape (channels, height, width) of the architecture; no weights are made."""
-    import torch
-
-    from brickwork import zoo
-    from brickwork.errors import RequestError
-    from brickwork.origin import origin_of
-
-    if "num_classes" in args:
-        raise RequestError("num_classes comes from the data; select classes there, as in digits:0-4.")
-    if arch in zoo.REGISTRY and size is not None and "image_size" in zoo.REGISTRY[arch].defaults:
-        args = {"image_size": size, **args}
-    with torch.device("meta"):
-        shape = origin_of(zoo.build(arch, **args)).input_shape or (3, 32, 32)
-    return args, (shape[0], size or shape[1], size or shape[2])
 
 
 def _milestones(text: str | None) -> tuple[int, ...] | None:

@@ -27,7 +27,7 @@ class TrainingResult:
     def images_per_second(self) -> float:
         """The median over the epochs, so that warming up does not count."""
         rates = sorted(row["images_per_second"] for row in self.history)
-        return rates[len(rates) // 2]
+        return rates[len(rates) // 2] if rates else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,7 +59,7 @@ class TrainingResult:
             axes = Figure(figsize=(6, 4)).subplots()
         epochs = [row["epoch"] for row in self.history]
         for key in ("accuracy", "validation_accuracy"):
-            if key in self.history[-1]:
+            if self.history and key in self.history[-1]:
                 axes.plot(epochs, [row[key] for row in self.history], label=key.replace("_", " "))
         axes.plot(epochs, [row["loss"] for row in self.history], label="loss", linestyle="--")
         axes.set_xlabel("epoch")
@@ -67,7 +67,7 @@ class TrainingResult:
         return axes
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        keys = [key for key in COLUMNS if key in self.history[-1]]
+        keys = [key for key in COLUMNS if self.history and key in self.history[-1]]
         return [key.replace("_", " ") for key in keys], [
             [_cell(row[key]) for key in keys] for row in self.history
         ]

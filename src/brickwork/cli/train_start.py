@@ -1,0 +1,79 @@
+"""What training starts from: an architecture with fresh weights, or a model folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Start:
+    arch: str | None  # for the recipe; None: a network that Brickwork did not build
+    args: dict[str, Any]
+    shape: tuple[int, int, int]  # channels, height, width of the images
+    folder: Path | None = None
+
+    @property
+    def segments(self) -> bool:
+        from brickwork import zoo
+
+        return self.arch in zoo.REGISTRY and zoo.REGISTRY[self.arch].task == "segment"
+
+    def network(self, classes: tuple[str, ...], seed: int) -> Any:
+        """The network to train, with an output for each of these classes."""
+        from brickwork import store, zoo
+        from brickwork.errors import RequestError
+        from brickwork.origin import origin_of
+
+        if self.folder is None:
+            return zoo.build(str(self.arch), seed=seed, **self.args, num_classes=len(classes))
+        model = store.load(self.folder)
+        known = origin_of(model).classes
+        if known is not None and len(known) != len(classes):
+            raise RequestError(
+                f"{self.folder} has {len(known)} classes and the data {len(classes)}; training goes on with as many "
+                "as there are. Select classes, as in digits:0-4, or begin with the architecture."
+            )
+        return model
+
+
+def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
+    """ARCH or a model folder; no weights are made or read yet."""
+    import torch
+
+    from brickwork import store, zoo
+    from brickwork.errors import RequestError
+    from brickwork.origin import origin_of
+
+    if (Path(text) / "config.json").is_file():
+        if args or size is not None:
+            raise RequestError(
+                f"{text} is a model folder, which has its size and arguments; leave out --arg and --size."
+            )
+        origin = store.read_config(text).origin()
+        shape = origin.input_shape or (3, 32, 32)
+        return Start(origin.arch, {}, (shape[0], shape[1], shape[2]), Path(text))
+    if "num_classes" in args:
+        raise RequestError("num_classes comes from the data; select classes there, as in digits:0-4.")
+    if text in zoo.REGISTRY and size is not None and "image_size" in zoo.REGISTRY[text].defaults:
+        args = {"image_size": size, **args}
+    with torch.device("meta"):
+        shape = origin_of(zoo.build(text, **args)).input_shape or (3, 32, 32)
+    return Start(text, args, (shape[0], size or shape[1], size or shape[2]))
+
+
+def leave_untrained(model: Any, images: Any, classes: tuple[str, ...]) -> None:
+    """--epochs 0: nothing is trained, but the network is told its classes and how its images are prepared."""
+    from brickwork.origin import attach, origin_of
+
+    origin = origin_of(model)
+    height, width, channels = images.shape
+    attach(
+        model,
+        replace(
+            origin, classes=tuple(classes), input_shape=(channels, height, width),
+            preprocessing=origin.preprocessing or images.preprocessing(),
+        ),
+    )  # fmt: skip
+    model.eval()
