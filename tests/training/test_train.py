@@ -183,3 +183,17 @@ def test_outputs_that_do_not_fit_are_refused(digits):
 def test_an_unknown_device_is_refused(digits):
     with pytest.raises(RequestError, match="it must be auto, cpu, cuda"):
         train(small(), digits.train_images, digits.train_labels, device="gpu")
+
+
+def test_a_recorded_step_is_a_matter_of_cuda_alone():
+    """Off CUDA nothing is recorded and nothing differs; what cannot be replayed is refused everywhere."""
+    images, labels = torch.rand(32, 1, 8, 8), torch.arange(32) % 2
+    nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, 2)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    for net, record in zip(nets, (False, True), strict=True):
+        train(
+            net, images, labels, epochs=2, batch_size=8, lr=0.1, record=record, device="cpu", progress=False
+        )
+    assert torch.equal(nets[0][1].weight, nets[1][1].weight)
+    with pytest.raises(RequestError, match="neither compiled nor hold a penalty"):
+        train(nets[0], images, labels, record=True, compile=True)

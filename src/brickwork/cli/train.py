@@ -82,6 +82,10 @@ def command(
         typer.Option(help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient."),
     ] = CutBy.covariance,
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="On a GPU: record one step and replay it; fast for small batches."),
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder for a checkpoint after each epoch; the same command resumes.")
     ] = None,
@@ -135,8 +139,8 @@ def command(
     penalty, links = _penalty(pairs, cut_strength, str(cut_by), images, start.segments)
     settings = settings_for(start.arch, len(images.train_images), spec.source, **given)
     model, found, result = _train(
-        start, images, settings, epochs == 0, compile=compile, device=where, checkpoint=checkpoint, resume=resume,
-        metrics=metrics, tensorboard=tensorboard, penalty=penalty,
+        start, images, settings, epochs == 0, compile=compile, record=record, device=where,
+        checkpoint=checkpoint, resume=resume, metrics=metrics, tensorboard=tensorboard, penalty=penalty,
     )  # fmt: skip
     if int(os.environ.get("RANK", "0")):  # under torchrun, the first process alone writes and prints
         return

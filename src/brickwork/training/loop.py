@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.data.pixels import Images, change_channels, check_raw, measure, resize, resize_masks
-from brickwork.errors import BadData, BadModel
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.progress import bar
@@ -77,6 +77,8 @@ def train(
     >>> result.history[0]["epoch"]
     1
     """
+    if record and (compile or penalty is not None):
+        raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
     origin = origin_of(model)
     settings = settings_for(
         origin.arch,
