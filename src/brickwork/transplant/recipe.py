@@ -1,0 +1,167 @@
+"""The growth of a net as a YAML file. Every mistake in it is told at once, before a tensor is read.
+
+# brickwork transplant run recipe.yaml --out net
+networks:                           # model folders, relative to this file, and the layer behind which each is cut
+  dogs: {model: dog, at: pool1}
+  cats: {model: cat, at: pool1}
+grow:                               # in this order
+  - {add: dogs, category: dog, task: classify}                          # a category and the task it brings
+  - {add: cats, category: cat, task: cats}
+  - {add: dogs, task: breeds, learned_on: [cat], data: "digits:A"}      # a task learned on existing categories
+  - {connect: cat, task: classify, data: "digits:A", way: closed-form}  # existing ones
+start: old-net                      # optional: a net to grow; without it a new one begins
+seed: 0
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.transplant.recipe_growth import Growth, ops_of
+
+KEYS = ("networks", "grow", "start", "seed")
+NETWORK_KEYS = ("model", "at", "carry")
+
+
+@dataclass(frozen=True)
+class Network:
+    model: Path
+    at: str
+    carry: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Recipe:
+    networks: dict[str, Network]
+    grow: tuple[Growth, ...]
+    start: Path | None
+    seed: int
+
+    def fingerprint(self, count: int) -> str:
+        """Of the first `count` operations and everything that they are made from; a checkpoint is known by it."""
+        import hashlib
+
+        from brickwork import store
+
+        used = {op.network for op in self.grow[:count] if op.network}
+        told: dict[str, Any] = {
+            "seed": self.seed,
+            "start": None if self.start is None else (self.start / "transplant.json").read_text(encoding="utf-8"),
+            "grow": [op.to_dict() for op in self.grow[:count]],
+            "networks": {
+                name: [store.read_config(n.model).weights.state_hash, n.at, list(n.carry)]
+                for name, n in sorted(self.networks.items())
+                if name in used
+            },
+        }  # fmt: skip
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """A recipe file; paths in it are relative to the file."""
+    path = Path(path)
+    if not path.is_file():
+        raise BadFile(f"{path} does not exist; a recipe is a YAML file.")
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    return make_recipe(told, path.parent, str(path))
+
+
+def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
+    """Check everything a recipe says; one RequestError with all that is wrong."""
+    if not isinstance(told, Mapping):
+        raise RequestError(f"{name} is a {type(told).__name__}; it must say networks: and grow:.")
+    wrong = [unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
+    seed = told.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        wrong.append(f"seed is {seed!r}; it must be a whole number, 0 or more")
+        seed = 0
+    networks = _networks(told.get("networks", {}), where, wrong)
+    start, categories, routes, tasks = _start(told.get("start"), where, wrong)
+    grow = ops_of(
+        told.get("grow"), networks, categories=categories, tasks=tasks, routes=routes, seed=seed, where=where, wrong=wrong
+    )  # fmt: skip
+    used = {op.network for op in grow}
+    if not wrong:
+        wrong += [
+            f"network {name!r} is never added; use it or leave it out"
+            for name in networks
+            if name not in used
+        ]
+    if wrong:
+        raise RequestError(f"{name}: " + "; ".join(wrong) + ".")
+    return Recipe({k: n for k, n in networks.items() if n is not None}, tuple(grow), start, seed)
+
+
+def _networks(told: Any, where: Path, wrong: list[str]) -> dict[str, Network | None]:
+    """By name; None for one that is wrong, so that its name is known all the same."""
+    if not isinstance(told, Mapping):
+        wrong.append(f"networks are {told!r}; they must be names with {{model, at, carry}}")
+        return {}
+    return {str(name): _network(str(name), entry, where, wrong) for name, entry in told.items()}
+
+
+def _network(name: str, entry: Any, where: Path, wrong: list[str]) -> Network | None:
+    from brickwork import store
+    from brickwork.transplant.parts import check_cut
+
+    if not isinstance(entry, Mapping):
+        wrong.append(f"network {name!r} is {entry!r}; it must be {{model: FOLDER, at: LAYER}}")
+        return None
+    before = len(wrong)
+    wrong += [
+        unknown(f"entry of network {name}", key, NETWORK_KEYS) for key in entry if key not in NETWORK_KEYS
+    ]
+    for key in ("model", "at"):
+        if not isinstance(entry.get(key), str):
+            wrong.append(f"network {name!r} has {key} {entry.get(key)!r}; it must be a text")
+    carry = entry.get("carry", [])
+    if not isinstance(carry, list) or not all(isinstance(c, str) for c in carry):
+        wrong.append(f"network {name!r} carries {carry!r}; it must be a list of layers")
+    origin = None
+    if isinstance(entry.get("model"), str):
+        try:
+            origin = store.read_config(where / entry["model"]).origin()
+        except BadFile as error:
+            wrong.append(f"network {name!r}: {str(error).rstrip('.')}")
+    if len(wrong) > before or origin is None:
+        return None
+    found = Network(where / entry["model"], entry["at"], tuple(carry))
+    problem = check_cut(origin, found.at, found.carry)
+    if problem is not None:
+        wrong.append(f"network {name!r}: {problem}")
+        return None
+    return found
+
+
+def _start(
+    told: Any, where: Path, wrong: list[str]
+) -> tuple[Path | None, set[str], dict[tuple[str, str], bool], set[str]]:
+    """What a net to grow has already: categories, routes (whether through an adapter), tasks."""
+    from brickwork.transplant.folders import _read
+
+    if told is None:
+        return None, set(), {}, set()
+    if not isinstance(told, str):
+        wrong.append(f"start is {told!r}; it must be the folder of a transplant net")
+        return None, set(), {}, set()
+    try:
+        config = _read(where / told)
+    except BadFile as error:
+        wrong.append(str(error).rstrip("."))
+        return None, set(), {}, set()
+    routes = {(r.category, r.task): r.adapter for r in config.routes}
+    return where / told, set(config.categories), routes, set(config.tasks)
+
+
+def unknown(what: str, key: Any, known: tuple[str, ...]) -> str:
+    return str(UnknownName(what, str(key), known)).rstrip(".")

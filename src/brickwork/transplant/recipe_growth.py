@@ -1,0 +1,191 @@
+"""The operations of a recipe, checked against the net as it will stand when each of them is done."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from brickwork.errors import BrickworkError, UnknownName
+from brickwork.transplant.options import How
+
+ADD_KEYS = ("add", "category", "task", "learned_on", "data", "steps", "batch_size", "lr")
+CONNECT_KEYS = ("connect", "task", "data", "teacher", "force", *(f.name for f in fields(How)))
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One operation: add (a category, a task or both) or connect."""
+
+    kind: str
+    network: str | None
+    category: str | None
+    task: str | None
+    on: tuple[str, ...]
+    data: tuple[str, ...]
+    how: How
+    teacher: str | None = None
+    force: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "how"}
+        return {**told, "how": dict(vars(self.how))}
+
+    def __str__(self) -> str:
+        if self.kind == "connect":
+            return f"connect {self.category} → {self.task} by {self.how.way}"
+        parts = [f"category {self.category}"] if self.category else []
+        parts += [f"task {self.task}" + (f" on {', '.join(self.on)}" if self.on else "")] if self.task else []
+        return f"add {' and '.join(parts)} of {self.network}"
+
+
+@dataclass
+class _Stand:
+    """What the net has at a point of the recipe."""
+
+    networks: Mapping[str, Any]
+    categories: set[str]
+    tasks: set[str]
+    routes: dict[tuple[str, str], bool]  # whether through an adapter
+    seed: int
+    wrong: list[str]
+
+    def new(self, at: str, kind: str, name: Any, known: set[str]) -> bool:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            self.wrong.append(f"{at}: {name!r} is no name for a {kind}; use letters, digits, - and _")
+            return False
+        if name in known:
+            self.wrong.append(f"{at}: there is a {kind} {name!r} already")
+        known.add(name)
+        return True
+
+    def there(self, at: str, kind: str, name: Any, known: Iterable[str]) -> bool:
+        if isinstance(name, str) and name in known:
+            return True
+        self.wrong.append(f"{at}: {_unknown(kind, name, sorted(known))}")
+        return False
+
+
+def ops_of(
+    told: Any, networks: Mapping[str, Any], *, categories: set[str], tasks: set[str], routes: dict[tuple[str, str], bool],
+    seed: int, where: Path, wrong: list[str],
+) -> list[Growth]:  # fmt: skip
+    """All operations; what is wrong with them goes to `wrong`."""
+    if not isinstance(told, list) or not told or not all(isinstance(op, Mapping) for op in told):
+        wrong.append(f"grow is {told!r}; it must be a list of {{add: …}} and {{connect: …}}")
+        return []
+    stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, wrong)
+    found = []
+    for number, op in enumerate(told, 1):
+        at = f"step {number}"
+        if ("add" in op) == ("connect" in op):
+            wrong.append(f"{at} says {', '.join(map(str, op)) or 'nothing'}; it must say add: or connect:")
+            continue
+        keys = ADD_KEYS if "add" in op else CONNECT_KEYS
+        wrong += [f"{at}: {_unknown('entry', key, keys)}" for key in op if key not in keys]
+        made = _add(at, op, stand) if "add" in op else _connect(at, op, stand)
+        if made is not None:
+            found.append(_resolved(made, where))
+            wrong += [f"{at}: {text}" for text in _bad_data(found[-1].data)]
+    return found
+
+
+def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
+    network, category, task = op["add"], op.get("category"), op.get("task")
+    known = stand.there(at, "network", network, stand.networks)
+    before = set(stand.categories)
+    good = category is None or stand.new(at, "category", category, stand.categories)
+    good &= task is None or stand.new(at, "task", task, stand.tasks)
+    if category is None and task is None:
+        stand.wrong.append(f"{at}: give the category, the task, or both, a name")
+    on = _names(op.get("learned_on"))
+    data = _names(op.get("data"))
+    if (on or data) and (category is not None or task is None):
+        stand.wrong.append(f"{at}: learned_on and data are for a task alone; leave category out, or them")
+    good &= len([name for name in on if stand.there(at, "category", name, before)]) == len(on)
+    if data and len(data) not in (1, len(on)):
+        stand.wrong.append(
+            f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each"
+        )
+    learning = {key: op[key] for key in ("steps", "batch_size", "lr") if key in op}
+    if learning and not data:
+        stand.wrong.append(f"{at}: {next(iter(learning))} is for a task that is learned; give data too")
+    how = How(seed=stand.seed, **learning)
+    stand.wrong += [f"{at}: {text}" for text in how.problems(data=True)]
+    if not good:
+        return None
+    for name in on or ([category] if category and task else []):
+        stand.routes[name, str(task)] = False
+    if not known:
+        return None
+    if data and len(data) == 1:
+        data = data * len(on)
+    return Growth("add", network, category, task, tuple(on), tuple(data), how)
+
+
+def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
+    category, task, teacher = op["connect"], op.get("task"), op.get("teacher")
+    good = stand.there(at, "category", category, stand.categories)
+    good &= stand.there(at, "task", task, stand.tasks)
+    data = _names(op.get("data"))
+    if len(data) > 1:
+        stand.wrong.append(f"{at}: data are {data}; an adapter is learned on one data set")
+    how = How(**{"seed": stand.seed, **{f.name: op[f.name] for f in fields(How) if f.name in op}})
+    problems = how.problems(data=bool(data))
+    if not problems:
+        problems = [f"{name} is not used by {how.way}; leave it out" for name in how.unused(list(op))]
+    stand.wrong += [f"{at}: {text}" for text in problems]
+    force = op.get("force", False)
+    if not isinstance(force, bool):
+        stand.wrong.append(f"{at}: force is {force!r}; it must be true or false")
+    if not good:
+        return None
+    if (category, task) in stand.routes and not force:
+        stand.wrong.append(f"{at}: {category} reaches {task} already; say force: true to replace its adapter")
+    reached = [t for (c, t), adapted in stand.routes.items() if c == category and not adapted and t != task]
+    if teacher is not None and teacher not in reached:
+        stand.wrong.append(f"{at}: {category} came without {teacher!r}, so that cannot be its teacher")
+    if not problems and teacher is None and not reached and how.way != "direct-learn":
+        stand.wrong.append(
+            f"{at}: {category} came with no other task, so it has no teacher; use direct-learn with labels"
+        )
+    stand.routes[category, str(task)] = True
+    return Growth("connect", None, category, task, (), tuple(data), how, teacher, bool(force))
+
+
+def _names(told: Any) -> list[str]:
+    return [str(name) for name in told] if isinstance(told, list) else [] if told is None else [str(told)]
+
+
+def _resolved(op: Growth, where: Path) -> Growth:
+    """Files and folders of images are relative to the recipe, as models are."""
+    return replace(op, data=tuple(str(where / spec) if _is_file(spec, where) else spec for spec in op.data))
+
+
+def _is_file(spec: str, where: Path) -> bool:
+    bare = re.split(r"[:@]", spec, maxsplit=1)[0]
+    return (
+        bool(bare)
+        and not Path(bare).is_absolute()
+        and ("/" in bare or bare.endswith(".npz"))
+        and (where / bare).exists()
+    )
+
+
+def _bad_data(specs: Iterable[str]) -> list[str]:
+    from brickwork import data as images_of
+
+    wrong = []
+    for spec in dict.fromkeys(specs):
+        try:
+            images_of.check(spec)
+        except BrickworkError as error:
+            wrong.append(str(error).rstrip("."))
+    return wrong
+
+
+def _unknown(what: str, key: Any, known: Iterable[str]) -> str:
+    return str(UnknownName(what, str(key), known)).rstrip(".")

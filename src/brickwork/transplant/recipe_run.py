@@ -1,0 +1,135 @@
+"""Run a recipe: one operation after another, with a checkpoint after each, so that a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from brickwork import store
+from brickwork.atomic import check_output, write_file
+from brickwork.errors import BadFile, BrickworkError, RequestError
+from brickwork.transplant.folders import CONFIG, load_net, save_net
+from brickwork.transplant.growth import add_learned_task, connect, images_for
+from brickwork.transplant.net import TransplantNet
+from brickwork.transplant.parts import grown_by, image_of
+from brickwork.transplant.recipe import Recipe
+from brickwork.transplant.recipe_growth import Growth
+
+STATE = "progress.json"
+Tell = Callable[[str], None]
+
+
+def run_recipe(
+    recipe: Recipe, out: str | Path, *, checkpoint: str | Path | None = None, arch: Any = None,
+    device: str | torch.device = "cpu", force: bool = False, progress: bool = True, tell: Tell = lambda line: None,
+) -> tuple[TransplantNet, list[dict[str, Any]]]:  # fmt: skip
+    """Grow the net, write it to `out`, and say what was found at each step.
+
+    checkpoint: a folder that holds the net after the last step that was done; the same recipe, or one that goes on
+    differently after it, resumes there. It goes when the run is done.
+    """
+    out = Path(out)
+    place = out.parent / f"{out.name}.partial" if checkpoint is None else Path(checkpoint)
+    check_output(out, force=force, owns=(CONFIG,))
+    if place.resolve() == out.resolve():
+        raise RequestError(f"{place} is where the net is to be written; choose another --checkpoint.")
+    check_output(place, force=True, owns=(STATE,))
+    net, notes = _resumed(recipe, place, arch, device, tell)
+    for number in range(len(notes), len(recipe.grow)):
+        op = recipe.grow[number]
+        tell(f"step {number + 1} of {len(recipe.grow)}: {op}")
+        try:
+            net, note = _done(net, op, recipe, arch, device, progress)
+        except BrickworkError as error:
+            kept = (
+                f" The {number} before it are kept in {place}; the same command goes on from there."
+                if number
+                else ""
+            )
+            raise type_of(error)(f"step {number + 1} ({op}): {error}{kept}") from error
+        notes.append(note)
+        if number + 1 < len(recipe.grow):
+            _keep(place, recipe, net, notes)
+    assert net is not None
+    save_net(net, out, force=force)
+    if place.is_dir():
+        shutil.rmtree(place, ignore_errors=True)
+    return net, notes
+
+
+def type_of(error: BrickworkError) -> Callable[[str], BrickworkError]:
+    """Of the same exit code; some errors are made of more than one sentence."""
+    from brickwork.errors import JobFailed
+
+    return RequestError if isinstance(error, RequestError) else JobFailed
+
+
+def _done(
+    net: TransplantNet | None, op: Growth, recipe: Recipe, arch: Any, device: Any, progress: bool
+) -> tuple[TransplantNet, dict[str, Any]]:
+    if op.kind == "connect":
+        assert net is not None and op.category is not None and op.task is not None
+        data = images_for(net, op.data[0], op.how.seed) if op.data else None
+        done = connect(
+            net,
+            op.category,
+            op.task,
+            how=op.how,
+            data=data,
+            teacher=op.teacher,
+            force=op.force,
+            progress=progress,
+        )
+        return done.net, {"step": str(op), **done.note}
+    source = recipe.networks[str(op.network)]
+    model = store.load(source.model, arch=arch, device=device)
+    if net is None:
+        image = image_of(model)
+        if image is None:
+            raise RequestError(
+                f"{source.model} does not say which images it takes; start from a net made by `add --input`."
+            )
+        net = TransplantNet(image)
+    if op.data:
+        learned = add_learned_task(
+            net, model, str(op.task), at=source.at, carry=source.carry, on=op.on,
+            data=[images_for(net, spec, op.how.seed) for spec in op.data], steps=op.how.steps, batch_size=op.how.batch_size,
+            lr=op.how.lr, seed=op.how.seed, progress=progress,
+        )  # fmt: skip
+        return learned.net, {"step": str(op), "learned": learned.note}
+    grown = grown_by(
+        net, model, at=source.at, carry=source.carry, category=op.category, task=op.task, on=op.on
+    )
+    return grown, {"step": str(op)}
+
+
+def _keep(place: Path, recipe: Recipe, net: TransplantNet, notes: list[dict[str, Any]]) -> None:
+    """The net first, under the number of its step; the file that points at it last, whole or not at all."""
+    count = len(notes)
+    save_net(net, place / f"step-{count}", force=True)
+    state = {"done": count, "recipe": recipe.fingerprint(count), "notes": notes}
+    with write_file(place / STATE) as temporary:
+        temporary.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+    for old in place.glob("step-*"):
+        if old.name != f"step-{count}":
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _resumed(
+    recipe: Recipe, place: Path, arch: Any, device: Any, tell: Tell
+) -> tuple[TransplantNet | None, list[dict[str, Any]]]:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, BadFile):
+        state = json.loads((place / STATE).read_text(encoding="utf-8"))
+        count = int(state["done"])
+        if count <= len(recipe.grow) and state["recipe"] == recipe.fingerprint(count):
+            net = load_net(place / f"step-{count}", arch=arch, device=device)
+            tell(f"{count} of {len(recipe.grow)} steps are done already, kept in {place}")
+            return net, list(state["notes"])
+        tell(f"{place} was kept by another recipe; starting anew")
+    return (None if recipe.start is None else load_net(recipe.start, arch=arch, device=device)), []
