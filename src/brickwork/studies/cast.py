@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ DESCENT: dict[str, Any] = {
     "optimizer": "sgd", "momentum": 0.0, "nesterov": False, "lr": 0.1, "schedule": "constant", "precision": "float32",
 }  # fmt: skip
 RECIPES: dict[str, dict[str, Any]] = {
-    "small": {**DESCENT, "batch_size": 1000, "epochs": 1000},
+    "small": {**DESCENT, "lr": 0.09, "batch_size": 1000, "epochs": 500},
     "medium": {**DESCENT, "batch_size": 100, "epochs": 200},
     "large": {**DESCENT, "batch_size": 64, "epochs": 10},
     "other": {**DESCENT, "batch_size": 64, "epochs": 30},
@@ -38,41 +39,39 @@ FEW = [0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 40.0]  # where the paper has a figure and 
 
 
 class Cast:
-    """θ₀, θ_A at every scale, five random and five trained θ_i."""
+    """θ₀, θ_A at every scale, five random and five trained θ_i; `other` are starts of their own, without trained ones."""
 
-    def __init__(self, family: Family, picks: tuple[str, ...] | None) -> None:
+    def __init__(self, family: Family, picks: tuple[str, ...] | None = None, *, other: bool = False) -> None:
         self.family, self.full = family, family.full
         self.task = "cifar10" if family.full else "digits"
         self.recipes = RECIPES if family.full else SMOKE
         self.prepared = plain_pixels(family.data(self.task))
         self.zero = family.start("lenet", 0, self.prepared)
         known = tuple(s for s in RECIPES if s != "other") if family.full else ("small",)
-        self.scales = tuple(s for s in known if not picks or s in picks)
         for name in picks or ():
             if name not in known:
                 raise UnknownName("scale", name, known)
+        self.scales = tuple(s for s in known if not picks or s in picks)
         self.few = family.scaled(self.task, "small")
-        self.others = OTHERS if family.full else SMOKE_OTHERS
+        self.specs = () if other else OTHERS if family.full else SMOKE_OTHERS
         starts = [family.start("lenet", k, self.prepared) for k in range(1, 6)]
-        self.thetas = {
-            "random": starts,
-            "trained": [
-                family.trained(f"lenet-other{k}", start, family.data(spec), self.recipes["other"])
-                for k, (start, spec) in enumerate(zip(starts, self.others, strict=False))
-            ],
-        }
+        trained = [
+            family.trained(f"lenet-other{k}", start, family.data(spec), self.recipes["other"])
+            for k, (start, spec) in enumerate(zip(starts, self.specs, strict=False))
+        ]
+        self.thetas = {"random": starts, "trained": trained}
 
     def teacher(self, scale: str) -> nn.Module:
         """θ_A, trained from θ₀ on the task at a scale."""
         images = self.family.scaled(self.task, scale)
         return self.family.trained(f"lenet-{scale}", self.zero, images, self.recipes[scale])
 
-    def scenes(self) -> Iterator[tuple[str, Judged, str]]:
-        """A scale, the images that judge it, and of which split they are: the 40 of the small scale, and test images."""
-        for scale in self.scales:
-            yield scale, (self.few.train_images, self.few.train_labels), "train"
+    def judged(self, split: str) -> Judged:
+        """The 40 images of the small scale, by which the paper judges every scale; or the test images."""
+        if split == "train":
+            return self.few.train_images, self.few.train_labels
         images = self.family.data(self.task)
-        yield self.scales[-1], (images.test_images, images.test_labels), "test"
+        return images.test_images, images.test_labels
 
     def ways(self, thetas: Sequence[nn.Module], towards: nn.Module) -> dict[str, list[nn.Module]]:
         """The θ_i as they are (the paper's way), and with their channels in the order of another network first."""
@@ -81,26 +80,39 @@ class Cast:
         return {"": list(thetas), ", re-basin first": [rebasin(towards, theta, example) for theta in thetas]}
 
 
-def curves(
-    cast: Cast, what: str, thetas: dict[str, list[nn.Module]], added: nn.Module, judged: Judged, paper: Table, facts: Row
-) -> Iterator[Row]:  # fmt: skip
-    """θ_i + α · added, a row for each α: the mean over the θ_i, and each of them."""
-    for way, ready in thetas.items():
-        theirs = {} if way or not cast.full else paper
-        alphas = sorted(theirs) or ([0.5, 1.0, 5.0] if way or not cast.full else FEW)
+def scenes(family: Family, picks: tuple[str, ...] | None) -> Iterator[tuple[str, str, list[Cast]]]:
+    """Scale, split, and who plays: 40 images are few, so the small scale is played from three starts, on three draws."""
+    cast = Cast(family, picks)
+    for scale in cast.scales:
+        more = range(1, 3) if family.full and scale == "small" else ()
+        yield scale, "train", [cast, *(Cast(family.again(k), other=True) for k in more)]
+    yield cast.scales[-1], "test", [cast]
+
+
+@dataclass(frozen=True)
+class Play:
+    """θ_i by the way they were made ready, what is added to them, and the images that judge the sum."""
+
+    thetas: dict[str, list[nn.Module]]
+    added: nn.Module
+    judged: Judged
+
+
+def curves(what: str, plays: Sequence[Play], paper: Table, facts: Row, *, full: bool) -> Iterator[Row]:
+    """θ_i + α · added, a row for each α: the mean over all θ_i, and each of them."""
+    for way in plays[0].thetas:
+        theirs = {} if way or not full else paper
+        alphas = sorted(theirs) or ([0.5, 1.0, 5.0] if way or not full else FEW)
         found = [
             sweep(
-                combine([(1.0, theta), (1.0, added)]),
-                base=theta,
-                data={"x": judged},
-                alpha=alphas,
+                combine([(1.0, theta), (1.0, play.added)]), base=theta, data={"x": play.judged}, alpha=alphas,
                 progress=False,
-            )
-            for theta in ready
-        ]
+            ).rows
+            for play in plays
+            for theta in play.thetas[way]
+        ]  # fmt: skip
         for k, alpha in enumerate(alphas):
-            each = [round(one.rows[k][3], 4) for one in found]
-            known = theirs.get(alpha)
+            each, known = [round(one[k][3], 4) for one in found], theirs.get(alpha)
             yield {
                 "what": f"{what}{way}, α={alpha:g}", "paper": None if known is None else mean(list(known)),
                 "ours": mean(each), "each": each, "paper_each": None if known is None else list(known),

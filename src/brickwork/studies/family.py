@@ -45,6 +45,10 @@ class Family:
     def where(self) -> torch.device:
         return pick(self.device)
 
+    def again(self, number: int) -> Family:
+        """The same with another seed: other starts, other draws of images; sets that are loaded stay loaded."""
+        return replace(self, seed=self.seed + number, _nets={})
+
     def data(self, spec: str) -> ImageData:
         if spec not in self._sets:
             size, channels = (32, 3) if self.full else (16, 1)

@@ -13,7 +13,7 @@ from torch import nn
 
 from brickwork.algebra import combine, fit_head, merge_on, own_heads
 from brickwork.data.images import ImageData
-from brickwork.studies.cast import Cast, Table, curves, own_share, share
+from brickwork.studies.cast import Cast, Play, Table, curves, own_share, scenes, share
 from brickwork.studies.family import Family, mean
 from brickwork.studies.registry import Row, study
 
@@ -47,17 +47,21 @@ def fusion(
     picks: tuple[str, ...] | None = None,
 ) -> Iterator[Row]:
     """Add α times a trained LeNet to five random and five trained ones; and merge two trained ones so that both last."""
-    cast = Cast(Family(full, seed, device, progress, networks), picks)
     facts: Row = {"seed": seed, "unit": "share right"}
-    for scale, judged, split in cast.scenes():
-        a = cast.teacher(scale)
+    for scale, split, casts in scenes(Family(full, seed, device, progress, networks), picks):
+        nets = [cast.teacher(scale) for cast in casts]
         paper = {("small", "train"): 1.0, ("large", "test"): 0.61}.get((scale, split)) if full else None
-        yield {"what": f"{scale}, {split}: θ_A", "paper": paper, "ours": share(a, *judged), **facts}
-        for kind, thetas in cast.thetas.items():
-            table = PAPER.get((scale, split, kind), {})
-            what = f"{scale}, {split}: {kind} θ_i + αθ_A"
-            yield from curves(cast, what, cast.ways(thetas, a), a, judged, table, facts)
-    yield from _both(cast, cast.teacher(cast.scales[-1]), facts)
+        each = [share(a, *cast.judged(split)) for a, cast in zip(nets, casts, strict=True)]
+        yield {"what": f"{scale}, {split}: θ_A", "paper": paper, "ours": mean(each), "each": each, **facts}
+        for kind in casts[0].thetas:
+            plays = [
+                Play(cast.ways(cast.thetas[kind], a), a, cast.judged(split))
+                for cast, a in zip(casts, nets, strict=True)
+                if cast.thetas[kind]
+            ]
+            what, table = f"{scale}, {split}: {kind} θ_i + αθ_A", PAPER.get((scale, split, kind), {})
+            yield from curves(what, plays, table, facts, full=full)
+    yield from _both(casts[0], casts[0].teacher(scale), facts)
 
 
 def _both(cast: Cast, a: nn.Module, facts: Row) -> Iterator[Row]:
@@ -65,7 +69,7 @@ def _both(cast: Cast, a: nn.Module, facts: Row) -> Iterator[Row]:
     count = 2000 if cast.full else 200
     task = cast.family.data(cast.task)
     found: dict[str, list[tuple[float, float]]] = {}
-    for theta, spec in zip(cast.thetas["trained"], cast.others, strict=False):
+    for theta, spec in zip(cast.thetas["trained"], cast.specs, strict=False):
         other = cast.family.data(spec)
         images = [_some(task, count), _some(other, count)]
 
