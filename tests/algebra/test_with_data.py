@@ -62,7 +62,7 @@ def test_a_network_merged_with_itself(method):
     assert told["method"] == method and told["images"] == [60, 60] and json.dumps(told)
 
 
-@pytest.mark.parametrize("method", DATA_METHODS.values(), ids=str)
+@pytest.mark.parametrize("method", DATA_METHODS.values(), ids=lambda m: m.name)
 def test_the_table_says_what_the_functions_take(method):
     taken = inspect.signature(method.function()).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
