@@ -78,7 +78,9 @@ def train(
     1
     """
     if record and (compile or penalty is not None):
-        raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
+        raise RequestError(
+            "a recorded step can be neither compiled nor hold a penalty; leave one of them out."
+        )
     origin = origin_of(model)
     settings = settings_for(
         origin.arch,
