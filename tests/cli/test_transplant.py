@@ -225,6 +225,61 @@ def test_zero_or_one(run, tmp_path):
     assert report["judged_by"] == "position" and report["after"]["accuracy"] > report["before"]["accuracy"]
 
 
+def test_show(run, tmp_path):
+    """Adapters by several ways and numbers of labels, drawn and not kept."""
+    before = fingerprint("net")
+    page = tmp_path / "page.html"
+    report = done(
+        run, "show", "net", "--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "direct-learn", "--way",
+        "closed-form", "--labels", 0, "--labels", 2, "--labels", 5, "--steps", 5, "--out", page,
+    )  # fmt: skip
+    assert [(e["way"], e["labels"]) for e in report["errors"]] == [
+        ("direct-learn", 2), ("direct-learn", 5), ("closed-form", None)
+    ]  # fmt: skip
+    assert set(report["spread"]["cat"]) == {"direct-learn", "closed-form"} and report["teachers"]["cat"] < 0.1
+    assert page.read_text().startswith("<!doctype html>") and fingerprint("net") == before
+    report = done(
+        run,
+        "show",
+        "net",
+        "--category",
+        "dog",
+        "--task",
+        "classify",
+        "--data",
+        DIGITS,
+        "--out",
+        tmp_path / "p.svg",
+    )
+    assert [e["way"] for e in report["errors"]] == ["in the net"]
+    for arguments, message in (
+        (["--category", "cat"], "cat does not reach classify, so there is no adapter to show"),
+        (["--category", "cat", "--lr", 0.1], "--lr is for adapters that are learned here"),
+        (["--category", "cat", "--way", "direct-learn"], "direct-learn needs labels"),
+        (["--category", "cat", "--way", "closed-form", "--lr", 0.1], "--lr is used by none of these ways"),
+        (["--category", "cat", "--way", "closd-form"], "did you mean 'closed-form'?"),
+        (["--category", "dog", "--layer", "conv9"], "unknown layer of the task module 'conv9'"),
+        (["--category", "dog", "--data", "digits"], "1 --category and 2 --data"),
+        ([], "transplant show needs --category"),
+    ):
+        rest = ["--task", "classify", "--data", DIGITS, "--out", tmp_path / "w.html"]
+        code, out, err = run("show", "net", *arguments, *rest)
+        assert code == 2 and message in err and out == "" and not (tmp_path / "w.html").exists(), err
+    code, _, err = run(
+        "show",
+        "net",
+        "--category",
+        "dog",
+        "--task",
+        "classify",
+        "--data",
+        DIGITS,
+        "--out",
+        tmp_path / "w.pdf",
+    )
+    assert code == 2 and "ends in '.pdf'" in err
+
+
 CONNECT = ["connect", "net", "--category", "cat", "--task", "classify", "--out", "x"]
 ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out", "x"]
 
