@@ -210,8 +210,8 @@ def command(
     from brickwork.cli.transplant_show import show
 
     return show(
-        source, list(_needed("category", category, action)), wanted, written, data=data or [], ways=way or [],
-        labels=labels or [], layer=layer, **options,
+        source, list(_needed("category", category, action)), wanted, written, data=_needed("data", data, action),
+        ways=way or [], labels=labels or [], layer=layer, **options,
     )  # fmt: skip
 
 

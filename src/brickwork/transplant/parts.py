@@ -44,6 +44,8 @@ def grown_by(
     if at is None:
         raise RequestError("a whole network is cut behind a layer; give at (on the command line --at LAYER).")
     halves = split(model, at, carry=carry)
+    if not any(True for _ in halves.above.parameters()):
+        raise BadModel(f"a cut behind {at!r} leaves no layer for the task module; cut lower.")
     if category is not None and task is not None:
         return net.add(halves, category, task)
     if category is not None:
