@@ -29,7 +29,7 @@ def add(
     from brickwork.transplant.folders import CONFIG
     from brickwork.transplant.growth import add_learned_task, images_for
     from brickwork.transplant.options import How
-    from brickwork.transplant.parts import grown_by, image_of
+    from brickwork.transplant.parts import image_of
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
     check_output(out, force=force, owns=(CONFIG,))
@@ -59,15 +59,17 @@ def add(
         )  # fmt: skip
         grown, note = done.net, done.note
     else:
-        grown = _grown(grown_by, net, model, at, carry, categories, task, only, is_part)
+        grown = _grown(net, model, at, carry, categories, task, only, is_part)
     save_net(grown, out, force=force)
     _report(out, folder, net, grown, note, as_json)
 
 
 def _grown(
-    grown_by: Any, net: TransplantNet, model: nn.Module, at: str | None, carry: Sequence[str],
-    categories: Sequence[str], task: str | None, only: str | None, is_part: bool,
+    net: TransplantNet, model: nn.Module, at: str | None, carry: Sequence[str], categories: Sequence[str],
+    task: str | None, only: str | None, is_part: bool,
 ) -> TransplantNet:  # fmt: skip
+    from brickwork.transplant.parts import grown_by
+
     if only == "task" or (is_part and task is not None):
         return grown_by(net, model, at=at, carry=carry, task=task, on=categories)
     return grown_by(net, model, at=at, carry=carry, category=categories[0], task=task)

@@ -53,7 +53,7 @@ def connect(
     net.connect(category, task, start, force=force)  # refused now, not after the work
     where = device_of(net.category(category).module)
     start.to(where)
-    before = net.routes.get((category, task)) or start
+    old = route_model(net, category, task, None if (category, task) in net.routes else start)
     targets = _targets(net, category, task, start, data, needed=how.labels > 0)
     features, labels = _labelled(net, category, data, how, targets)
     unlabelled = _unlabelled(net, category, data, how)
@@ -73,7 +73,7 @@ def connect(
         own = None if known is None else route_model(net, category, known)
         note["judged_by"] = targets.by
         note["teacher_test"] = None if own is None else _of_teacher(own, data)
-        note["before"] = judge(route_model(net, category, task, before), data, targets)
+        note["before"] = judge(old, data, targets)
         note["after"] = judge(route_model(net, category, task, learned.adapter), data, targets)
     return Grown(net.connect(category, task, learned.adapter, force=force, note=note), note, learned)
 

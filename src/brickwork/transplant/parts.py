@@ -9,7 +9,7 @@ from dataclasses import replace
 from torch import nn
 
 from brickwork.blueprint.replay import rebuild
-from brickwork.blueprint.splitting import Above, Below, Split, split
+from brickwork.blueprint.splitting import Above, Below, split
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import state_hash
@@ -58,7 +58,7 @@ def grown_by(
                 f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
                 "alone and connect it by an adapter, or learn it on this category with data."
             )
-    return net.add_task(task, halves.above, on, reads=_reads(net, halves))
+    return net.add_task(task, halves.above, on, reads=net._gives(halves.below))
 
 
 def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:
@@ -97,10 +97,6 @@ def _with_part(
     if not isinstance(known, dict) or not isinstance(known.get("shape"), list):
         raise BadModel("this task module does not say which features it reads; export it from its net again.")
     return net.add_task(name, part, on, reads=known["shape"])
-
-
-def _reads(net: TransplantNet, halves: Split) -> tuple[int, ...]:
-    return net._gives(halves.below)
 
 
 def _same_images(net: TransplantNet, model: nn.Module) -> None:

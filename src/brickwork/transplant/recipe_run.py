@@ -13,7 +13,7 @@ import torch
 
 from brickwork import store
 from brickwork.atomic import check_output, write_file
-from brickwork.errors import BadFile, BrickworkError, RequestError
+from brickwork.errors import BadFile, BrickworkError, JobFailed, RequestError
 from brickwork.transplant.folders import CONFIG, load_net, save_net
 from brickwork.transplant.growth import add_learned_task, connect, images_for
 from brickwork.transplant.net import TransplantNet
@@ -52,7 +52,7 @@ def run_recipe(
                 if number
                 else ""
             )
-            raise type_of(error)(f"step {number + 1} ({op}): {error}{kept}") from error
+            raise _kind(error)(f"step {number + 1} ({op}): {error}{kept}") from error
         notes.append(note)
         if number + 1 < len(recipe.grow):
             _keep(place, recipe, net, notes)
@@ -63,10 +63,8 @@ def run_recipe(
     return net, notes
 
 
-def type_of(error: BrickworkError) -> Callable[[str], BrickworkError]:
+def _kind(error: BrickworkError) -> Callable[[str], BrickworkError]:
     """Of the same exit code; some errors are made of more than one sentence."""
-    from brickwork.errors import JobFailed
-
     return RequestError if isinstance(error, RequestError) else JobFailed
 
 
