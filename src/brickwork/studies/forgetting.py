@@ -21,16 +21,19 @@ from brickwork.algebra import sweep
 from brickwork.data.images import ImageData
 from brickwork.errors import UnknownName
 from brickwork.studies.both_tasks import Pair, methods
-from brickwork.studies.family import NAMED, Family
+from brickwork.studies.family import NAMED, Family, plain_pixels
 from brickwork.studies.registry import Row, study
 
 CIFAR = ("cifar10", f"cifar100:{','.join(NAMED)}")
 DIGITS = ("digits:A", "digits:B")
 AUGMENTED: dict[str, Any] = {"augment": "crop+flip", "weight_decay": 5e-4, "schedule": "onecycle"}
-LITTLE: dict[str, Any] = {"lr": 0.01, "batch_size": 256, "schedule": "onecycle"}
+#: as the LeNets of `gradient-assignment`, whose tables it reproduces: no momentum, no decay, pixels from 0 to 1
+DESCENT: dict[str, Any] = {
+    "optimizer": "sgd", "momentum": 0.0, "nesterov": False, "lr": 0.1, "schedule": "constant", "batch_size": 128,
+}  # fmt: skip
 #: setting: recipes for task A, for task B
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paper": ({**LITTLE, "epochs": 10}, {**LITTLE, "epochs": 30}),
+    "paper": ({**DESCENT, "epochs": 10}, {**DESCENT, "epochs": 30}),
     "well trained": (
         {**AUGMENTED, "lr": 0.2, "batch_size": 512, "epochs": 20},
         {**AUGMENTED, "lr": 0.1, "batch_size": 128, "epochs": 80},
@@ -40,7 +43,7 @@ RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {**AUGMENTED, "lr": 0.02, "batch_size": 256, "epochs": 30},
     ),
 }
-FEW_IMAGES = {"small": {**LITTLE, "epochs": 150}, "medium": {**LITTLE, "epochs": 50}}
+FEW_IMAGES = {"small": {**DESCENT, "epochs": 200}, "medium": {**DESCENT, "epochs": 60}}
 PRETRAINING = {**AUGMENTED, "lr": 0.2, "batch_size": 512, "epochs": 25}
 SMOKE: dict[str, Any] = {"lr": 0.05, "batch_size": 32, "schedule": "onecycle", "epochs": 3}
 SHORT = ("paper", "pretrained")  # on digits there is nothing to train better
@@ -95,17 +98,18 @@ class Scene:
     def __init__(self, family: Family) -> None:
         self.family, self.full = family, family.full
         self.tasks = [family.data(spec) for spec in (CIFAR if family.full else DIGITS)]
-        self.prepared = family.data("cifar10" if family.full else "digits").preprocessing()
+        self.standard = family.data("cifar10" if family.full else "digits").preprocessing()
         self.args: dict[str, Any] = {} if family.full else {"width": 4}
 
     def start(self, setting: str) -> nn.Module:
-        zero = self.family.start("resnet8", 0, self.prepared, **self.args)
+        prepared = plain_pixels(self.tasks[0]) if setting == "paper" else self.standard
+        zero = self.family.start("resnet8", 0, prepared, **self.args)
         if setting != "pretrained":
             return zero
         rest = self.family.data("cifar100" if self.full else "digits")
         if self.full:
             rest = rest.select([k for k, name in enumerate(rest.classes) if name not in NAMED])
-        bare = self.family.start("resnet8", 1, self.prepared, outputs=len(rest.classes), **self.args)
+        bare = self.family.start("resnet8", 1, prepared, outputs=len(rest.classes), **self.args)
         recipe = PRETRAINING if self.full else SMOKE
         known = self.family.trained("resnet8-rest", bare, rest, recipe).state_dict()
         state = {n: t if n.startswith("fc.") else known[n] for n, t in zero.state_dict().items()}
@@ -132,7 +136,7 @@ class Scene:
         return Pair(nets, self.tasks, self.full, self.family.progress)
 
     def judged(self, scale: str, split: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Images and labels of each task; of large training sets every tenth image at most 5000."""
+        """Images and labels of each task; of a large training set about 5000, evenly."""
         found = {}
         for k, who in enumerate("AB"):
             if split == "test":
