@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from folder_tools import edit_config, edit_tensors, refused, same
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
@@ -19,6 +20,7 @@ import brickwork
 from brickwork import blueprint, store, zoo
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError
 from brickwork.origin import Origin, Preprocessing, attach, origin_of
+from brickwork.store.weights import write_safetensors
 
 
 @pytest.mark.parametrize("name", zoo.names())
@@ -250,3 +252,15 @@ def test_push_to_hub_uploads_a_model_folder(model, tmp_path, monkeypatch):
     assert seen == {"private": True, "repo_id": "somebody/lenet"}
     assert sorted(os.listdir(tmp_path / "uploaded")) == ["README.md", "config.json", "model.safetensors"]
     assert same(store.from_pretrained(tmp_path / "uploaded"), model)
+
+
+def test_the_same_model_is_the_same_bytes(model, tmp_path):
+    """safetensors writes metadata in an order that changes from call to call; folders must not."""
+    files = [brickwork.save(model, tmp_path / f"m{k}") / "model.safetensors" for k in range(12)]
+    assert len({path.read_bytes() for path in files}) == 1
+    notes = {"ä": 'ü\n"x"', "b": "2", "c": "3", "d": "4"}
+    for k in range(12):
+        write_safetensors({"w": torch.ones(3)}, tmp_path / f"{k}.safetensors", notes)
+    assert len({(tmp_path / f"{k}.safetensors").read_bytes() for k in range(12)}) == 1
+    with safe_open(tmp_path / "0.safetensors", "pt") as file:
+        assert file.metadata() == notes and torch.equal(file.get_tensor("w"), torch.ones(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import pickle
 import re
 import warnings
@@ -84,14 +85,29 @@ def state_hash(model: nn.Module | Mapping[str, torch.Tensor]) -> str:
 
 
 def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> None:
-    """Write the tensors; a full disk is an OSError whoever reports it."""
+    """Write the tensors, the same bytes for the same values; a full disk is an OSError whoever reports it."""
     try:
         save_file({k: v.cpu().contiguous() for k, v in state.items()}, path, metadata)
+        _sort_metadata(path)
     except SafetensorError as error:
         found = re.search(r"os error (\d+)", str(error))
         if found is None:
             raise
         raise OSError(int(found.group(1)) or errno.EIO, str(error)) from error
+
+
+def _sort_metadata(path: Path) -> None:
+    """The library writes metadata in an order of its own in every run; sorted, the header has the same length."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        if len(header.get("__metadata__", {})) < 2:
+            return
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= length:
+            file.seek(8)
+            file.write(text.ljust(length))
 
 
 def read_safetensors(path: Path) -> State:
