@@ -72,7 +72,7 @@ class Chain:
         carried: Sequence[Tensor] = (),
         image: Sequence[int] | None = None,
     ) -> None:
-        self.above = above
+        self.above, self.example = above, features[:1]
         shapes = _shapes(above, features, carried, image)
         graph = above.net.graph
         modules = dict(above.net.named_modules())
@@ -100,7 +100,7 @@ class Chain:
         if size is not None and len(self.shape) != 1:
             raise RequestError("only a classifier's output can be enlarged; this module gives a map already.")
         shape = (*self.shape, size, size) if size is not None else self.shape
-        where = next(self.above.parameters()) if like is None else like
+        where = next(self.above.parameters(), self.example) if like is None else like
         draw = torch.Generator(where.device).manual_seed(seed)
         drawn = torch.rand((count, *shape), generator=draw, device=where.device, dtype=where.dtype)
         return 2 * drawn - 1
