@@ -68,7 +68,7 @@ TAKES = {
 }
 # WAYS, STARTS and DUMMIES hold these names, but reading them would import torch; a test compares them
 WAYS_SAID = (
-    "back-distill, direct-learn, distill, jacobian, back-distill+distill, closed-form or closed-form+distill."
+    "closed-form+distill, closed-form, distill, direct-learn, jacobian, back-distill or back-distill+distill."
 )
 
 
@@ -205,7 +205,8 @@ def command(
 
         return connect(
             source, str(_needed("category", one("category", category), action)), wanted, written, data=one("data", data),
-            way=one("way", way) or "back-distill", labels=one("labels", labels) or 0, **options,
+            way=one("way", way) or ("closed-form+distill" if data else "closed-form"), labels=one("labels", labels) or 0,
+            **options,
         )  # fmt: skip
     from brickwork.cli.transplant_show import show
 

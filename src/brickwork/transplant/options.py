@@ -17,7 +17,7 @@ from brickwork.transplant.learning import WAYS
 class How:
     """The same words on the command line, in a recipe and here."""
 
-    way: str = "back-distill"
+    way: str = "closed-form"
     labels: int = 0  # labelled images a class; 0: none
     images: int = 2000  # unlabelled images, at most, for the ways that look at some
     layers: int = 1
