@@ -159,3 +159,72 @@ def test_what_it_cannot_go_through_is_named():
         Chain(above, features)
     with pytest.raises(RequestError, match="enlarged"):
         Chain(above, features, image=image.shape).random(1, size=7)
+
+
+class Odd(nn.Module):
+    """A network with one operation between two layers."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.first, self.operation, self.last = nn.Conv2d(4, 4, 1), operation, nn.Conv2d(4, 1, 1)
+
+    def forward(self, x):
+        return self.last(self.operation(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x[:, [2, 0, 1, 3]],
+        lambda x: x[:, :, ::2],
+        lambda x: x[:, :, 1:],
+        lambda x: torch.add(x, x, alpha=2),
+        lambda x: x.mean(1, keepdim=True).expand(-1, 4, -1, -1),
+        lambda x: F.max_pool2d(x, 2, dilation=2),
+        lambda x: F.avg_pool2d(x, 3, padding=1, count_include_pad=False),
+        nn.AvgPool2d(2, divisor_override=3),
+        lambda x: x.permute(0, 1, 3, 2),
+    ],
+)
+def test_what_looks_like_a_known_operation_and_is_not_is_refused(operation):
+    cut = split(Odd(operation), "first")
+    with pytest.raises(BadModel, match="cannot go through"):
+        Chain(cut.above, torch.zeros(1, 4, 6, 6))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda x: x[:, :, :3, :4],
+        lambda x: x[..., :5],
+        lambda x: x + x,
+        lambda x: torch.cat([x[:, :2], x[:, :2]], 1),
+        lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
+        lambda x: x.mean((2, 3), keepdim=True),
+    ],
+)
+def test_operations_against_autograd(operation):
+    torch.manual_seed(0)
+    cut = split(Odd(operation).double(), "first")
+    x = torch.randn(2, 4, 6, 6, dtype=torch.float64, requires_grad=True)
+    y = cut.above(x)
+    gradient = torch.randn_like(y)
+    (wanted,) = torch.autograd.grad(y, x, gradient)
+    assert (Chain(cut.above, x.detach()[:1])(gradient) - wanted).abs().max() <= 1e-12
+
+
+def test_a_value_of_the_input_is_no_size_of_it():
+    class Mixed(nn.Module):
+        def __init__(self, odd):
+            super().__init__()
+            self.odd, self.layer, self.last = odd, nn.Linear(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.last(self.layer(x)) + (x.T[0, 0] if self.odd else x.size(-1) + x.shape[1])
+
+    with pytest.raises(BadModel, match="crossed by"):
+        split(Mixed(True), "layer")
+    x = torch.randn(4, 3)
+    whole = split(Mixed(False), "layer")
+    assert sorted(whole.above.sizes) == [-1, 1]
+    assert torch.equal(whole.above(whole.below(x), image=x), whole(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import yaml
 
 import brickwork
 from brickwork import cli, store, zoo
-from brickwork.errors import BadFile, JobFailed, RequestError
+from brickwork.errors import BadFile, BrickworkError, JobFailed, RequestError
 from brickwork.transplant import growth, load_net, recipe_run
 from brickwork.transplant.recipe import make_recipe, read_recipe
 from brickwork.transplant.recipe_run import run_recipe
@@ -189,3 +190,22 @@ def test_what_is_no_recipe(folder):
     told["networks"]["idle"] = told["networks"]["dogs"]
     with pytest.raises(RequestError, match="network 'idle' is never added"):
         make_recipe(told, folder)
+
+
+def test_a_model_folder_cannot_make_a_recipe_import_code(folder, monkeypatch, tmp_path):
+    """The cut is tried on the architecture that a folder names; one that names code is not tried."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    config = folder / "dog" / "config.json"
+    told = json.loads(config.read_text())
+    told["arch"] = "trap:factory"
+    config.write_text(json.dumps(told))
+    recipe = folder / "trap.yaml"
+    recipe.write_text(
+        "networks: {dogs: {model: dog, at: pool1}}\ngrow: [{add: dogs, category: dog, task: do}]\n"
+    )
+    read = read_recipe(recipe)
+    assert "trap" not in sys.modules
+    with pytest.raises(BrickworkError, match="names code to import"):
+        run_recipe(read, folder / "out", progress=False)
+    assert "trap" not in sys.modules and not (folder / "out").exists()

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from brickwork.algebra.plan import Request, Rule
-from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.errors import RequestError
+from brickwork.recipes import read_yaml, unknown
 
 KEYS = ("method", "base", "models", "options", "layers", "bn", "heads", "seed")
 LAYER_KEYS = ("match", "method", "options")
@@ -54,21 +53,14 @@ class Recipe:
 
 def read_recipe(path: str | Path) -> Recipe:
     """A recipe file; paths in it are relative to the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise BadFile(f"{path} does not exist.")
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    return make_recipe(told, path.parent, str(path))
+    return make_recipe(read_yaml(path), Path(path).parent, str(path))
 
 
 def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
     """Check everything a recipe says; one RequestError with all that is wrong."""
     if not isinstance(told, Mapping):
         raise RequestError(f"{name} is a {type(told).__name__}; it must say method:, models: and so on.")
-    wrong = [_unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
+    wrong = [unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
     models = told.get("models")
     if not isinstance(models, list) or not models or not all(isinstance(m, str) for m in models):
         wrong.append(f"models are {models!r}; they must be a list of files or folders")
@@ -85,7 +77,7 @@ def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Re
         layers = []
     for number, layer in enumerate(layers):
         wrong += [
-            _unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS)
+            unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS)
             for key in layer
             if key not in LAYER_KEYS
         ]
@@ -114,7 +106,3 @@ def _options(told: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
         return {str(k): v for k, v in options.items()}
     wrong.append(f"options are {options!r}; they must be names with values")
     return {}
-
-
-def _unknown(what: str, key: Any, known: tuple[str, ...]) -> str:
-    return str(UnknownName(what, str(key), known)).rstrip(".")

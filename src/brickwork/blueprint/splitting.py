@@ -14,9 +14,6 @@ from torch import Tensor, fx, nn
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import attach, origin_of
 
-_SIZES = ("shape", "size")  # what a forward pass may ask of its input beside its values
-
-
 _IN_PLACE: dict[Any, Any] = {
     operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, torch.relu_: torch.relu,
 }  # fmt: skip
@@ -90,10 +87,12 @@ def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
     graph = _traced(model)
     nodes = list(graph.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
+    if len(inputs) != 1:
+        raise BadModel(f"only networks with one input can be split; this one has {len(inputs)}.")
     cuts = {name: _output_of(nodes, name) for name in (at, *carry)}
     lower = _needed(list(cuts.values()))
-    sizes = _sizes_above(nodes, set(cuts.values()), lower)
-    crossing = [n for n in _crossing(nodes, set(cuts.values()), lower) if n not in sizes]
+    sizes = _sizes_above(nodes, set(cuts.values()))
+    crossing = _crossing(nodes, {*cuts.values(), *sizes})
     if crossing:
         names = ", ".join(_layer(node) for node in crossing[:3])
         raise BadModel(
@@ -103,8 +102,6 @@ def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
     below = _graph_below(graph, nodes, lower, list(cuts.values()))
     axes = sorted(set(sizes.values()))
     above = _graph_above(graph, nodes, list(cuts.values()), sizes, axes)
-    if len(inputs) != 1:
-        raise BadModel(f"only networks with one input can be split; this one has {len(inputs)}.")
     return Split(Below(below, carry), Above(above, carry, axes), at)
 
 
@@ -176,7 +173,7 @@ def _is_constant(node: fx.Node) -> bool:
     return all(n.op == "get_attr" for n in _needed([node]) if not n.all_input_nodes)
 
 
-def _crossing(nodes: list[fx.Node], cuts: set[fx.Node], lower: set[fx.Node]) -> list[fx.Node]:
+def _crossing(nodes: list[fx.Node], cuts: set[fx.Node]) -> list[fx.Node]:
     """Values from below that something above reads without coming through the cut."""
     upper = set(_upper(nodes, cuts))
     inside = {n for n in upper if not _is_constant(n) and not (_needed([n]) & cuts)}
@@ -188,23 +185,24 @@ def _crossing(nodes: list[fx.Node], cuts: set[fx.Node], lower: set[fx.Node]) -> 
     return sorted(first, key=nodes.index)
 
 
-def _sizes_above(nodes: list[fx.Node], cuts: set[fx.Node], lower: set[fx.Node]) -> dict[fx.Node, int]:
+def _sizes_above(nodes: list[fx.Node], cuts: set[fx.Node]) -> dict[fx.Node, int]:
     """Lengths of the input's axes that are asked for above the cut: value -> axis."""
     sizes = {}
     for node in _upper(nodes, cuts):
         args = node.args
         if node.op == "call_method" and node.target == "size" and len(args) == 2 and _input(args[0]):
             sizes[node] = int(args[1])  # type: ignore[arg-type]
-        if node.op == "call_function" and node.target is operator.getitem and isinstance(args[1], int):
-            whole = args[0]
-            if (
-                isinstance(whole, fx.Node)
-                and whole.op in ("call_function", "call_method")
-                and (whole.target is getattr or whole.target in _SIZES)
-                and _input(whole.args[0])
-            ):
-                sizes[node] = int(args[1])
+        if node.target is operator.getitem and isinstance(args[1], int) and _is_shape(args[0]):
+            sizes[node] = int(args[1])
     return sizes
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether a value is the shape of the input: x.shape or x.size()."""
+    if not isinstance(value, fx.Node) or not _input(value.args[0] if value.args else None):
+        return False
+    asked = value.target is getattr and value.args[1] == "shape"
+    return asked or (value.op == "call_method" and value.target == "size" and len(value.args) == 1)
 
 
 def _input(value: Any) -> bool:
@@ -233,7 +231,7 @@ def _graph_above(
 ) -> fx.GraphModule:
     graph = fx.Graph()
     made = {cut: graph.placeholder("features" if k == 0 else f"carried{k}") for k, cut in enumerate(cuts)}
-    lengths = {axis: graph.placeholder(f"size{axis}") for axis in axes}
+    lengths = {axis: graph.placeholder(f"size{k}") for k, axis in enumerate(axes)}
     made.update({node: lengths[axis] for node, axis in sizes.items()})
     for node in _upper(nodes, {*cuts, *sizes}):
         made[node] = _copied(graph, node, made)

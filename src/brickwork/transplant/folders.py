@@ -16,7 +16,7 @@ from brickwork.blueprint.splitting import Above, Below
 from brickwork.errors import BadFile, RequestError
 from brickwork.store.weights import read_safetensors, write_safetensors
 from brickwork.transplant.adapter import Adapter
-from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
+from brickwork.transplant.net import NAME, CategoryPart, TaskPart, TransplantNet
 
 CONFIG, ADAPTERS, FORMAT = "transplant.json", "adapters.safetensors", 1
 
@@ -86,7 +86,7 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
 def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
     """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
     folder = Path(folder)
-    config = _read(folder)
+    config = read_net_config(folder)
     net = TransplantNet(config.image)
     for name, part in config.categories.items():
         module = _half(folder / "categories" / name, Below, arch)
@@ -102,7 +102,7 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
             )
         adapter = _adapter(folder, route, tensors) if route.adapter else None
         try:
-            net._check(route.category, route.task, adapter)
+            net.check_route(route.category, route.task, adapter)
         except RequestError as error:
             raise BadFile(f"{folder}: {error}") from error
         net.routes[route.category, route.task] = adapter
@@ -113,7 +113,7 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
     return net._settled().eval().to(device)
 
 
-def _read(folder: Path) -> _Config:
+def read_net_config(folder: Path) -> _Config:
     path = folder / CONFIG
     if not path.is_file():
         raise BadFile(
@@ -128,7 +128,7 @@ def _read(folder: Path) -> _Config:
     if config.format != FORMAT:
         raise BadFile(f"{path} has format {config.format}; this Brickwork reads {FORMAT}.")
     for name in (*config.categories, *config.tasks):
-        if "/" in name or name in (".", ".."):
+        if not NAME.fullmatch(name):
             raise BadFile(f"{path}: {name!r} is no name of a part.")
     return config
 

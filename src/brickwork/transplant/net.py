@@ -18,6 +18,7 @@ from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.transplant.adapter import Adapter
 
 Route = tuple[str, str]  # (category, task)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of a category or a task
 Shape = tuple[int, ...]  # channels, height, width of features
 
 
@@ -60,7 +61,7 @@ class TransplantNet(nn.Module):
 
     def add(self, halves: Split, category: str, task: str) -> TransplantNet:
         """A net with both halves of a network more: a category module and the task module it was trained with."""
-        gives = self._gives(halves.below)
+        gives = self.shape_below(halves.below)
         grown = self._grown()
         grown._new("category", category, self.categories)
         grown._new("task", task, self.tasks)
@@ -73,7 +74,7 @@ class TransplantNet(nn.Module):
         """A net with a category module more, which reaches no task yet."""
         grown = self._grown()
         grown._new("category", category, self.categories)
-        grown.categories[category] = CategoryPart(below, self._gives(below))
+        grown.categories[category] = CategoryPart(below, self.shape_below(below))
         return grown._settled()
 
     def add_task(
@@ -90,7 +91,7 @@ class TransplantNet(nn.Module):
             raise RequestError("a task is learned on the features of one category or more; name them.")
         grown.tasks[task] = TaskPart(above, tuple(reads) if reads else self.category(names[0]).gives)
         for name in names:
-            grown._check(name, task, None)
+            grown.check_route(name, task, None)
             grown.routes[name, task] = None
         return grown._settled()
 
@@ -102,7 +103,7 @@ class TransplantNet(nn.Module):
         if (category, task) in self.routes and not force:
             raise RequestError(f"{category} reaches {task} already; give force=True to replace its adapter.")
         grown = self._grown()
-        grown._check(category, task, adapter)
+        grown.check_route(category, task, adapter)
         grown.routes[category, task] = adapter
         grown.notes.pop((category, task), None)
         if note:
@@ -135,11 +136,8 @@ class TransplantNet(nn.Module):
             raise RequestError(
                 f"{category} does not reach {task}; it reaches {', '.join(reached) or 'nothing'}. Connect them first."
             )
-        adapter = self.routes[category, task]
-        features, *carried = self.features(images, category)
-        if adapter is not None:
-            features = adapter(features)
-        return self.task(task).module(features, *carried, image=images)
+        below, above = self.category(category).module, self.task(task).module
+        return through(below, self.routes[category, task], above, images)
 
     def features(self, images: Tensor, category: str) -> tuple[Tensor, ...]:
         """What a category module gives: its features, and what is carried past the cut."""
@@ -188,14 +186,15 @@ class TransplantNet(nn.Module):
         return self
 
     def _new(self, kind: str, name: str, known: Mapping[str, Any]) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
+        if not NAME.fullmatch(name):
             raise RequestError(f"{name!r} is no name for a {kind}; use letters, digits, - and _.")
         if name in known:
             raise RequestError(
                 f"there is a {kind} {name!r} already; the net has {', '.join(known)}. Give another name."
             )
 
-    def _gives(self, below: Below) -> Shape:
+    def shape_below(self, below: Below) -> Shape:
+        """Of the features that a category module gives for one of this net's images."""
         like = next(below.parameters(), torch.zeros(()))
         mode = below.training
         below.eval()
@@ -209,7 +208,7 @@ class TransplantNet(nn.Module):
             below.train(mode)
         return tuple((found[0] if isinstance(found, tuple) else found).shape[1:])
 
-    def _check(self, category: str, task: str, adapter: Adapter | None) -> None:
+    def check_route(self, category: str, task: str, adapter: Adapter | None) -> None:
         """Shapes that cannot meet are refused here, with what would join them."""
         gives, reads = self.category(category).gives, self.task(task).reads
         needs, has = self.task(task).module.carried, self.category(category).module.carried
@@ -234,6 +233,13 @@ class TransplantNet(nn.Module):
                 f"{category} gives {_by(gives)}, {task} reads {_by(reads)}, and {what} joins them not; "
                 f"give Adapter({gives[0]}, {reads[0]})."
             )
+
+
+def through(below: Below, adapter: Adapter | None, above: Above, images: Tensor) -> Any:
+    """Images through a category module, an adapter (None: directly) and a task module."""
+    found = below(images)
+    features, *carried = found if isinstance(found, tuple) else (found,)
+    return above(features if adapter is None else adapter(features), *carried, image=images)
 
 
 def _key(kind: str, name: str) -> str:

@@ -6,8 +6,10 @@ import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import nn
 
+from brickwork import zoo
 from brickwork.blueprint.replay import rebuild
 from brickwork.blueprint.splitting import Above, Below, split
 from brickwork.errors import BadModel, BrickworkError, RequestError
@@ -58,7 +60,7 @@ def grown_by(
                 f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
                 "alone and connect it by an adapter, or learn it on this category with data."
             )
-    return net.add_task(task, halves.above, on, reads=net._gives(halves.below))
+    return net.add_task(task, halves.above, on, reads=net.shape_below(halves.below))
 
 
 def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:
@@ -146,16 +148,26 @@ def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
 
 
 def check_cut(origin: Origin, at: str, carry: Sequence[str]) -> str | None:
-    """Whether a network can be cut there, tried on its architecture without weights; None: yes, or not known."""
-    import torch
+    """Whether a network can be cut there, tried on its architecture without weights; None: yes, or not known.
 
+    A folder may not make us import code, so one that names code is not tried; loading it will say so.
+    """
+    if not _ours(origin):
+        return None
     try:
         with torch.device("meta"):
-            model = rebuild(origin) if origin.arch is not None or origin.parts else None
-        if model is not None:
-            split(model, at, carry=carry)
+            model = rebuild(origin)
+    except (RuntimeError, BrickworkError):  # an architecture that cannot be built without values
+        return None
+    try:
+        split(model, at, carry=carry)
     except BrickworkError as error:
         return str(error).rstrip(".")
-    except Exception:  # an architecture that cannot be built without values; the cut itself will tell
-        return None
     return None
+
+
+def _ours(origin: Origin) -> bool:
+    """Whether Brickwork can build a network by itself, from names that are its own."""
+    if origin.parts:
+        return all(_ours(part) for part in origin.parts)
+    return origin.arch is not None and not zoo.needs_import(origin.arch)

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.errors import BadFile, RequestError
+from brickwork.recipes import read_yaml, unknown
+from brickwork.transplant.folders import read_net_config
 from brickwork.transplant.recipe_growth import Growth, ops_of
 
 KEYS = ("networks", "grow", "start", "seed")
@@ -66,14 +66,7 @@ class Recipe:
 
 def read_recipe(path: str | Path) -> Recipe:
     """A recipe file; paths in it are relative to the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise BadFile(f"{path} does not exist; a recipe is a YAML file.")
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    return make_recipe(told, path.parent, str(path))
+    return make_recipe(read_yaml(path), Path(path).parent, str(path))
 
 
 def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
@@ -147,21 +140,15 @@ def _start(
     told: Any, where: Path, wrong: list[str]
 ) -> tuple[Path | None, set[str], dict[tuple[str, str], bool], set[str]]:
     """What a net to grow has already: categories, routes (whether through an adapter), tasks."""
-    from brickwork.transplant.folders import _read
-
     if told is None:
         return None, set(), {}, set()
     if not isinstance(told, str):
         wrong.append(f"start is {told!r}; it must be the folder of a transplant net")
         return None, set(), {}, set()
     try:
-        config = _read(where / told)
+        config = read_net_config(where / told)
     except BadFile as error:
         wrong.append(str(error).rstrip("."))
         return None, set(), {}, set()
     routes = {(r.category, r.task): r.adapter for r in config.routes}
     return where / told, set(config.categories), routes, set(config.tasks)
-
-
-def unknown(what: str, key: Any, known: tuple[str, ...]) -> str:
-    return str(UnknownName(what, str(key), known)).rstrip(".")

@@ -8,12 +8,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from brickwork.errors import BrickworkError, UnknownName
+from brickwork.errors import BrickworkError
+from brickwork.recipes import unknown
+from brickwork.transplant.net import NAME
 from brickwork.transplant.options import How
 
 ADD_KEYS = ("add", "category", "task", "learned_on", "data", "steps", "batch_size", "lr")
 CONNECT_KEYS = ("connect", "task", "data", "teacher", "force", *(f.name for f in fields(How)))
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class _Stand:
     def there(self, at: str, kind: str, name: Any, known: Iterable[str]) -> bool:
         if isinstance(name, str) and name in known:
             return True
-        self.wrong.append(f"{at}: {_unknown(kind, name, sorted(known))}")
+        self.wrong.append(f"{at}: {unknown(kind, name, sorted(known))}")
         return False
 
 
@@ -85,7 +86,7 @@ def ops_of(
             wrong.append(f"{at} says {', '.join(map(str, op)) or 'nothing'}; it must say add: or connect:")
             continue
         keys = ADD_KEYS if "add" in op else CONNECT_KEYS
-        wrong += [f"{at}: {_unknown('entry', key, keys)}" for key in op if key not in keys]
+        wrong += [f"{at}: {unknown('entry', key, keys)}" for key in op if key not in keys]
         made = _add(at, op, stand) if "add" in op else _connect(at, op, stand)
         if made is not None:
             found.append(_resolved(made, where))
@@ -185,7 +186,3 @@ def _bad_data(specs: Iterable[str]) -> list[str]:
         except BrickworkError as error:
             wrong.append(str(error).rstrip("."))
     return wrong
-
-
-def _unknown(what: str, key: Any, known: Iterable[str]) -> str:
-    return str(UnknownName(what, str(key), known)).rstrip(".")

@@ -17,7 +17,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of, evaluating, predict
 from brickwork.transplant.adapter import Adapter
-from brickwork.transplant.net import TransplantNet
+from brickwork.transplant.net import TransplantNet, through
 
 
 class RouteModel(nn.Module):
@@ -33,11 +33,7 @@ class RouteModel(nn.Module):
         attach(self, Origin(preprocessing=prepared, classes=origin_of(above).classes))
 
     def forward(self, images: Tensor) -> Any:
-        found = self.below(images)
-        features, *carried = found if isinstance(found, tuple) else (found,)
-        if self.adapter is not None:
-            features = self.adapter(features)
-        return self.above(features, *carried, image=images)
+        return through(self.below, self.adapter, self.above, images)
 
 
 def route_model(

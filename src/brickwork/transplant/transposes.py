@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _PASS_MODULES = (nn.Identity, nn.modules.dropout._DropoutNd)
 _PASS = {F.dropout, F.dropout2d, torch.dropout, "contiguous", "clone"}
 _RELU = {F.relu, F.relu6, torch.relu, "relu"}
 _ADD = {operator.add, torch.add, "add"}
+MAX_POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+AVG_POOL = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
 _FLAT = {torch.flatten, "flatten", "view", "reshape", torch.reshape}
 
 
@@ -86,7 +89,7 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
     if isinstance(layer, _PASS_MODULES):
         return _one(source, lambda g, _: g)
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
-        if isinstance(layer, nn.MaxPool2d) and layer.dilation not in (1, (1, 1)):
+        if not _plain_pool(vars(layer)):
             return None
         return _one(source, _pool(layer.kernel_size, layer.stride, layer.padding, layer.ceil_mode, shape[1:]))
     if isinstance(layer, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
@@ -100,7 +103,7 @@ def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus:
     target: Any = node.target
     args: Any = node.args
     kwargs: Any = node.kwargs
-    if target in _ADD and all(shapes[s] == shapes[node] for s in sources):
+    if target in _ADD and not kwargs and len(args) == 2 and all(shapes[s] == shapes[node] for s in sources):
         number = len([a for a in args if a in sources])  # x + x sends twice
         if len(sources) == 1:
             return _one(sources[0], lambda g, _: number * g)
@@ -116,14 +119,17 @@ def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus:
         return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
     if target in _PASS:
         return _one(source, lambda g, _: g)
-    if target in _FLAT and len(shapes[node]) == 1:
+    if target in _FLAT and shapes[node] == (math.prod(shape),):
         return _one(source, lambda g, enlarged: _unflatten(g, shape, enlarged))
-    if target is operator.getitem and len(shape) == len(shapes[node]):
-        return _one(source, lambda g, _: _uncrop(g, args[1], shape))
+    if target is operator.getitem and _is_crop(args[1]):
+        return _one(source, lambda g, _: _uncrop(g, shape))
     if target in (F.adaptive_avg_pool2d, F.adaptive_max_pool2d):
         return _adaptive(source, shape, args[1])
     if target in (F.max_pool2d, F.avg_pool2d):
-        given = dict(zip(("kernel_size", "stride", "padding"), args[1:], strict=False)) | dict(kwargs)
+        names = MAX_POOL if target is F.max_pool2d else AVG_POOL
+        given = dict(zip(names, args[1:], strict=False)) | dict(kwargs)
+        if not _plain_pool(given):
+            return None
         options = (
             given["kernel_size"],
             given.get("stride"),
@@ -133,7 +139,7 @@ def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus:
         return _one(source, _pool(*options, shape[1:]))
     if target in ("mean", torch.mean):
         axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if axes is not None and sorted(int(a) % (len(shape) + 1) for a in axes) == [2, 3]:
+        if isinstance(axes, list | tuple) and sorted(int(a) % (len(shape) + 1) for a in axes) == [2, 3]:
             return _one(source, lambda g, enlarged: _unpool_all(g, shape, enlarged))
     return None
 
@@ -216,17 +222,31 @@ def _pool(
     return back
 
 
+def _plain_pool(options: Mapping[str, Any]) -> bool:
+    """Whether every place of a window counts the same, padding among them."""
+    padded = any(_pair(options.get("padding", 0)))
+    return (
+        _pair(options.get("dilation", 1)) == (1, 1)
+        and not options.get("return_indices", False)
+        and options.get("divisor_override") is None
+        and (options.get("count_include_pad", True) or not padded)
+    )
+
+
 def _pair(value: Any) -> tuple[int, int]:
     return (int(value), int(value)) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
-def _uncrop(gradient: Tensor, index: Any, shape: tuple[int, ...]) -> Tensor:
-    """Zeros around what a slice from the start of each axis had kept."""
+def _is_crop(index: Any) -> bool:
+    """Whether an index keeps the beginning of each axis, and nothing is skipped or put in another order."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        part is Ellipsis or (isinstance(part, slice) and part.start in (None, 0) and part.step in (None, 1))
+        for part in parts
+    )
+
+
+def _uncrop(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Zeros behind what a crop had kept of each axis."""
     missing = [have - got for have, got in zip(shape, gradient.shape[1:], strict=True)]
-    if not any(missing):
-        return gradient
-    slices = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(s, slice) and s.start not in (None, 0) for s in slices):
-        raise BadModel("a crop that does not begin at the edge is not supported in a pseudo-gradient.")
-    widths = [w for amount in reversed(missing) for w in (0, amount)]
-    return F.pad(gradient, widths)
+    return F.pad(gradient, [width for amount in reversed(missing) for width in (0, amount)])

@@ -1,0 +1,31 @@
+"""What every recipe file shares: how it is read, and how an entry it does not have is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from brickwork.errors import BadFile, UnknownName
+
+
+def read_yaml(path: str | Path) -> Any:
+    """What a YAML file says; no code in it is run."""
+    path = Path(path)
+    if not path.is_file():
+        raise BadFile(f"{path} does not exist; a recipe is a YAML file.")
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+
+
+def unknown(what: str, key: Any, known: Iterable[str]) -> str:
+    """One of several things that are wrong: a name that is not known, and what was meant.
+
+    >>> unknown("entry", "modles", ["models", "method"])
+    "unknown entry 'modles'; did you mean 'models'? Known: models, method"
+    """
+    return str(UnknownName(what, str(key), known)).rstrip(".")
