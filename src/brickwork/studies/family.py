@@ -7,17 +7,17 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from brickwork import data, store, zoo
+from brickwork import data, zoo
 from brickwork.data.images import ImageData
 from brickwork.devices import pick
 from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.studies.kept import kept
 from brickwork.training import train
 
 #: the ten classes of CIFAR-100 that the paper names (appendix A.1)
@@ -98,13 +98,7 @@ class Family:
         sign = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
         key = f"{name}-{self.seed}-{sign}"
         if key not in self._nets:
-            folder = None if self.networks is None else Path(self.networks) / key
-            if folder is not None and (folder / "config.json").exists():
-                self._nets[key] = store.load(folder, device=self.where)
-            else:
-                self._nets[key] = make()
-                if folder is not None:
-                    store.save(self._nets[key], folder, force=True, provenance={"study": facts})
+            self._nets[key] = kept(self.networks, key, self.where, make, study=facts)
         return self._nets[key]
 
 

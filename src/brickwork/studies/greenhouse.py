@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork import store, zoo
+from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
+from brickwork.studies.kept import kept
 from brickwork.studies.workshop import Workshop
 from brickwork.training import settings_for, train
 from brickwork.transplant import Adapter, balance, learn_adapter
@@ -34,7 +33,6 @@ class Greenhouse:
     """Categories against other images, and a teacher for each. Teachers start from a network that knows other classes."""
 
     shop: Workshop
-    masks: bool = False
     _made: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -150,22 +148,13 @@ class Greenhouse:
         found: nn.Module = self._made["start"]
         return found
 
-    def _kept(self, name: str, make: Any) -> nn.Module:
-        """From the folder of networks, or made and put there."""
-        if self.shop.networks is None:
-            made: nn.Module = make()
-            return made
-        folder = Path(self.shop.networks) / f"transplant-{name}-{self.shop.seed}"
-        if (folder / "config.json").exists():
-            return store.load(folder, device=self.shop.where)
-        made = make()
-        store.save(made, folder, force=True)
-        return made
+    def _kept(self, name: str, make: Callable[[], nn.Module]) -> nn.Module:
+        return kept(self.shop.networks, f"transplant-{name}-{self.shop.seed}", self.shop.where, make)
 
     # features and errors
 
     def features(self, names: Sequence[str], images: np.ndarray, below: nn.Module | None = None) -> Tensor:
-        """What a category module gives for raw images, all of them at once."""
+        """What a category module gives for raw images, all of them at once; or another's part below, as prepared for it."""
         module = below or self.halves(names).below
         prepared = origin_of(self.teacher(names)).preprocessing
         with torch.no_grad():
@@ -174,11 +163,6 @@ class Greenhouse:
                 for part in np.array_split(images, -(-len(images) // 500))
             ]
         return torch.cat(found)
-
-    def few(self, images: ImageData, amount: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """So many labelled images, half of them of the category."""
-        few = replace(images).take(amount // 2, seed=seed)
-        return few.train_images, few.train_labels
 
     def error(
         self, names: Sequence[str], adapter: nn.Module | None, task: nn.Module, images: ImageData
@@ -191,21 +175,13 @@ class Greenhouse:
         return 100 * float(wrong.mean())
 
     def adapter_for(
-        self, names: Sequence[str], student: Split, *, layers: int, kernel: int, start: str = "identity",
-        reorder: bool = True,
+        self, names: Sequence[str], student: Split, *, layers: int, kernel: int, start: str = "identity"
     ) -> Adapter:  # fmt: skip
         """An untrained adapter, channels reordered at random, scaled by the paper's β."""
-        images = self.against_others(names)
-        given = self.features(names, images.train_images[:200])
-        prepared = origin_of(self.teacher(names)).preprocessing
-        with torch.no_grad():
-            wanted = student.below(as_input(images.train_images[:200], prepared, self.shop.where))
+        images = self.against_others(names).train_images[:200]
+        given, wanted = self.features(names, images), self.features(names, images, student.below)
         channels, outputs = given.shape[1], wanted.shape[1]
-        order = (
-            torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
-            if reorder
-            else None
-        )
+        order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
         return Adapter(
             channels, outputs, layers=layers, kernel=kernel, order=order, scale=balance(wanted, given), start=start,
             seed=self.shop.seed,
@@ -219,12 +195,15 @@ class Greenhouse:
         images = self.against_others(names)
         given: dict[str, Any] = {}
         if amount:
-            chosen, labels = self.few(images, amount, self.shop.seed)
-            given = {"features": self.features(names, chosen), "labels": torch.from_numpy(labels)}
+            few = images.take(amount // 2, seed=self.shop.seed)  # half of them of the category
+            given = {
+                "features": self.features(names, few.train_images),
+                "labels": torch.from_numpy(few.train_labels),
+            }
         if unlabelled:
             given["unlabelled"] = self.features(names, images.train_images[:unlabelled])
         given.setdefault("example", self.features(names, images.train_images[:1]))
-        teacher: Any = copy.deepcopy(self.halves(names).above)
+        teacher: Any = self.halves(names).above
         found = learn_adapter(
             adapter, task, way=way, teacher=teacher, steps=self.steps, seed=self.shop.seed, progress=False,  # type: ignore[arg-type]
             **{"batch_size": 50 if self.shop.full else 16, **given, **options},

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork import store, zoo
+from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.studies.greenhouse import SAMPLES
+from brickwork.studies.kept import kept
 from brickwork.studies.registry import Row, study
 from brickwork.studies.workshop import Workshop
 from brickwork.training import settings_for, train
@@ -120,13 +120,10 @@ class Kennel:
             )  # fmt: skip
 
     def _network(self, name: str, images: ImageData, start: nn.Module | None) -> nn.Module:
-        folder = (
-            None
-            if self.shop.networks is None
-            else Path(self.shop.networks) / f"segment-{name}-{self.shop.seed}"
-        )
-        if folder is not None and (folder / "config.json").exists():
-            return store.load(folder, device=self.shop.where)
+        key = f"segment-{name}-{self.shop.seed}"
+        return kept(self.shop.networks, key, self.shop.where, lambda: self._trained(images, start))
+
+    def _trained(self, images: ImageData, start: nn.Module | None) -> nn.Module:
         model = self._blank(images.shape[2])
         if start is not None:
             model.load_state_dict(start.state_dict())
@@ -142,10 +139,7 @@ class Kennel:
             model, images.train_images, None, masks=images.train_masks, device=self.shop.where, progress=self.shop.progress,
             preprocessing=self.shop.data("pets" if self.shop.full else "digits").preprocessing(), **settings.to_dict(),
         )  # fmt: skip
-        model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        if folder is not None:
-            store.save(model, folder, force=True)
-        return model
+        return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def after(
         self, name: str, first: str, way: str, start: str, amount: int, more: bool, options: dict[str, Any]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from brickwork.evaluation import auroc, evaluate_data
 from brickwork.latency import latency
 from brickwork.origin import origin_of
 from brickwork.prediction import predict
+from brickwork.studies.kept import kept
 from brickwork.training import settings_for, train
 
 #: How the networks of these studies are trained. Parts are compared across networks that never saw each other's
@@ -72,19 +72,15 @@ class Workshop:
         number = 2 * self.seed + spec.endswith("B")  # halves never start from the same weights
         key = (arch, spec, number)
         if key not in self._nets:
-            folder = Path(self.networks or ".") / f"{arch}-{spec.replace(':', '-')}-{number}"
-            if self.networks is not None and (folder / "config.json").exists():
-                from brickwork import store
-
-                self._nets[key] = store.load(folder, device=self.where)
-            else:
-                self._nets[key] = self._trained(arch, spec, number)
-                if self.networks is not None:
-                    from brickwork import store
-
-                    store.save(
-                        self._nets[key], folder, force=True, provenance={"study": spec, "seed": number}
-                    )
+            name = f"{arch}-{spec.replace(':', '-')}-{number}"
+            self._nets[key] = kept(
+                self.networks,
+                name,
+                self.where,
+                lambda: self._trained(arch, spec, number),
+                study=spec,
+                seed=number,
+            )
         return self._nets[key]
 
     def recipe(self, arch: str) -> dict[str, Any]:
