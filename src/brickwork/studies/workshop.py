@@ -31,7 +31,7 @@ from brickwork.training import settings_for, train
 RECIPES: dict[str, dict[str, Any]] = {
     "vgg16": {"epochs": 30, "batch_size": 128, "lr": 0.05},
     "simplenetv1": {"epochs": 30, "batch_size": 128, "lr": 0.05},
-    "resnet50": {"epochs": 25, "batch_size": 256, "lr": 0.1},
+    "resnet50": {"epochs": 30, "batch_size": 256, "lr": 0.05},
     "resnet18": {"epochs": 20, "batch_size": 512, "lr": 0.2},
 }
 SMOKE = {"epochs": 8, "batch_size": 32, "lr": 5e-3}
