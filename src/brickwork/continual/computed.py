@@ -1,0 +1,33 @@
+"""Kernels that are computed from other parameters in every forward pass, and settled afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.nn.utils import parametrize
+
+from brickwork.continual.networks import kernels_of
+
+
+def compute(model: nn.Module, rule: Callable[[str, Any], nn.Module]) -> None:
+    """Let `rule(name, layer)`, a module from weight to weight, compute every kernel below the head, in place."""
+    for name, layer in kernels_of(model).items():
+        parametrize.register_parametrization(layer, "weight", rule(name, layer))
+
+
+def rules(model: nn.Module) -> dict[str, Any]:
+    """The rule of every layer, by the layer's name."""
+    return {
+        name: layer.parametrizations.weight[0]
+        for name, layer in kernels_of(model).items()
+        if parametrize.is_parametrized(layer, "weight")
+    }
+
+
+def settle(model: nn.Module) -> None:
+    """Plain kernels again, with the values that were computed last."""
+    for layer in kernels_of(model).values():
+        if parametrize.is_parametrized(layer, "weight"):
+            parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)

@@ -1,0 +1,62 @@
+"""Files of tensors that a method leaves behind; what they weigh is what is reported."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brickwork.atomic import file_hash, write_file
+from brickwork.errors import BadFile
+from brickwork.store.weights import read_safetensors, write_safetensors
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Whole or not at all; the same values are the same bytes."""
+    with write_file(path) as draft:
+        write_safetensors({name: value.detach().clone() for name, value in tensors.items()}, draft, {})
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    return read_safetensors(path)
+
+
+def weigh(paths: Iterable[Path]) -> int:
+    """Bytes on disk."""
+    return sum(path.stat().st_size for path in paths)
+
+
+def fingerprint(paths: Iterable[Path]) -> str:
+    """One hash over the bytes of files: the same files give the same network."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(file_hash(path).encode())
+    return digest.hexdigest()
+
+
+def pack(values: Tensor, bits: int) -> Tensor:
+    """Whole numbers from 0 to 2^bits − 1, `bits` bits each, as bytes.
+
+    >>> pack(torch.tensor([1, 2, 3, 0, 1]), 2).tolist()
+    [108, 64]
+    """
+    numbers = values.reshape(-1).cpu().numpy().astype(np.uint32)
+    planes = np.stack([(numbers >> (bits - 1 - k)) & 1 for k in range(bits)], 1).astype(np.uint8)
+    return torch.from_numpy(np.packbits(planes.reshape(-1)))
+
+
+def unpack(stored: Tensor, bits: int, count: int) -> Tensor:
+    """The `count` numbers that `pack` stored, as int64.
+
+    >>> unpack(pack(torch.tensor([1, 2, 3, 0, 1]), 2), 2, 5).tolist()
+    [1, 2, 3, 0, 1]
+    """
+    if len(stored) != -(-bits * count // 8):
+        raise BadFile(f"{len(stored)} bytes are stored where {count} numbers of {bits} bits were expected.")
+    planes = np.unpackbits(stored.numpy())[: bits * count].reshape(count, bits).astype(np.int64)
+    weights = 1 << np.arange(bits - 1, -1, -1, dtype=np.int64)
+    return torch.from_numpy(planes @ weights)

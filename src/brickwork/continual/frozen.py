@@ -1,0 +1,81 @@
+"""Methods that leave every kernel as it is: a linear probe, and batch norms with a head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.continual.bench import Bench
+from brickwork.continual.files import write_tensors
+from brickwork.continual.method import TaskFiles, check_positive
+from brickwork.continual.networks import head_of, kernels_of, put
+from brickwork.continual.registry import method
+from brickwork.errors import BadModel
+from brickwork.origin import attach, origin_of
+
+
+@method("probe")
+@dataclass(frozen=True)
+class Probe(TaskFiles):
+    """A linear layer a task on the features of the start, which stays as it is, statistics included."""
+
+    lr: float = 0.1
+    epochs: int | None = None
+
+    keeps_small = False
+
+    def __post_init__(self) -> None:
+        check_positive(lr=self.lr, epochs=self.epochs)
+
+    def learn(self, bench: Bench, number: int) -> None:
+        model = Probed(bench.fresh(number, self.opening(bench, number)))
+        bench.fit(model, number, lr=self.lr, weight_decay=0.0, epochs=self.epochs)
+        head = {f"head.{name}": value.half() for name, value in model.head.state_dict().items()}
+        write_tensors(bench.task_path(number), head)
+
+
+class Probed(nn.Module):
+    """A network whose trunk stays in evaluation mode, and without gradients, while its head is trained."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        name = head_of(model)
+        head = model.get_submodule(name)
+        assert isinstance(head, nn.Linear)
+        self.head = head
+        put(model, name, nn.Identity())
+        self.trunk = model.requires_grad_(False)
+        attach(self, origin_of(model))
+
+    def train(self, mode: bool = True) -> Probed:
+        super().train(mode)
+        self.trunk.eval()
+        return self
+
+    def forward(self, images: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = self.trunk(images)
+        if features.shape != (len(images), self.head.in_features):
+            raise BadModel(
+                f"the features of the network are {tuple(features.shape)}, not (N, {self.head.in_features}): its last "
+                "linear layer is not its head."
+            )
+        return self.head(features)
+
+
+@method("bn-head")
+@dataclass(frozen=True)
+class NormsAndHead(TaskFiles):
+    """Batch norms, biases and a head a task; every kernel stays the start's."""
+
+    lr: float = 0.05
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(lr=self.lr, epochs=self.epochs)
+
+    def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
+        for module in kernels_of(model).values():
+            module.weight.requires_grad_(False)

@@ -1,0 +1,126 @@
+"""The one interface of all methods, and the form most of them have: a shared trunk and a small file a task.
+
+A method keeps nothing in memory between tasks. The network that is judged is read back from the files whose bytes are
+counted, so a number that is reported belongs to what is on the disk.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.continual.bench import TRUNK, Bench
+from brickwork.continual.files import read_tensors, write_tensors
+from brickwork.continual.networks import flat, head_of, head_tensors, load_flat, small_of
+from brickwork.errors import RequestError
+
+
+class Method:
+    """Learn a task (`learn`), and give the network of a task back from the files (`network`)."""
+
+    def begin(self, bench: Bench) -> None:
+        """Write what is there before the first task."""
+
+    def learn(self, bench: Bench, number: int) -> None:
+        """Learn a task and write what it adds."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how a task is learned.")
+
+    def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
+        """The network of a task as it is after task `after`, read from the files; None: there is none yet."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how a network is read back.")
+
+    def own(self, bench: Bench, number: int) -> list[Path]:
+        """The files of one task alone."""
+        return [bench.task_path(number)]
+
+    def shared(self, bench: Bench, after: int) -> list[Path]:
+        """The files of all tasks together, as they are after task `after`."""
+        return []
+
+    def sources(self, bench: Bench, number: int, after: int) -> list[Path]:
+        """Every file that the network of a task is read from: as long as they are the same, so is it."""
+        return [*self.own(bench, number), *self.shared(bench, after)]
+
+    def opening(self, bench: Bench, number: int) -> nn.Module:
+        """What learning a task begins with; its features are what earlier tasks can have done for it."""
+        return bench.start
+
+    def tidy(self, bench: Bench, after: int) -> None:
+        """Remove files that are not needed after task `after`; it is on record by now."""
+
+
+class TaskFiles(Method):
+    """A trunk that is kept once and never changed, and one file a task: small tensors, head, and what a method adds."""
+
+    lr: float
+    epochs: int | None
+    optimizer = "sgd"
+    weight_decay = 5e-4
+
+    def begin(self, bench: Bench) -> None:
+        bench.keep_trunk()
+
+    def shared(self, bench: Bench, after: int) -> list[Path]:
+        return [bench.path(TRUNK)]
+
+    def opening(self, bench: Bench, number: int) -> nn.Module:
+        return bench.trunk()
+
+    def learn(self, bench: Bench, number: int) -> None:
+        model = bench.fresh(number, self.opening(bench, number))
+        self.prepare(model, bench, number)
+        bench.fit(
+            model,
+            number,
+            lr=self.lr,
+            optimizer=self.optimizer,
+            weight_decay=self.weight_decay,
+            epochs=self.epochs,
+        )
+        added = self.added(model)
+        self.settle(model)
+        small = {"small": flat(small_of(model))} if self.keeps_small else {}
+        head = {f"head.{name}": value.half() for name, value in head_tensors(model).items()}
+        write_tensors(bench.task_path(number), {**added, **small, **head})
+
+    def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
+        model = bench.fresh(number, self.opening(bench, number))
+        stored = read_tensors(bench.task_path(number))
+        with torch.no_grad():
+            if self.keeps_small:
+                load_flat(small_of(model), stored["small"])
+            head = model.get_submodule(head_of(model))
+            for name, value in head.state_dict().items():
+                value.copy_(stored[f"head.{name}"])
+            self.restore(model, stored)
+        return model.eval()
+
+    keeps_small = True  # batch norms and biases are of each task; without, they are the trunk's
+
+    def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
+        """Say what is trained, in place."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what is trained.")
+
+    def added(self, model: nn.Module) -> dict[str, Tensor]:
+        """What the file of a task holds beside the small tensors and the head."""
+        return {}
+
+    def settle(self, model: nn.Module) -> None:
+        """Undo what `prepare` put in the way of reading the tensors by their names."""
+
+    def restore(self, model: nn.Module, stored: dict[str, Tensor]) -> None:
+        """Change the kernels of a network as the file says."""
+
+
+def check_positive(**values: float | int | None) -> None:
+    """One sentence for options that must be above 0; None is left to the bench."""
+    wrong = [
+        f"{name} is {value!r}"
+        for name, value in values.items()
+        if value is not None
+        and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+    ]
+    if wrong:
+        raise RequestError(f"{' and '.join(wrong)}; it must be a number above 0.")

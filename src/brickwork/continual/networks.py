@@ -1,0 +1,118 @@
+"""The parts of a network that methods treat differently: kernels, the head, and the small rest."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from brickwork.errors import BadModel
+from brickwork.origin import attach, origin_of
+
+State = dict[str, Tensor]
+
+
+def head_of(model: nn.Module) -> str:
+    """The name of the last linear layer, which gives the logits.
+
+    >>> from brickwork import zoo
+    >>> head_of(zoo.build("lenet"))
+    'fc3'
+    """
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise BadModel("the network has no linear layer that could be its head.")
+    return linear[-1]
+
+
+def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Module:
+    """A copy with a new head for these classes; everything else as it was."""
+    new = copy.deepcopy(model)
+    name = head_of(new)
+    old = new.get_submodule(name)
+    assert isinstance(old, nn.Linear)
+    source = torch.Generator().manual_seed(seed)
+    head = nn.Linear(old.in_features, len(classes), device=old.weight.device, dtype=old.weight.dtype)
+    with torch.no_grad():
+        # drawn on the CPU, so that every device starts from the same numbers
+        drawn = torch.randn(head.weight.shape, generator=source, dtype=old.weight.dtype) * 0.01
+        head.weight.copy_(drawn)
+        head.bias.zero_()
+    put(new, name, head)
+    origin = origin_of(model)
+    args = {**origin.args, "num_classes": len(classes)} if origin.arch is not None else origin.args
+    attach(new, replace(origin, args=args, classes=tuple(classes)))
+    return new
+
+
+def put(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Replace the submodule of this name."""
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, module)
+
+
+def kernels_of(model: nn.Module) -> dict[str, Any]:
+    """The convolutions and linear layers below the head, by name: their weights are nearly all of the network."""
+    head = head_of(model)
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _ConvNd | nn.Linear) and name != head
+    }
+
+
+def small_of(model: nn.Module) -> State:
+    """The floating tensors that are neither a kernel nor the head: batch norms with their statistics, biases, …
+
+    Of a network as it is; one whose kernels are computed from other parameters has to be settled first.
+    """
+    big = {f"{name}.weight" for name in kernels_of(model)}
+    head = head_of(model) + "."
+    return {
+        name: value.detach()
+        for name, value in model.state_dict().items()
+        if name not in big and not name.startswith(head) and value.is_floating_point()
+    }
+
+
+def head_tensors(model: nn.Module) -> State:
+    """Weight and bias of the head, under those names."""
+    module = model.get_submodule(head_of(model))
+    return {name: value.detach() for name, value in module.state_dict().items()}
+
+
+def flat(tensors: State) -> Tensor:
+    """Tensors one behind the other in the order of their names; float16 where all values fit.
+
+    One long tensor instead of a hundred short ones: the header of a file would be longer than they are.
+    """
+    joined = torch.cat([tensors[name].reshape(-1).float() for name in sorted(tensors)] or [torch.zeros(0)])
+    return halved(joined)
+
+
+def halved(tensor: Tensor) -> Tensor:
+    """As float16; as float32 where a value would become infinite."""
+    half = tensor.half()
+    return half if bool(torch.isfinite(half).all()) else tensor.float()
+
+
+def load_flat(tensors: State, values: Tensor) -> None:
+    """Put the values of `flat` back into tensors of the same names and shapes, in place."""
+    start = 0
+    for name in sorted(tensors):
+        size = tensors[name].numel()
+        part = values[start : start + size]
+        if len(part) != size:
+            break
+        tensors[name].copy_(part.reshape(tensors[name].shape))
+        start += size
+    if start != len(values) or start != sum(t.numel() for t in tensors.values()):
+        total = sum(t.numel() for t in tensors.values())
+        raise BadModel(
+            f"{len(values)} stored values for {total} of the network; the file is of another network."
+        )

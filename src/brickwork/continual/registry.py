@@ -1,0 +1,114 @@
+"""Methods by name: a decorator on a dataclass whose fields are the method's options.
+
+@method("lora")
+@dataclass(frozen=True)
+class LowRank(Method):
+    rank: int = 4
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from brickwork.continual.method import Method
+from brickwork.errors import RequestError, UnknownName
+
+REGISTRY: dict[str, type[Method]] = {}
+#: modules of this package that register methods; the order here is the order of `names()`
+MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet")
+Kind = TypeVar("Kind", bound=type[Method])
+
+
+def method(name: str) -> Callable[[Kind], Kind]:
+    """Register a class under a name; the first line of its docstring is what lists show."""
+
+    def register(kind: Kind) -> Kind:
+        REGISTRY[name] = kind
+        return kind
+
+    return register
+
+
+def names() -> list[str]:
+    _register()
+    return list(REGISTRY)
+
+
+def make(text: str | Method) -> tuple[str, Method]:
+    """`lora(rank=8, lr=0.01)` as a method, with the name it goes by: as written, options in their order.
+
+    >>> make("lora( rank=8 )")
+    ('lora(rank=8)', LowRank(rank=8, lr=0.001, epochs=None))
+    """
+    _register()
+    if isinstance(text, Method):
+        return _called(text), text
+    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    if found is None:
+        raise RequestError(f"{text!r} is not a method; write NAME or NAME(option=value), as in lora(rank=8).")
+    if found[1] not in REGISTRY:
+        raise UnknownName("method", found[1], REGISTRY)
+    kind: Any = REGISTRY[found[1]]
+    options = {}
+    for part in filter(None, (piece.strip() for piece in (found[2] or "").split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value:
+            raise RequestError(f"{text!r}: an option is NAME=VALUE, not {part!r}.")
+        known = [f.name for f in fields(kind)]
+        if name not in known:
+            raise UnknownName(f"option of {found[1]}", name, known)
+        if name in options:
+            raise RequestError(f"{text!r}: {name} is given twice.")
+        options[name] = _value(value)
+    try:
+        made = kind(**options)
+    except TypeError as error:
+        raise RequestError(f"{text!r}: {error}.") from error
+    return _called(made), made
+
+
+def parse(text: str | Sequence[str | Method]) -> dict[str, Method]:
+    """`finetune,lora(rank=8),pool` as methods by name; each once.
+
+    >>> list(parse("probe,quantised(bits=8, aware=false)"))
+    ['probe', 'quantised(aware=False)']
+    """
+    pieces = _pieces(text) if isinstance(text, str) else list(text)
+    if not pieces:
+        raise RequestError(f"no methods were asked for; known are {', '.join(names())}.")
+    found: dict[str, Method] = {}
+    for piece in pieces:
+        name, made = make(piece)
+        if name in found:
+            raise RequestError(f"{name} is asked for twice.")
+        found[name] = made
+    return found
+
+
+def _pieces(text: str) -> list[str]:
+    """Split at commas outside brackets."""
+    return [piece for piece in re.split(r",(?![^(]*\))", text) if piece.strip()]
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _called(made: Any) -> str:
+    """NAME(option=value, …) with the options that are not the defaults."""
+    name = next(name for name, kind in REGISTRY.items() if kind is type(made))
+    told = [f"{f.name}={getattr(made, f.name)}" for f in fields(made) if getattr(made, f.name) != f.default]
+    return f"{name}({', '.join(told)})" if told else name
+
+
+def _register() -> None:
+    for module in MODULES:
+        importlib.import_module(f"brickwork.continual.{module}")

@@ -1,0 +1,192 @@
+"""What a run found: one method's accuracy matrix and bytes, and several methods side by side."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from brickwork.continual import metrics
+
+MB = 2**20
+COLUMNS = (
+    "method", "average_accuracy", "forgetting", "backward_transfer", "forward_transfer", "bytes_per_task", "shared_bytes",
+    "total_bytes", "seconds", "on_front",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ContinualResult:
+    """One method on one scenario. matrix[i][j]: share right on task j after task i, NaN where not measured.
+
+    own: bytes of each task's own files; curve: bytes of all files after each task, shared ones included. All are sizes
+    of files on the disk.
+    """
+
+    method: str
+    tasks: tuple[str, ...]
+    matrix: np.ndarray = field(repr=False)
+    own: tuple[int, ...] = field(repr=False)
+    curve: tuple[int, ...] = field(repr=False)
+    seconds: float = 0.0
+    untouched: np.ndarray | None = field(default=None, repr=False)  # b[j] of the forward transfer
+
+    @property
+    def average_accuracy(self) -> float:
+        return metrics.average_accuracy(self.matrix)
+
+    @property
+    def forgetting(self) -> float:
+        return metrics.forgetting(self.seen)
+
+    @property
+    def backward_transfer(self) -> float:
+        return metrics.backward_transfer(self.seen)
+
+    @property
+    def forward_transfer(self) -> float:
+        """NaN unless it was asked for."""
+        return (
+            float("nan") if self.untouched is None else metrics.forward_transfer(self.matrix, self.untouched)
+        )
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The matrix without what was measured on tasks before they were learned."""
+        lower = np.tril(np.ones_like(self.matrix, dtype=bool))
+        return np.where(lower, self.matrix, np.nan)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.curve[-1]
+
+    @property
+    def shared_bytes(self) -> int:
+        """What is kept once for all tasks: a trunk, a pool."""
+        return self.curve[-1] - sum(self.own)
+
+    @property
+    def bytes_per_task(self) -> float:
+        """The mean over tasks of their own files."""
+        return float(np.mean(self.own))
+
+    def row(self) -> dict[str, Any]:
+        """The numbers of `Comparison.table`, without the front."""
+        return {name: getattr(self, name) for name in COLUMNS[:-1]}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; NaN as None."""
+        return {
+            **{name: _plain(value) for name, value in self.row().items()},
+            "tasks": list(self.tasks),
+            "matrix": [[_plain(float(value)) for value in row] for row in self.matrix],
+            "own_bytes": list(self.own),
+            "curve_bytes": list(self.curve),
+        }
+
+    def __str__(self) -> str:
+        told = f"forgetting {_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}"
+        if self.untouched is not None:
+            told += f", forward transfer {_percent(self.forward_transfer, '+')}"
+        return (
+            f"{self.method}: {len(self.tasks)} tasks, average accuracy {self.average_accuracy:.2%}, {told}; "
+            f"{self.bytes_per_task / MB:.3f} MB a task, {self.shared_bytes / MB:.2f} MB shared, "
+            f"{self.total_bytes / MB:.2f} MB in all"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several methods on one scenario, by name."""
+
+    scenario: str
+    results: dict[str, ContinualResult]
+
+    def front(self) -> list[str]:
+        """Methods that none beats: no other has as few bytes and as good an accuracy, and one of both better."""
+        points = {name: (found.total_bytes, -found.average_accuracy) for name, found in self.results.items()}
+        return [
+            name
+            for name, own in points.items()
+            if not any(o[0] <= own[0] and o[1] <= own[1] and o != own for o in points.values())
+        ]
+
+    def table(self) -> list[dict[str, Any]]:
+        """Tidy rows, one a method."""
+        front = set(self.front())
+        return [{**found.row(), "on_front": name in front} for name, found in self.results.items()]
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: _plain(v) for k, v in row.items()} for row in self.table())
+        return text.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "scenario": self.scenario,
+            "front": self.front(),
+            "methods": {name: found.to_dict() for name, found in self.results.items()},
+        }
+
+    def __str__(self) -> str:
+        head, rows = self._cells()
+        widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+        lines = [
+            "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(r, widths, strict=True)))
+            for r in [head, *rows]
+        ]  # fmt: skip
+        return "\n".join([self.scenario, *lines])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._cells()
+        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+        )
+        return f"<p>{html.escape(self.scenario)}</p><table><tr>{titles}</tr>{body}</table>"
+
+    def plot(self, axes: Any = None) -> Any:
+        """Average accuracy over megabytes in all, the front joined, drawn with matplotlib; the axes are returned."""
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(7, 4.5)).subplots()
+        front = sorted(self.front(), key=lambda name: self.results[name].total_bytes)
+        spots = {n: (r.total_bytes / MB, 100 * r.average_accuracy) for n, r in self.results.items()}
+        axes.plot([spots[n][0] for n in front], [spots[n][1] for n in front], linestyle="--", color="0.5")
+        for name, (x, y) in spots.items():
+            axes.plot([x], [y], "o" if name in front else "x", label=name)
+            axes.annotate(name, (x, y), textcoords="offset points", xytext=(5, 4), fontsize=8)
+        axes.set_xscale("log")
+        axes.set_xlabel("megabytes for all tasks")
+        axes.set_ylabel("average accuracy (%)")
+        return axes
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        forward = any(found.untouched is not None for found in self.results.values())
+        head = ["method", "accuracy", "forgetting", "backward", *(["forward"] if forward else []), "MB a task",
+                "shared", "in all", "seconds", "front"]  # fmt: skip
+        front, rows = set(self.front()), []
+        for name, found in self.results.items():
+            rows.append([
+                name, _percent(found.average_accuracy), _percent(found.forgetting), _percent(found.backward_transfer, "+"),
+                *([_percent(found.forward_transfer, "+")] if forward else []), f"{found.bytes_per_task / MB:.3f}",
+                f"{found.shared_bytes / MB:.2f}", f"{found.total_bytes / MB:.2f}", f"{found.seconds:.1f}",
+                "*" if name in front else "",
+            ])  # fmt: skip
+        return head, rows
+
+
+def _percent(value: float, sign: str = "") -> str:
+    return "–" if math.isnan(value) else f"{100 * value:{sign}.2f}"
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value

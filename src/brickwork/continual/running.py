@@ -1,0 +1,229 @@
+"""Run methods over a scenario: learn, judge every task so far, weigh the files, and go on where a killed run stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from brickwork.atomic import write_file
+from brickwork.continual.bench import Bench
+from brickwork.continual.files import fingerprint, weigh
+from brickwork.continual.method import Method
+from brickwork.continual.readout import readout
+from brickwork.continual.registry import parse
+from brickwork.continual.result import Comparison, ContinualResult
+from brickwork.continual.scenario import Scenario
+from brickwork.data.images import ImageData
+from brickwork.devices import pick
+from brickwork.errors import RequestError
+from brickwork.origin import attach, origin_of
+from brickwork.prediction import predict
+from brickwork.progress import bar
+from brickwork.store.weights import state_hash
+from brickwork.training import settings_for
+
+JOURNAL = "journal.json"
+VERSION = 1  # of the methods' numbers: journals of another one are not gone on with
+
+
+def run(
+    scenario: Scenario,
+    methods: str | Sequence[str | Method],
+    start: nn.Module,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    epochs: int = 30,
+    batch_size: int | None = None,
+    augment: str | None = None,
+    forward: bool = False,
+    pool: Any = None,
+    seed: int = 0,
+    device: str | torch.device | None = "auto",
+    progress: bool = True,
+) -> Comparison:
+    """Learn the tasks of a scenario with each method, all from the same start, and compare accuracy and bytes.
+
+    methods: "finetune,lora(rank=8)", or a list. out: a folder with a sub-folder a method, found again by a second run;
+    without one the files are weighed and thrown away. augment: as in `train`; by default what suits the data. forward:
+    also measure each task just before it is learned. pool: a KernelPool, else one is clustered from the start.
+
+    >>> from brickwork import data, zoo
+    >>> from brickwork.continual import split_classes
+    >>> two = split_classes(data.load("digits@5", size=8), tasks=2, per=2)
+    >>> run(two, "probe", zoo.build("lenet", num_classes=2, seed=0), epochs=1, device="cpu").front()
+    ['probe']
+    """
+    chosen = parse(methods)
+    if epochs < 1 or (batch_size is not None and batch_size < 1):
+        raise RequestError(f"epochs is {epochs} and batch_size {batch_size}; they must be 1 or more.")
+    where = pick(device)
+    source = scenario.tasks[0].name.split("#")[0].split(":")[0].split("@")[0]
+    augment = settings_for(None, 1, source, augment=augment).augment
+    with _folder(out) as folder:
+        found = {}
+        steps = len(chosen) * len(scenario)
+        begun = _ready(start, scenario, where)
+        with bar("tasks", steps, show=progress) as advance:
+            for name, method in chosen.items():
+                bench = Bench(
+                    scenario,
+                    begun,
+                    folder / folder_name(name),
+                    where,
+                    epochs,
+                    batch_size,
+                    augment,
+                    seed,
+                    pool=pool,
+                )
+                found[name] = run_method(name, method, bench, forward=forward, advance=advance)
+        return Comparison(str(scenario), found)
+
+
+def run_method(
+    name: str, method: Method, bench: Bench, *, forward: bool = False, advance: Any = None
+) -> ContinualResult:
+    """One method over the tasks of a bench, going on after the last task on record."""
+    journal = Journal(bench.folder / JOURNAL, facts_of(name, method, bench, forward))
+    if not journal.tasks:
+        bench.folder.mkdir(parents=True, exist_ok=True)
+        method.begin(bench)
+    for number in range(len(journal.tasks), len(bench.scenario)):
+        began = time.perf_counter()
+        before = None
+        if forward and number:
+            before = readout(method.opening(bench, number), bench.task(number), bench.device)
+        method.learn(bench, number)
+        spent = time.perf_counter() - began
+        row = _judged(method, bench, number, journal.tasks)
+        journal.add({**row, "seconds": round(spent, 3), "before": before})
+        method.tidy(bench, number)
+        if advance is not None:
+            last = row["accuracy"][-1]
+            advance(1, f"{name}, {bench.task(number).name}: {'–' if last is None else f'{last:.1%}'}")
+    matrix = np.full((len(bench.scenario),) * 2, np.nan)
+    for i, row in enumerate(journal.tasks):
+        matrix[i, : i + 1] = [np.nan if value is None else value for value in row["accuracy"]]
+        if row["before"] is not None:
+            matrix[i - 1, i] = row["before"]
+    untouched = None
+    if forward:
+        untouched = np.array([readout(bench.start, task, bench.device) for task in bench.scenario.tasks])
+    return ContinualResult(
+        name, tuple(task.name for task in bench.scenario.tasks), matrix,
+        tuple(row["own"] for row in journal.tasks), tuple(row["total"] for row in journal.tasks),
+        round(sum(row["seconds"] for row in journal.tasks), 3), untouched,
+    )  # fmt: skip
+
+
+def _judged(method: Method, bench: Bench, after: int, earlier: list[dict[str, Any]]) -> dict[str, Any]:
+    """Accuracy on every task so far and the bytes; a task whose files did not change keeps its accuracy."""
+    accuracy, signs = [], []
+    for number in range(after + 1):
+        sign = fingerprint(method.sources(bench, number, after))
+        signs.append(sign)
+        if (
+            number < after
+            and earlier[-1]["signs"][number] == sign
+            and earlier[-1]["accuracy"][number] is not None
+        ):
+            accuracy.append(earlier[-1]["accuracy"][number])
+            continue
+        model = method.network(bench, number, after)
+        accuracy.append(None if model is None else share_right(model, bench.task(number), bench.device))
+    own = [weigh(method.own(bench, number)) for number in range(after + 1)]
+    total = sum(own) + weigh(method.shared(bench, after))
+    return {"accuracy": accuracy, "signs": signs, "own": own[-1], "total": total}
+
+
+def share_right(model: nn.Module, task: ImageData, device: torch.device) -> float:
+    """Of the test images of a task."""
+    logits = predict(model, task.test_images, device=device)
+    return float((logits.argmax(1).numpy() == task.test_labels).mean())
+
+
+class Journal:
+    """What is done, one entry a task; a file that is replaced in one step after every task."""
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        self.path, self.facts = path, facts
+        self.tasks: list[dict[str, Any]] = []
+        if not path.exists():
+            return
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            theirs, tasks = found["facts"], found["tasks"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RequestError(f"{path} is damaged; remove {path.parent} to start over.") from error
+        different = [key for key in facts if theirs.get(key) != facts[key]]
+        if different:
+            raise RequestError(
+                f"{path.parent} holds another run (other {', '.join(different)}); choose another --out, or pass --force "
+                "to start over."
+            )
+        self.tasks = tasks
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.tasks = [*self.tasks, row]
+        text = json.dumps({"facts": self.facts, "tasks": self.tasks}, indent=1)
+        with write_file(self.path) as draft:
+            Path(draft).write_text(text + "\n", encoding="utf-8")
+
+
+def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str, Any]:
+    """Everything that a run's numbers depend on, as JSON values."""
+    digest = hashlib.sha256()
+    for task in bench.scenario.tasks:
+        for part in (task.train_images, task.train_labels, task.test_images, task.test_labels):
+            digest.update(np.ascontiguousarray(part).data)
+    return {
+        "version": VERSION, "method": name, "options": json.loads(json.dumps(asdict(method))),  # type: ignore[call-overload]
+        "tasks": bench.scenario.to_dict(), "images": digest.hexdigest(), "start": state_hash(bench.start),
+        "pool": None if bench.pool is None else bench.pool.hash, "epochs": bench.epochs, "batch_size": bench.batch_size,
+        "augment": bench.augment, "forward": forward, "seed": bench.seed,
+    }  # fmt: skip
+
+
+def folder_name(name: str) -> str:
+    """A method's name as the name of a folder.
+
+    >>> folder_name("lora(rank=8, lr=0.01)")
+    'lora-rank=8-lr=0.01'
+    """
+    return re.sub(r"[^\w.=+-]+", "-", name).strip("-")
+
+
+def _ready(start: nn.Module, scenario: Scenario, where: torch.device) -> nn.Module:
+    """A copy of the start on the device; it prepares images as it always did, or as suits the first task."""
+    model = copy.deepcopy(start).to(where).eval().requires_grad_(True)
+    origin = origin_of(model)
+    prepared = origin.preprocessing or scenario.tasks[0].preprocessing()
+    attach(model, replace(origin, preprocessing=prepared))
+    return model
+
+
+@contextlib.contextmanager
+def _folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    if out is not None:
+        yield Path(out)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="brickwork-continual-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""A scenario: tasks that come one after another, each a set of images with classes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from brickwork.data.images import SPLITS, ImageData
+from brickwork.errors import BadData, RequestError
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Tasks in the order they are learned. At test time it is known which task an image is of (task-incremental)."""
+
+    name: str
+    tasks: tuple[ImageData, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise RequestError("a scenario needs one task or more.")
+        names = [task.name for task in self.tasks]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise RequestError(f"two tasks are called {twice[0]!r}; give each a name of its own.")
+        for task in self.tasks:
+            if task.shape != self.tasks[0].shape:
+                raise BadData(
+                    f"images of {task.name} are {_size(task.shape)}, those of {names[0]} {_size(self.tasks[0].shape)}; "
+                    "sequence() brings them to one size."
+                )
+            for split in SPLITS:
+                if len(task.split(split)[1]) == 0:
+                    raise BadData(f"{task.name} has no {split} images; every task is trained and tested.")
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __str__(self) -> str:
+        counts = sorted({len(task.classes) for task in self.tasks})
+        each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        images = sum(len(task.train_labels) for task in self.tasks)
+        shape = _size(self.tasks[0].shape)
+        return f"{self.name}: {len(self)} tasks of {each} classes, {images:,} training images of {shape}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values: which task has which classes."""
+        return {"name": self.name, "tasks": {task.name: list(task.classes) for task in self.tasks}}
+
+
+def split_classes(
+    data: ImageData, *, tasks: int | None = None, per: int | None = None, seed: int | None = None
+) -> Scenario:
+    """The classes of one data set dealt out to tasks: `tasks` of them, `per` classes each.
+
+    With one of the two left out, all classes are used. seed: the classes are shuffled first; None: in their order.
+
+    >>> from brickwork import data
+    >>> two = split_classes(data.load("digits@5", size=8), tasks=2, per=3, seed=0)
+    >>> [task.classes for task in two.tasks]
+    [('4', '6', '2'), ('7', '3', '5')]
+    """
+    count = len(data.classes)
+    for name, value in (("tasks", tasks), ("per", per)):
+        if value is not None and value < 1:
+            raise RequestError(f"{name} is {value}; it must be 1 or more.")
+    if tasks is None and per is None:
+        raise RequestError("say into how many tasks to split (tasks) or how many classes each has (per).")
+    per = count // int(tasks or 1) if per is None else per
+    tasks = count // per if tasks is None else tasks
+    if per < 1 or tasks < 1 or tasks * per > count:
+        raise RequestError(
+            f"{tasks} tasks of {per or 1} classes need {tasks * (per or 1)}; {data.name} has {count}. Ask for fewer."
+        )
+    order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
+    dealt = [order[k * per : (k + 1) * per].tolist() for k in range(tasks)]
+    width = len(str(tasks - 1))
+    parts = [
+        replace(data.select(own), name=f"{data.name}#{k:0{width}d}") if tasks > 1 else data.select(own)
+        for k, own in enumerate(dealt)
+    ]
+    return Scenario(f"{data.name} in {tasks} × {per}", tuple(parts))
+
+
+def sequence(sets: Sequence[ImageData], *, size: int | None = None, name: str | None = None) -> Scenario:
+    """Whole data sets one after another, brought to one shape.
+
+    The rule: height and width are `size`, or those of the first set; images are RGB as soon as one set is (grey is
+    repeated over the three channels), else grey.
+    """
+    if not sets:
+        raise RequestError("a sequence needs one data set or more.")
+    channels = max(one.shape[2] for one in sets)
+    target = sets[0].shape[:2] if size is None else (size, size)
+    tasks = tuple(one.fit(size=target, channels=channels) for one in sets)
+    return Scenario(name or " → ".join(one.name for one in sets), tasks)
+
+
+def _size(shape: tuple[int, int, int]) -> str:
+    return f"{shape[0]}×{shape[1]}×{shape[2]}"

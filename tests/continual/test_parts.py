@@ -1,0 +1,168 @@
+"""The pieces under the methods: exact where nothing was learned, bits there and back, owners that never change."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brickwork import continual, zoo
+from brickwork.continual.bench import Bench
+from brickwork.continual.files import pack, read_tensors, unpack, write_tensors
+from brickwork.continual.frozen import Probed
+from brickwork.continual.low_rank import Change
+from brickwork.continual.masks import Mask
+from brickwork.continual.networks import flat, head_of, kernels_of, load_flat, small_of, with_head
+from brickwork.continual.packnet import PackNet
+from brickwork.continual.quantised import Rounded, coded, decoded
+from brickwork.continual.readout import features_of, readout
+from brickwork.continual.registry import make
+from brickwork.errors import BadFile, BadModel, RequestError, UnknownName
+from brickwork.origin import origin_of
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 16), st.integers(0, 40), st.integers(0, 2**32 - 1))
+def test_bits_there_and_back(bits, count, seed):
+    values = torch.randint(0, 2**bits, (count,), generator=torch.Generator().manual_seed(seed))
+    stored = pack(values, bits)
+    assert len(stored) == -(-bits * count // 8) and torch.equal(unpack(stored, bits, count), values)
+    with pytest.raises(BadFile, match="were expected"):
+        unpack(torch.cat([stored, stored[:0].new_zeros(1)]), bits, count)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 9])
+def test_rounding_is_at_most_half_a_step(bits):
+    weight = torch.randn(6, 5, 3, 3, generator=torch.Generator().manual_seed(bits), dtype=torch.float64)
+    codes, scale = coded(weight, bits)
+    assert codes.min() >= 0 and codes.max() <= 2**bits - 2
+    assert ((decoded(codes, scale, bits) - weight).abs() <= scale.reshape(-1, 1, 1, 1) * (0.5 + 1e-5)).all()
+    weight.requires_grad_()
+    Rounded(bits)(weight).sum().backward()
+    assert torch.equal(weight.grad, torch.ones_like(weight))  # straight through
+    zero = torch.zeros(2, 3)
+    assert torch.equal(decoded(*coded(zero, bits), bits), zero)
+
+
+def test_what_has_not_learned_changes_nothing():
+    weight = torch.randn(4, 3, 3, 3, dtype=torch.float64)
+    assert torch.equal(Mask(weight)(weight), weight)
+    assert torch.equal(Change(weight, 2, torch.Generator().manual_seed(0))(weight), weight)
+    full = Change(weight, 99)  # a rank of all is any change
+    assert full.a.shape == (4, 27) and full.b.shape == (4, 4)
+
+
+@pytest.mark.parametrize("arch", ["lenet", "resnet18", "vgg16", "mobilenetv2"])
+def test_kernels_head_and_the_rest_are_all_of_a_network(arch):
+    model = zoo.build(arch, num_classes=4, seed=0)
+    big = sum(layer.weight.numel() for layer in kernels_of(model).values())
+    small = small_of(model)
+    head = sum(p.numel() for p in model.get_submodule(head_of(model)).parameters())
+    floats = sum(t.numel() for t in model.state_dict().values() if t.is_floating_point())
+    assert big + head + sum(t.numel() for t in small.values()) == floats
+    assert big > 0.9 * floats or arch == "lenet"
+    other = zoo.build(arch, num_classes=4, seed=1)
+    with torch.no_grad():
+        load_flat(small_of(other), flat(small))
+    for name, value in small_of(other).items():
+        assert torch.equal(value, small[name].half().to(value.dtype))
+    if small:
+        with pytest.raises(BadModel, match="another network"):
+            load_flat(small_of(other), flat(small)[:-1])
+
+
+def test_a_new_head_leaves_the_rest_and_the_record_true():
+    model = zoo.build("lenet", num_classes=10, seed=0)
+    new = with_head(model, ["a", "b"], seed=1)
+    assert origin_of(new).args["num_classes"] == 2 and origin_of(new).classes == ("a", "b")
+    assert new.fc3.out_features == 2 and model.fc3.out_features == 10
+    assert torch.equal(new.fc3.weight, with_head(model, ["c", "d"], seed=1).fc3.weight)
+    assert torch.equal(new.fc2.weight, model.fc2.weight)
+
+
+def test_a_probe_trains_on_what_the_network_sees_in_evaluation(start):
+    model = with_head(start, ["a", "b"], seed=0)
+    images = torch.rand(7, 1, 8, 8)
+    wanted = model.eval()(images)
+    probed = Probed(copy.deepcopy(model)).train()
+    found = probed(images)
+    assert torch.equal(found, wanted) and not probed.trunk.training and probed.training
+    found.sum().backward()
+    assert [n for n, p in probed.named_parameters() if p.grad is not None] == ["head.weight", "head.bias"]
+
+
+def test_features_and_the_readout(start, scenario):
+    task = scenario.tasks[0]
+    x = features_of(start, task.test_images, torch.device("cpu"))
+    head = start.get_submodule(head_of(start))
+    assert x.shape == (len(task.test_labels), head.in_features) and x.dtype == torch.float64
+    assert readout(start, task, torch.device("cpu")) > 0.75
+    assert not any(module._forward_pre_hooks for module in start.modules())
+
+
+def test_weights_have_one_owner_and_keep_their_value(scenario, start, tmp_path):
+    method = PackNet(prune=0.5)
+    bench = Bench(scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), epochs=2, batch_size=16)
+    method.begin(bench)
+    seen = []
+    for number in range(3):
+        method.learn(bench, number)
+        seen.append(method._packed(bench, number))
+    for (kernels, owners), (later, heirs) in pairwise(seen):
+        for name, owner in owners.items():
+            taken = owner > 0
+            assert torch.equal(heirs[name][taken], owner[taken])
+            assert torch.equal(later[name][taken], kernels[name][taken])
+    kernels, owners = seen[0]
+    for name, owner in owners.items():
+        assert int((owner == 1).sum()) == round(0.5 * owner.numel())
+        assert (kernels[name][owner == 0] == 0).all()  # what was set free is 0
+    assert all((owner > 0).all() for owner in seen[2][1].values())  # the last task keeps all that is left
+    equal = PackNet(prune="equal")
+    bench.folder = tmp_path / "equal"
+    bench.folder.mkdir()
+    for number in range(2):
+        equal.learn(bench, number)
+    _, owners = equal._packed(bench, 1)
+    for owner in owners.values():
+        shares = [float((owner == k).double().mean()) for k in range(3)]
+        assert shares == pytest.approx([1 / 3] * 3, abs=2 / owner.numel() + 1e-9)
+
+
+def test_files_are_the_same_bytes_and_damage_is_told(tmp_path):
+    tensors = {"b": torch.arange(5.0), "a": torch.zeros(2, dtype=torch.uint8)}
+    for name in ("x", "y"):
+        write_tensors(tmp_path / name, tensors)
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+    assert torch.equal(read_tensors(tmp_path / "x")["b"], tensors["b"])
+    (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-4])
+    with pytest.raises(BadFile, match="damaged or cut short"):
+        read_tensors(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [("lorra", "did you mean 'lora'"), ("lora(rnk=2)", "option of lora 'rnk'"), ("lora(rank=0)", "rank is 0"),
+     ("quantised(bits=1)", "bits is 1"), ("finetune(lr=-1)", "lr is -1"), ("packnet(prune=2.0)", "prune is 2.0"),
+     ("lora(rank)", "NAME=VALUE"), ("lora(rank=2,rank=3)", "given twice"), ("lo ra", "not a method"),
+     ("finetune(epochs=0)", "epochs is 0"), ("quantised(aware=1)", "aware is 1")],
+    ids=["name", "option", "rank", "bits", "lr", "prune", "form", "twice", "word", "epochs", "aware"],
+)  # fmt: skip
+def test_wrong_methods_are_refused(text, match):
+    with pytest.raises(RequestError, match=match):
+        make(text)
+
+
+def test_methods_by_name():
+    found = continual.parse(["lora(rank=8)", "finetune", PackNet(prune="equal")])
+    assert list(found) == ["lora(rank=8)", "finetune", "packnet(prune=equal)"]
+    assert continual.parse("packnet(prune=equal)")["packnet(prune=equal)"] == PackNet(prune="equal")
+    for wrong, match in (("probe,probe", "asked for twice"), (" , ", "no methods")):
+        with pytest.raises(RequestError, match=match):
+            continual.parse(wrong)
+    with pytest.raises(UnknownName):
+        continual.parse("probe,prob")

@@ -1,0 +1,69 @@
+"""Scenarios: classes dealt out once each, sets brought to one shape, and requests that are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brickwork import continual, data
+from brickwork.errors import BadData, RequestError
+
+
+def test_every_class_is_dealt_once_and_images_stay_whole(digits):
+    found = continual.split_classes(digits, tasks=5, per=2, seed=1993)
+    assert sorted(name for task in found.tasks for name in task.classes) == sorted(digits.classes)
+    assert sum(len(task.train_labels) for task in found.tasks) == len(digits.train_labels)
+    for task in found.tasks:
+        for label, name in enumerate(task.classes):
+            wanted = digits.train_images[digits.train_labels == digits.classes.index(name)]
+            assert np.array_equal(task.train_images[task.train_labels == label], wanted)
+
+
+def test_the_seed_decides_the_order(digits):
+    orders = [
+        [t.classes for t in continual.split_classes(digits, per=2, seed=s).tasks] for s in (None, 0, 0, 1)
+    ]
+    assert orders[0] == [("0", "1"), ("2", "3"), ("4", "5"), ("6", "7"), ("8", "9")]
+    assert orders[1] == orders[2] != orders[3]
+
+
+def test_either_number_is_enough(digits):
+    assert len(continual.split_classes(digits, tasks=3)) == 3  # of 3 classes; one is left over
+    assert len(continual.split_classes(digits, per=4)) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "match"),
+    [({"tasks": 6, "per": 2}, "need 12; digits@40 has 10"), ({"tasks": 0}, "tasks is 0"), ({"per": -1}, "per is -1"),
+     ({}, "say into how many"), ({"per": 11}, "has 10"), ({"tasks": 11}, "has 10")],
+    ids=["too many", "no tasks", "negative", "nothing", "too wide", "too thin"],
+)  # fmt: skip
+def test_a_wrong_split_is_refused(digits, asked, match):
+    with pytest.raises(RequestError, match=match):
+        continual.split_classes(digits, **asked)
+
+
+def test_a_sequence_has_one_shape(digits):
+    colour = data.load("digits:A@5", size=12)
+    found = continual.sequence([digits, colour])
+    assert {task.shape for task in found.tasks} == {(8, 8, 3)} and found.name == "digits@40 → digits:A@5"
+    assert continual.sequence([digits, colour], size=10).tasks[0].shape == (10, 10, 3)
+    first = found.tasks[0].train_images
+    assert (first == first[..., :1]).all()  # grey repeated
+    assert "2 tasks of 5 to 10 classes" in str(found)
+
+
+def test_tasks_that_cannot_be_are_refused(digits):
+    with pytest.raises(RequestError, match="two tasks are called"):
+        continual.sequence([digits, digits])
+    with pytest.raises(RequestError, match="one data set or more"):
+        continual.sequence([])
+    with pytest.raises(BadData, match="8×8×1"):
+        continual.Scenario("x", (data.load("digits:A@5", size=12), digits))
+    empty = replace(
+        digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0], test_masks=None
+    )
+    with pytest.raises(BadData, match="no test images"):
+        continual.sequence([empty])
