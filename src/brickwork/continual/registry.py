@@ -35,8 +35,10 @@ def method(name: str) -> Callable[[Kind], Kind]:
 
 
 def names() -> list[str]:
+    """Every method, in the order of MODULES, a user's own behind them."""
     _register()
-    return list(REGISTRY)
+    places = {f"brickwork.continual.{module}": k for k, module in enumerate(MODULES)}
+    return sorted(REGISTRY, key=lambda name: places.get(REGISTRY[name].__module__, len(places)))
 
 
 def make(text: str | Method) -> tuple[str, Method]:
