@@ -23,7 +23,7 @@ from brickwork.training.crew import assemble_crew
 from brickwork.training.journal import Journal
 from brickwork.training.recipes import settings_for
 from brickwork.training.result import TrainingResult
-from brickwork.training.run import Loss, Penalty, Run, cross_entropy, make_optimizer, tuned
+from brickwork.training.run import BeforeStep, Loss, Penalty, Run, cross_entropy, make_optimizer, tuned
 
 
 def train(
@@ -47,6 +47,7 @@ def train(
     seed: int = 0,
     loss: Loss | None = None,
     penalty: Penalty | None = None,
+    before_step: BeforeStep | None = None,
     preprocessing: Preprocessing | None = None,
     classes: Sequence[str] | None = None,
     validation: tuple[Any, ...] | None = None,
@@ -66,7 +67,8 @@ def train(
     has none), or floating (N, C, H, W), taken as they are. What is left None comes from the architecture's
     recipe. `masks` (N, H, W) train a segmenter. `validation` is (images, labels) or (images, labels, masks).
     `loss(logits, target)` replaces cross-entropy; `penalty(images, logits, target)`, with the images as the
-    network sees them, is added to it. `record` replays one step as a CUDA graph, several times as fast for small
+    network sees them, is added to it. `before_step(step, steps)` may change buffers of the model in place before each
+    step, a recorded one too. `record` replays one step as a CUDA graph, several times as fast for small
     batches; only for a network that does the same in every forward pass, and without effect off CUDA.
     Under torchrun, `batch_size` counts all processes together.
 
@@ -149,6 +151,7 @@ def train(
         loss=loss or cross_entropy(settings.label_smoothing),
         half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
         penalty=penalty,
+        before_step=before_step,
         record=record and crew.device.type == "cuda" and crew.size == 1,
     )
     began = time.perf_counter()

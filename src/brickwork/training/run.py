@@ -26,6 +26,7 @@ from brickwork.training.settings import Settings
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits, target)
 Penalty = Callable[[Tensor, Tensor, Tensor], Tensor]  # (network input, logits, target)
+BeforeStep = Callable[[int, int], None]  # (number of the step from 0, number of all steps)
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Run:
     loss: Loss
     half: bool
     penalty: Penalty | None = None
+    before_step: BeforeStep | None = None
     record: bool = False  # as one CUDA graph, replayed step after step
     recorded: Recording | None = None
     done: int = 0  # steps of this run; a resumed one begins anew
@@ -72,6 +74,9 @@ class Run:
             if self.preprocessing is not None:
                 images = normalise(images, self.preprocessing)
             images = images.contiguous(memory_format=self.memory_format)
+            if self.before_step is not None:
+                with torch.no_grad():
+                    self.before_step(epoch * steps + step, self.settings.epochs * steps)
             if self.record and self.done >= self.EAGER:
                 self._replay(model, optimizer, images, target, lost, right)
             else:

@@ -1,0 +1,9 @@
+"""Kernel pools: task after task by choosing frozen kernels (paper 4, neural weight search)."""
+
+from __future__ import annotations
+
+from brickwork.pools.learning import learn
+from brickwork.pools.pool import KernelPool
+from brickwork.pools.task import Task
+
+__all__ = ["KernelPool", "Task", "learn"]

@@ -1,0 +1,53 @@
+"""k-means: the K vectors that stand for many with the least squared error."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brickwork.pools.nearest import nearest
+
+
+def k_means(vectors: Tensor, size: int, *, seed: int = 0, rounds: int = 25) -> Tensor:
+    """At most `size` centres of `vectors` (n, d); where there are no more distinct vectors than that, those themselves.
+
+    Starts from vectors drawn without replacement; a centre that nothing is nearest to starts again at the vector that
+    is worst served. Centres come sorted, so that near ones have near indices.
+
+    >>> k_means(torch.tensor([[0.0], [0.2], [9.0], [9.2]]), 2).flatten().tolist()
+    [0.10000000149011612, 9.100000381469727]
+    """
+    distinct = torch.unique(vectors, dim=0)
+    if len(distinct) <= size:
+        return distinct
+    draw = torch.Generator().manual_seed(seed)
+    centres = distinct[torch.randperm(len(distinct), generator=draw)[:size].to(distinct.device)].clone()
+    before = None
+    for _ in range(rounds):
+        index = nearest(vectors, centres)
+        if before is not None and torch.equal(index, before):
+            break
+        before = index
+        sums, counts = sums_by(vectors, index, size)
+        used = counts > 0
+        centres[used] = (sums[used] / counts[used, None]).to(centres.dtype)
+        dead = int(size - used.sum())
+        if dead:
+            error = (vectors - centres[index]).square().sum(1)
+            worst = torch.unique(vectors[error.topk(min(4 * dead, len(error))).indices], dim=0)
+            some = worst[torch.randperm(len(worst), generator=draw)[:dead].to(worst.device)]
+            centres[(~used).nonzero()[: len(some), 0]] = some
+    return torch.unique(centres, dim=0)
+
+
+def sums_by(vectors: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Sum and number of the vectors of each index, float64: the same on every device up to its last bits."""
+    if vectors.device.type == "cpu":
+        rows, where = vectors.numpy(), index.numpy()
+        total = np.stack([np.bincount(where, column, size) for column in rows.T], 1)
+        return torch.from_numpy(total), torch.from_numpy(np.bincount(where, minlength=size)).double()
+    sums = torch.zeros(size, vectors.shape[1], dtype=torch.float64, device=vectors.device)
+    sums.index_add_(0, index, vectors.double())
+    ones = torch.ones(len(index), dtype=torch.float64, device=index.device)
+    return sums, torch.zeros(size, dtype=torch.float64, device=index.device).index_add_(0, index, ones)

@@ -1,0 +1,105 @@
+"""Which weights of a network a pool serves: every convolution and linear layer but the head, found by walking it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+
+from brickwork.errors import BadModel, UnknownName
+
+
+@dataclass(frozen=True)
+class PoolLayer:
+    """One layer: its weight is `count` vectors of `length` numbers, one after the other as they lie in memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    length: int
+
+    @property
+    def parameter(self) -> str:
+        return f"{self.name}.weight" if self.name else "weight"
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape) // self.length
+
+
+def head_of(model: nn.Module, name: str | None = None) -> str:
+    """The classification head: the layer of that name, or the last convolution or linear layer of the network.
+
+    >>> head_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2)))
+    '2'
+    """
+    known = [path for path, module in model.named_modules() if isinstance(module, (_ConvNd, nn.Linear))]
+    if not known:
+        raise BadModel("the network has no convolution and no linear layer: there is nothing to pool.")
+    if name is None:
+        return known[-1]
+    if name not in known:
+        raise UnknownName("layer", name, known)
+    return name
+
+
+def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLayer]:
+    """Every layer to pool by its name, a shared weight once, in the order of the modules.
+
+    A k×k convolution has vectors of k·k numbers, whatever its groups. The scalars of 1×1 and linear layers are taken
+    `group` at a time along the inputs (or as many as divide both), one by one by default.
+
+    >>> found = find_layers(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 8, 1), nn.Linear(8, 2)), head="2")
+    >>> [(layer.name, layer.count, layer.length) for layer in found.values()]
+    [('0', 12, 9), ('1', 32, 1)]
+    """
+    found: dict[str, PoolLayer] = {}
+    seen = {id(model.get_submodule(head).weight)}
+    for name, module in model.named_modules():
+        if not isinstance(module, (_ConvNd, nn.Linear)) or id(module.weight) in seen:
+            continue
+        seen.add(id(module.weight))
+        shape = tuple(module.weight.shape)
+        length = math.prod(shape[2:])
+        found[name] = PoolLayer(name, shape, math.gcd(shape[1], group) if length == 1 else length)
+    if not found:
+        raise BadModel(f"{head!r} is the only layer with weights of its own; there is nothing left to pool.")
+    return found
+
+
+def weight_of(model: nn.Module, name: str) -> Tensor:
+    """The weight of a layer, detached."""
+    weight = model.get_submodule(name).weight
+    assert isinstance(weight, Tensor)
+    return weight.detach()
+
+
+def outputs_of(model: nn.Module, head: str) -> int:
+    """How many classes the head tells apart."""
+    module = model.get_submodule(head)
+    assert isinstance(module, (_ConvNd, nn.Linear))
+    return module.out_features if isinstance(module, nn.Linear) else module.out_channels
+
+
+def replace_head(model: nn.Module, head: str, classes: int, *, seed: int | None = None) -> None:
+    """Put a new head for so many classes in place (on a module of our own); with a seed, its first values are drawn."""
+    old = model.get_submodule(head)
+    assert isinstance(old, (_ConvNd, nn.Linear))
+    device, dtype = old.weight.device, old.weight.dtype
+    with torch.random.fork_rng([]):
+        if seed is not None:
+            torch.default_generator.manual_seed(seed)
+        if isinstance(old, nn.Linear):
+            new: nn.Module = nn.Linear(old.in_features, classes, old.bias is not None, dtype=dtype)
+        elif isinstance(old, (nn.Conv1d, nn.Conv2d)) and old.groups == 1:
+            kind = type(old)
+            new = kind(old.in_channels, classes, old.kernel_size, old.stride, old.padding, old.dilation, 1,  # type: ignore[arg-type]
+                       old.bias is not None, old.padding_mode, dtype=dtype)  # fmt: skip
+        else:
+            raise BadModel(
+                f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made."
+            )
+    parent, _, leaf = head.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, new.to(device).train(old.training))

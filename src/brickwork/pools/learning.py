@@ -1,0 +1,152 @@
+"""`learn` a task: train temporary kernels, use the pool's nearest, keep the indices (paper 4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork import zoo
+from brickwork.data.pixels import Images, as_input
+from brickwork.errors import BadModel, RequestError
+from brickwork.moments import reestimate_batch_norm
+from brickwork.origin import attach, origin_of
+from brickwork.pools.layers import outputs_of, replace_head
+from brickwork.pools.pool import KernelPool
+from brickwork.pools.search import Search
+from brickwork.pools.task import PRECISIONS, Task, class_names
+from brickwork.training import train
+
+Start = Task | nn.Module | str | None
+
+
+def learn(
+    pool: KernelPool,
+    images: Images,
+    labels: Any,
+    *,
+    classes: Sequence[str] | int | None = None,
+    start: Start = None,
+    beta: float = 0.5,
+    epochs: int = 30,
+    lr: float = 0.02,
+    refresh: int = 1,
+    stay: float = 0.0,
+    anneal: bool = False,
+    scale: bool = False,
+    residual: Collection[str] = (),
+    precision: int = 16,
+    norms: str = "running",
+    seed: int = 0,
+    device: str | torch.device | None = "auto",
+    progress: bool = True,
+    **training: Any,
+) -> Task:
+    """A task for these images, in kernels of the pool; the pool and the start are left unchanged.
+
+    start: the pool's base (None), a task, a network of the pool's architecture, or "random".
+    beta: of the commitment β Σ mean((kernel − weight)²). refresh: choose kernels every so many steps. stay: keep an index
+    of the start until another kernel is closer by this many times the usual squared distance of neighbours; what stays
+    costs almost no bytes. anneal: from soft to hard over the run. scale: a factor a layer. residual: layers that use two
+    kernels in each place. precision: bits of the head's and the norms' values. norms: "running" statistics, or
+    "measured" anew on the images afterwards. Further options go to `brickwork.training.train`.
+    """
+    names = class_names(classes, labels)
+    if precision not in PRECISIONS:
+        raise RequestError(f"precision is {precision}; it must be {', '.join(map(str, PRECISIONS))}.")
+    if norms not in ("running", "measured"):
+        raise RequestError(f"norms is {norms!r}; it must be 'running' or 'measured'.")
+    reference = start if isinstance(start, Task) else pool.base
+    model = starting_model(pool, start, names, seed)
+    search = Search(
+        model,
+        pool,
+        reference,
+        beta=beta,
+        refresh=refresh,
+        stay=stay,
+        anneal=anneal,
+        scale=scale,
+        residual=residual,
+    )
+    result = train(
+        model, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
+        before_step=search.step, classes=names, **training,
+    )  # fmt: skip
+    codes = search.finish()
+    facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
+             "images": len(images), "training_accuracy": result.history[-1]["accuracy"]}  # fmt: skip
+    task = pool.task_of(model, codes=codes, extra=_on_cpu(search.extra), scales=search.scales, precision=precision,
+                        reference=reference, facts=facts)  # fmt: skip
+    return measured_norms(pool, task, images, device=device) if norms == "measured" else task
+
+
+def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: int) -> nn.Module:
+    """A network of our own to train, with a head for these classes."""
+    if start is None:
+        if pool.base is None:
+            raise RequestError(
+                "the pool has no base network to start from; give start=, a task, a network or 'random'."
+            )
+        model, known = pool.rebuild(pool.base), pool.base.classes
+    elif isinstance(start, Task):
+        model, known = pool.rebuild(start), start.classes
+    elif isinstance(start, nn.Module):
+        pool.check(start)
+        model, known = copy.deepcopy(start), origin_of(start).classes or ()
+    elif start == "random":
+        model, known = _random(pool, seed), ()
+    else:
+        raise RequestError(f"start is {start!r}; it must be None, a task, a network or 'random'.")
+    if tuple(known) != tuple(names) or outputs_of(model, pool.head) != len(names):
+        replace_head(model, pool.head, len(names), seed=seed)
+    attach(model, replace(origin_of(model), classes=tuple(names)))
+    return model.requires_grad_(True)
+
+
+def measured_norms(
+    pool: KernelPool,
+    task: Task,
+    images: Images,
+    *,
+    device: str | torch.device | None = None,
+    batch_size: int = 250,
+) -> Task:
+    """The task with batch-norm statistics measured on these (unlabelled) images through the network as it is stored."""
+    model = pool.rebuild(task, device="cpu" if device in (None, "auto") else str(device))
+    where = next(model.parameters()).device
+    inputs = torch.as_tensor(images)
+    parts = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
+    prepared = (as_input(part, task.origin.preprocessing, where) for part in parts)
+    model = reestimate_batch_norm(model, prepared).cpu()
+    return pool.task_of(
+        model, codes=task.codes, extra=task.extra, scales=task.scales, precision=task.precision,
+        reference=task.reference, facts=task.facts,
+    )  # fmt: skip
+
+
+def _random(pool: KernelPool, seed: int) -> nn.Module:
+    if pool.base is None:
+        raise BadModel(
+            "the pool has no base network, whose preprocessing a random start takes over; give a network."
+        )
+    model, origin = pool.rebuild(pool.base), pool.base.origin
+    if origin.arch is not None and not zoo.needs_import(origin.arch) and not (origin.steps or origin.parts):
+        model = zoo.build(origin.arch, seed=seed, **origin.args)
+    else:
+        with torch.random.fork_rng([]):
+            torch.default_generator.manual_seed(seed)
+            for module in model.modules():
+                reset = getattr(module, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+    attach(model, origin)
+    return model
+
+
+def _on_cpu(indices: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: index.cpu().int() for name, index in indices.items()}

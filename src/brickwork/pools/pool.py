@@ -1,0 +1,290 @@
+"""The pool: a frozen codebook of kernels for each layer of a network, from which tasks choose."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.devices import pick
+from brickwork.errors import BadModel, RequestError
+from brickwork.origin import Origin, attach, origin_of
+from brickwork.pools.clusters import k_means
+from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, replace_head, weight_of
+from brickwork.pools.nearest import nearest
+from brickwork.pools.task import Task, rounded
+from brickwork.progress import bar
+from brickwork.store import state_hash
+from brickwork.store.weights import check_finite, state_of, tied_names
+
+
+@dataclass(frozen=True, eq=False)
+class KernelPool:
+    """Codebooks (K, length), one a layer, by the layer's name; `base` is the network they were made from.
+
+    >>> from brickwork import zoo
+    >>> pool = KernelPool.cluster([zoo.build("lenet", seed=0)], size=16)
+    >>> pool
+    KernelPool(lenet: 4 layers of up to 16 kernels, 3,328 bytes)
+    >>> pool.rebuild(pool.base).fc3.out_features
+    10
+    """
+
+    layers: Mapping[str, Tensor] = field(repr=False)
+    shapes: Mapping[str, PoolLayer] = field(repr=False)
+    head: str
+    origin: Origin
+    template: nn.Module = field(repr=False)  # the network without values of its own
+    size: int = 512  # of a codebook, as it was asked for
+    group: int = 1  # scalars of 1×1 and linear layers in a vector, as it was asked for
+    residual: Mapping[str, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # codebooks of what one kernel leaves
+    tied: Mapping[str, str] = field(default_factory=dict, repr=False)
+    base: Task | None = field(default=None, repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def cluster(
+        cls,
+        models: Sequence[nn.Module] | nn.Module,
+        *,
+        size: int = 512,
+        group: int = 1,
+        residual: int = 0,
+        head: str | None = None,
+        seed: int = 0,
+        device: str | torch.device | None = "cpu",
+        progress: bool = False,
+    ) -> KernelPool:
+        """k-means of every layer's kernels over one or several networks of one architecture; no training, no images.
+
+        size: kernels in a codebook; a layer with fewer distinct ones gets those (see `short`).
+        group: how many scalars of 1×1 and linear layers make a vector. residual: size of a second codebook for what the
+        first leaves, 0 for none. The first network, said in the pool's kernels, is `base`.
+        """
+        models = [models] if isinstance(models, nn.Module) else list(models)
+        first = _checked(models, size, group, residual)
+        head = head_of(first, head)
+        shapes = find_layers(first, head, group)
+        for model in models[1:]:
+            _same_layers(shapes, find_layers(model, head_of(model, head), group))
+        where = pick(device)
+        layers, second = {}, {}
+        with bar("clustering", len(shapes), show=progress) as advance:
+            for number, (name, layer) in enumerate(shapes.items()):
+                weights = [weight_of(model, name).to(where).reshape(-1, layer.length) for model in models]
+                vectors = torch.cat(weights)
+                layers[name] = k_means(vectors, size, seed=seed + number).cpu()
+                if residual:
+                    book = layers[name].to(where)
+                    left = vectors - book[nearest(vectors, book)]
+                    second[name] = k_means(left, residual, seed=seed + number).cpu()
+                advance(1, name)
+        facts = {"made": "cluster", "networks": len(models), "seed": seed}
+        return cls.of(first, layers, shapes, head, size=size, group=group, residual=second, facts=facts)
+
+    @classmethod
+    def pretrain(cls, model: nn.Module, images: Any, labels: Any, **options: Any) -> KernelPool:
+        """Codebooks trained together with a network: see `brickwork.pools.pretraining.pretrain`."""
+        from brickwork.pools.pretraining import pretrain
+
+        return pretrain(model, images, labels, **options)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        layers: Mapping[str, Tensor],
+        shapes: Mapping[str, PoolLayer],
+        head: str,
+        *,
+        size: int,
+        group: int = 1,
+        residual: Mapping[str, Tensor] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> KernelPool:
+        """A pool of these codebooks whose base is `model`, each kernel by its nearest."""
+        state = state_of(model)
+        check_finite(state, "cannot make a pool")
+        pool = cls(
+            layers=layers,
+            shapes=shapes,
+            head=head,
+            origin=origin_of(model),
+            template=_bare(model),
+            size=size,
+            group=group,
+            residual=residual or {},
+            tied=tied_names(state),
+            facts=facts or {},
+        )
+        return replace(pool, base=pool.task_of(model, precision=16))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all codebooks."""
+        return sum(t.numel() * t.element_size() for t in [*self.layers.values(), *self.residual.values()])
+
+    @property
+    def short(self) -> dict[str, int]:
+        """Layers whose codebook is smaller than was asked for, because they have no more distinct kernels."""
+        return {name: len(book) for name, book in self.layers.items() if len(book) < self.size}
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """sha256 of the codebooks and of what they are for; tasks carry it."""
+        books = {f"first.{k}": v for k, v in self.layers.items()}
+        books |= {f"second.{k}": v for k, v in self.residual.items()}
+        said = [self.head, {k: [list(v.shape), v.length] for k, v in self.shapes.items()}, self.origin.arch]
+        return hashlib.sha256((json.dumps(said, sort_keys=True) + state_hash(books)).encode()).hexdigest()
+
+    def task_of(
+        self,
+        model: nn.Module,
+        *,
+        codes: Mapping[str, Tensor] | None = None,
+        precision: int = 16,
+        **more: Any,
+    ) -> Task:
+        """A network of this architecture as a task: every kernel by its nearest, unless `codes` says which."""
+        self.check(model)
+        if codes is None:
+            codes = {n: nearest(weight_of(model, n).reshape(-1, s.length), self.layers[n].to(weight_of(model, n)))
+                     for n, s in self.shapes.items()}  # fmt: skip
+        mine = {self.shapes[name].parameter for name in self.shapes}
+        mine |= {alias for alias, name in self.tied.items() if name in mine}
+        own = {
+            name: value.detach().cpu().clone()
+            for name, value in model.state_dict().items()
+            if name not in mine and name not in self.tied
+        }
+        for name, value in own.items():
+            # a counter of steps decides nothing in evaluation, and would cost bytes
+            own[name] = (
+                torch.zeros_like(value) if name.endswith("num_batches_tracked") else rounded(value, precision)
+            )
+        return Task(
+            pool=self.hash,
+            origin=self._origin_for(origin_of(model), outputs_of(model, self.head)),
+            codes={n: codes[n].detach().cpu().int() for n in self.shapes},
+            own=own,
+            precision=precision,
+            **more,
+        )
+
+    def rebuild(self, task: Task, *, device: str | torch.device = "cpu") -> nn.Module:
+        """The task's network: an ordinary module, in evaluation mode, the same bits every time."""
+        if task.pool != self.hash:
+            raise BadModel(
+                f"the task was learned with pool {task.pool[:12]} and this is pool {self.hash[:12]}; open the pool it "
+                "belongs to."
+            )
+        model = copy.deepcopy(self.template)
+        weight = f"{self.head}.weight" if self.head else "weight"
+        if weight not in task.own:
+            raise BadModel(f"the task has no head {weight!r}; it is of another network.")
+        if outputs_of(model, self.head) != len(task.own[weight]):
+            replace_head(model, self.head, len(task.own[weight]))
+        if task.classes and len(task.classes) != len(task.own[weight]):
+            raise BadModel(
+                f"the task names {len(task.classes)} classes and its head has {len(task.own[weight])}."
+            )
+        state = {**task.own, **{s.parameter: self.weight(task, n) for n, s in self.shapes.items()}}
+        expected = {k: v for k, v in model.state_dict().items() if k not in self.tied}
+        for name in [*(n for n in expected if n not in state), *(n for n in state if n not in expected)]:
+            raise BadModel(f"the task is of another network: {name} is in only one of the two.")
+        for name, value in expected.items():
+            if state[name].shape != value.shape:
+                raise BadModel(f"the task is of another network: {name} is {tuple(state[name].shape)}, "
+                               f"not {tuple(value.shape)}.")  # fmt: skip
+        full = {**state, **{alias: state[name] for alias, name in self.tied.items()}}
+        model.load_state_dict({k: v.clone() for k, v in full.items()}, strict=True, assign=True)
+        for alias, name in self.tied.items():
+            parent, _, leaf = alias.rpartition(".")
+            source, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), leaf, getattr(model.get_submodule(source), attribute))
+        attach(model, task.origin)
+        return model.eval().to(device)
+
+    def weight(self, task: Task, name: str) -> Tensor:
+        """A layer's dense weight."""
+        book, codes = self.layers[name], task.codes.get(name)
+        layer = self.shapes[name]
+        if codes is None or len(codes) != layer.count:
+            found = "none" if codes is None else f"{len(codes)}"
+            raise BadModel(
+                f"the task is of another network: {name} has {layer.count} kernels, and it names {found}."
+            )
+        vectors = book[codes.long()]
+        if name in task.extra:
+            vectors = vectors + self.residual[name][task.extra[name].long()]
+        if name in task.scales:
+            vectors = vectors * task.scales[name]
+        return vectors.reshape(layer.shape)
+
+    def check(self, model: nn.Module) -> None:
+        """Refuse a network that this pool has no kernels for, by the layer's name."""
+        known = {name for name, _ in model.named_modules()}
+        if self.head not in known:
+            raise BadModel(f"the network has no layer {self.head!r}, which is the head of the pool's.")
+        _same_layers(self.shapes, find_layers(model, self.head, self.group))
+
+    def _origin_for(self, origin: Origin, classes: int) -> Origin:
+        """The record of a network of this architecture with so many classes."""
+        args = dict(origin.args)
+        word = "num_labels" if "num_labels" in args else "num_classes"
+        if origin.arch is not None and not origin.steps and not origin.parts:
+            args[word] = classes
+        return replace(origin, args=args, provenance={})
+
+    def __repr__(self) -> str:
+        most = max(len(book) for book in self.layers.values())
+        return (f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
+                f"{most} kernels, {self.size_bytes:,} bytes)")  # fmt: skip
+
+
+def _bare(model: nn.Module) -> nn.Module:
+    """A copy without values where the state dict brings them all; else with them."""
+    bare = copy.deepcopy(model).cpu()
+    names = {id(v) for v in model.state_dict(keep_vars=True).values()}
+    for module in model.modules():
+        held = [*module._buffers.values(), *module._parameters.values(), *vars(module).values()]
+        if any(isinstance(v, Tensor) and id(v) not in names for v in held):
+            return bare
+    return bare.to("meta")
+
+
+def _checked(models: list[nn.Module], size: int, group: int, residual: int) -> nn.Module:
+    if not models:
+        raise RequestError("a pool is clustered from one network or more; none was given.")
+    for name, value, least in (("size", size, 1), ("group", group, 1), ("residual", residual, 0)):
+        if value < least:
+            raise RequestError(f"{name} is {value}; it must be {least} or more.")
+    for model in models:
+        check_finite(state_of(model), "cannot make a pool")
+    return models[0]
+
+
+def _same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) -> None:
+    for name, layer in theirs.items():
+        if name not in mine:
+            raise BadModel(f"layer {name!r} ({_size(layer)}) has no pool; the pool serves {', '.join(mine)}.")
+        if layer.length != mine[name].length or layer.shape != mine[name].shape:
+            raise BadModel(
+                f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network."
+            )
+    for name in mine:
+        if name not in theirs:
+            raise BadModel(f"the network has no layer {name!r}, which the pool serves: another network.")
+
+
+def _size(layer: PoolLayer) -> str:
+    return "×".join(map(str, layer.shape))
