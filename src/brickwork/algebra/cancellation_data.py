@@ -76,7 +76,7 @@ def tasks_for(
     found = []
     for number, (name, images, labels) in enumerate(given):
         x = as_input(images, prepared, where).double()
-        y = torch.as_tensor(np.asarray(labels)).to(where)
+        y = torch.as_tensor(labels).to(where)
         y = y.double() if y.is_floating_point() else y.long()
         if len(y) != len(x) or not len(x):
             raise BadData(f"{name}: {len(x)} images and {len(y)} labels; there must be as many, and some.")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -81,7 +80,7 @@ def _is_pair(given: Any) -> bool:
 
 
 def _labels(labels: Any, images: Tensor, number: int) -> Tensor:
-    answers = torch.as_tensor(np.asarray(labels)).to(images.device).long()
+    answers = torch.as_tensor(labels).to(images.device).long()
     if answers.shape != (len(images),):
         raise BadData(f"set {number}: {len(images)} images and labels of shape {tuple(answers.shape)}.")
     return answers

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -216,7 +215,7 @@ def _tests(
     for number, (name, one) in enumerate(given.items()):
         images, labels = (one.test_images, one.test_labels) if isinstance(one, ImageData) else one
         prepared = as_input(torch.as_tensor(images), ways[min(number, len(ways) - 1)], where)
-        answers = torch.as_tensor(np.asarray(labels)).to(where)
+        answers = torch.as_tensor(labels).to(where)
         if answers.shape != (len(prepared),) or not len(answers):
             raise BadData(f"{name}: {len(prepared)} images and labels of shape {tuple(answers.shape)}.")
         prepared = prepared.to(dtype)

@@ -8,7 +8,7 @@ import json
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,6 +63,22 @@ def typed(context: typer.Context) -> list[str]:
     return [
         n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
     ]
+
+
+def refuse_foreign(
+    context: typer.Context,
+    action: str,
+    takes: Mapping[Any, set[str]],
+    everywhere: set[str],
+    said: Mapping[str, str],
+) -> None:
+    """Of a verb with several actions: an option of another action is refused, not ignored. `said`: names as typed."""
+    for name in typed(context):
+        if name not in takes[action] | everywhere:
+            word = said.get(name, name).replace("_", "-")
+            owners = " and ".join(str(a) for a, names in takes.items() if name in names)
+            verb = context.info_name
+            raise RequestError(f"--{word} belongs to {verb} {owners}, not to {verb} {action}.")
 
 
 def parse_args(pairs: Iterable[str] | None) -> dict[str, Any]:

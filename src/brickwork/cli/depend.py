@@ -17,7 +17,7 @@ from brickwork.cli.common import (
     JsonOption,
     SeedOption,
     emit,
-    typed,
+    refuse_foreign,
 )
 
 
@@ -66,16 +66,6 @@ TAKES = {
     Action.show: {"target", "logits", "targets"},
     Action.add: {"data", "base_data", "how", "on", "strength", "arch"},
 }  # fmt: skip
-
-
-def _refuse_foreign(context: typer.Context, action: Action) -> None:
-    from brickwork.errors import RequestError
-
-    foreign = [n for n in typed(context) if n not in TAKES[action] | EVERYWHERE]
-    if foreign:
-        word = {"target": "class"}.get(foreign[0], foreign[0]).replace("_", "-")
-        owners = [a for a in Action if foreign[0] in TAKES[a]]
-        raise RequestError(f"--{word} belongs to depend {' and '.join(owners)}, not to depend {action}.")
 
 
 def command(
@@ -171,7 +161,7 @@ def command(
     from brickwork.devices import pick
     from brickwork.errors import RequestError
 
-    _refuse_foreign(context, action)
+    refuse_foreign(context, action, TAKES, EVERYWHERE, {"target": "class"})
     if action == Action.add:
         from brickwork.cli.depend_add import add
 

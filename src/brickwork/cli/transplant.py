@@ -16,6 +16,7 @@ from brickwork.cli.common import (
     ForceOption,
     JsonOption,
     SeedOption,
+    refuse_foreign,
     typed,
 )
 from brickwork.errors import RequestError
@@ -171,7 +172,7 @@ def command(
     brickwork transplant run recipe.yaml --out net
     """
     given = typed(context)
-    _refuse_foreign(given, action)
+    refuse_foreign(context, action, TAKES, EVERYWHERE, {"image": "input"})
     values = locals()
     how = {name: values[name] for name in (*ADAPTER, "seed")}
     if action == Action.list:
@@ -229,11 +230,3 @@ def _needed(name: str, value: Any, action: Action) -> Any:
             f"transplant {action} needs --{name}; `brickwork transplant --help` shows one in use."
         )
     return value
-
-
-def _refuse_foreign(given: list[str], action: Action) -> None:
-    foreign = [n for n in given if n not in TAKES[action] | EVERYWHERE]
-    if foreign:
-        word = {"image": "input"}.get(foreign[0], foreign[0]).replace("_", "-")
-        owners = [str(a) for a in Action if foreign[0] in TAKES[a]]
-        raise RequestError(f"--{word} belongs to transplant {', '.join(owners)}, not to transplant {action}.")
