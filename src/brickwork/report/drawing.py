@@ -1,7 +1,8 @@
-"""A drawing: rectangles, lines, polygons and texts in pixels, and how they become SVG, PNG or a page."""
+"""A drawing: rectangles, lines, polygons, pictures and texts in pixels, and how they become SVG, PNG or a page."""
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -56,7 +57,18 @@ class Text:
     tip: str = ""
 
 
-Mark = Rectangle | Line | Polygon | Text
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file's bytes, each of its pixels a sharp rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    png: bytes = field(repr=False)
+
+
+Mark = Rectangle | Line | Polygon | Picture | Text
 
 
 @dataclass(frozen=True)
@@ -82,7 +94,7 @@ class Drawing:
             f'<svg {size} role="img" font-family="sans-serif" fill="{INK}">',
             f"<title>{escape(self.title)}</title>",
             "<style>rect.t:hover{stroke:#000;stroke-width:1.5}text{pointer-events:none}text.t{pointer-events:auto}"
-            "line,polygon{pointer-events:none}</style>",
+            "line,polygon,image{pointer-events:none}</style>",
             '<rect width="100%" height="100%" fill="#fff"/>',
             *map(_element, shapes),
             *map(_element, texts),
@@ -156,6 +168,10 @@ def _element(mark: Mark) -> str:
     if isinstance(mark, Polygon):
         points = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
         return f'<polygon points="{points}" fill="{mark.fill}" fill-opacity="{_n(mark.opacity)}"/>'
+    if isinstance(mark, Picture):
+        box = f'x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" height="{_n(mark.height)}"'
+        data = f"data:image/png;base64,{base64.b64encode(mark.png).decode()}"
+        return f'<image {box} preserveAspectRatio="none" style="image-rendering:pixelated" href="{data}"/>'
     look = f'x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"'
     look += f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
     look += ' font-weight="bold"' if mark.bold else ""

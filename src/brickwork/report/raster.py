@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 from brickwork.errors import RequestError
-from brickwork.report.drawing import Drawing, Line, Polygon, Rectangle, Text
+from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text
 
 SMOOTH = 2  # how much larger the shapes are drawn
 LARGEST = 100_000_000  # pixels of the enlarged picture: about 300 MB
@@ -34,6 +34,11 @@ def paint(drawing: Drawing, scale: float) -> bytes:
             pen.line(ends, fill=_colour(mark.colour, mark.opacity), width=max(1, round(mark.width * k)))
         elif isinstance(mark, Polygon):
             pen.polygon([(x * k, y * k) for x, y in mark.points], fill=_colour(mark.fill, mark.opacity))
+        elif isinstance(mark, Picture):
+            size = (max(1, round(mark.width * k)), max(1, round(mark.height * k)))
+            with Image.open(io.BytesIO(mark.png)) as picture:
+                sharp = picture.convert("RGB").resize(size, Image.Resampling.NEAREST)
+            large.paste(sharp, (round(mark.x * k), round(mark.y * k)))
     image = large.reduce(SMOOTH)
     for mark in drawing.marks:
         if isinstance(mark, Text) and mark.text:

@@ -1,0 +1,211 @@
+"""A comparison drawn: accuracy against megabytes with the Pareto front, both over the tasks, and accuracy matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from brickwork.continual.result import MB, Comparison, ContinualResult
+from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
+from brickwork.report.gallery import GRID, Gallery
+from brickwork.report.heat import colour
+
+COLOURS = (
+    "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
+    "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
+)  # fmt: skip
+LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
+
+
+def draw_comparison(found: Comparison) -> Gallery:
+    """One page: the front, the course over the tasks, a matrix for every method."""
+    drawings = [draw_front(found), draw_course(found), draw_matrices(found)]
+    return Gallery(f"Continual learning: {found.scenario}", "", drawings)
+
+
+def inks_of(found: Comparison) -> dict[str, str]:
+    return {name: COLOURS[k % len(COLOURS)] for k, name in enumerate(found.results)}
+
+
+def draw_front(found: Comparison) -> Drawing:
+    """Average accuracy over the megabytes of all files, logarithmic; what no method beats is joined."""
+    inks, front = inks_of(found), set(found.front())
+    spots = {name: (r.total_bytes / MB, 100 * r.average_accuracy) for name, r in found.results.items()}
+    low, high = _decades([x for x, _ in spots.values()])
+    floor, roof = _range([y for _, y in spots.values()])
+
+    def across(megabytes: float) -> float:
+        return LEFT + WIDE * (math.log10(megabytes) - low) / (high - low)
+
+    def down(percent: float) -> float:
+        return TOP + HIGH * (roof - percent) / (roof - floor)
+
+    marks: list[Mark] = [Text(24, 34, "Accuracy against megabytes", 18, bold=True)]
+    for value in np.linspace(floor, roof, 6):
+        marks.append(Line(LEFT, down(value), LEFT + WIDE, down(value), GRID))
+        marks.append(Text(LEFT - 8, down(value) + 4, f"{value:g}%", 11, "end", colour=PALE))
+    for decade in range(math.floor(low), math.ceil(high) + 1):
+        for step in (1, 2, 5):
+            value = step * 10.0**decade
+            if low - 1e-9 <= math.log10(value) <= high + 1e-9:
+                marks.append(Line(across(value), TOP, across(value), TOP + HIGH, GRID))
+                marks.append(Text(across(value), TOP + HIGH + 18, f"{value:g}", 11, "middle", colour=PALE))
+    marks.append(Text(LEFT + WIDE / 2, TOP + HIGH + 40, "megabytes of all files, all tasks", 13, "middle"))
+    marks.append(Text(LEFT, TOP - 14, "average accuracy after the last task", 13))
+    best = sorted(front, key=lambda name: spots[name])
+    for a, b in pairwise(best):
+        (x1, y1), (x2, y2) = spots[a], spots[b]
+        marks.append(Line(across(x1), down(y1), across(x2), down(y2), "#8a939c", 1.5))
+    marks += _labels({n: (across(x), down(y)) for n, (x, y) in spots.items()}, inks)
+    for name, (x, y) in spots.items():
+        size = 11.0 if name in front else 7.0
+        tip = _tip(found.results[name], name in front)
+        marks.append(Rectangle(across(x) - size / 2, down(y) - size / 2, size, size, inks[name], tip))
+    about = (
+        "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
+        "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
+        "read back from these files."
+    )
+    head = ("method", "average accuracy", "forgetting", "MB a task", "MB shared", "MB in all", "on the front")
+    rows = tuple(
+        (n, f"{r.average_accuracy:.2%}", _points(r.forgetting), f"{r.bytes_per_task / MB:.4f}",
+         f"{r.shared_bytes / MB:.3f}", f"{r.total_bytes / MB:.3f}", "yes" if n in front else "")
+        for n, r in found.results.items()
+    )  # fmt: skip
+    return Drawing(
+        "Accuracy against megabytes", LEFT + WIDE + GAP, TOP + HIGH + 56, tuple(marks), about, head, rows
+    )
+
+
+def draw_course(found: Comparison) -> Drawing:
+    """Megabytes after each task, and the mean accuracy on the tasks so far."""
+    inks = inks_of(found)
+    count = max(len(r.tasks) for r in found.results.values())
+    marks: list[Mark] = [Text(24, 34, "Over the tasks", 18, bold=True)]
+    sizes = {n: [b / MB for b in r.curve] for n, r in found.results.items()}
+    means = {
+        n: [100 * float(np.mean(r.seen[i, : i + 1])) for i in range(count)] for n, r in found.results.items()
+    }
+    known = [v for values in sizes.values() for v in values if v > 0]
+    low, high = _decades(known)
+    floor, roof = _range([v for values in means.values() for v in values if not math.isnan(v)])
+    panels = (
+        (
+            "megabytes of all files",
+            sizes,
+            lambda v: (math.log10(v) - low) / (high - low) if v > 0 else math.nan,
+        ),
+        ("mean accuracy on the tasks so far", means, lambda v: (v - floor) / (roof - floor)),
+    )
+    wide, high_px = 400.0, 280.0
+    for number, (title, values, place) in enumerate(panels):
+        left = LEFT + number * (wide + 110)
+        marks.append(Text(left, TOP - 14, title, 13, bold=True))
+        ticks = (
+            [(10.0**d, f"{10.0**d:g}") for d in range(math.ceil(low), math.floor(high) + 1)]
+            if number == 0
+            else [(v, f"{v:g}%") for v in np.linspace(floor, roof, 6)]
+        )
+        for value, told in ticks:
+            y = TOP + high_px * (1 - place(value))
+            marks += [
+                Line(left, y, left + wide, y, GRID),
+                Text(left - 8, y + 4, told, 11, "end", colour=PALE),
+            ]
+        steps = [left + wide * (k + 0.5) / count for k in range(count)]
+        for k in range(0, count, max(1, count // 10)):
+            marks.append(Text(steps[k], TOP + high_px + 17, str(k + 1), 11, "middle", colour=PALE))
+        marks.append(Text(left + wide / 2, TOP + high_px + 36, "tasks learned", 12, "middle"))
+        for name, own in values.items():
+            spots = [
+                (steps[k], TOP + high_px * (1 - place(v)), v)
+                for k, v in enumerate(own)
+                if not math.isnan(place(v))
+            ]
+            marks += [Line(a[0], a[1], b[0], b[1], inks[name], 2) for a, b in pairwise(spots)]
+            for k, (x, y, v) in enumerate(spots):
+                told = f"{v:.3f} MB" if number == 0 else f"{v:.2f} %"
+                tip = f"{name}\nafter task {count - len(spots) + k + 1}\n{told}"
+                marks.append(Rectangle(x - 2.5, y - 2.5, 5, 5, inks[name], tip))
+    x = LEFT + 2 * (wide + 110) - 60
+    for k, (name, ink) in enumerate(inks.items()):
+        marks += [
+            Rectangle(x, TOP + 18 * k, 10, 10, ink),
+            Text(x + 16, TOP + 18 * k + 9, shortened(name, 12, 180), 12),
+        ]
+    height = max(TOP + high_px + 52, TOP + 18 * len(inks) + 10)
+    return Drawing("Over the tasks", x + 210, height, tuple(marks))
+
+
+def draw_matrices(found: Comparison) -> Drawing:
+    """The accuracy on task j (across) after task i (down), one square a method."""
+    count = max(len(r.tasks) for r in found.results.values())
+    cell = float(max(7, min(26, 220 // count)))
+    side, columns = count * cell, 4
+    marks: list[Mark] = [Text(24, 34, "Accuracy on every task after every task", 18, bold=True)]
+    every = [100 * v for r in found.results.values() for v in r.seen.ravel() if not math.isnan(v)]
+    floor = _range(every)[0] / 100
+    for number, (name, result) in enumerate(found.results.items()):
+        left = 40 + (number % columns) * (side + 60)
+        top = 84 + (number // columns) * (side + 62)
+        marks.append(Text(left, top - 10, shortened(name, 13, side + 40), 13, bold=True))
+        for i in range(count):
+            for j in range(i + 1):
+                value = float(result.seen[i, j])
+                told = "no network yet" if math.isnan(value) else f"{value:.2%}"
+                tip = f"{name}\n{result.tasks[j]} after {result.tasks[i]}\n{told}"
+                shade = colour((value - floor) / (1 - floor)) if not math.isnan(value) else colour(math.nan)
+                marks.append(Rectangle(left + j * cell, top + i * cell, cell - 1, cell - 1, shade, tip))
+    rows = -(-len(found.results) // columns)
+    bottom = 84 + rows * (side + 62)
+    marks += [Rectangle(40 + 3 * k, bottom - 24, 4, 12, colour(k / 60)) for k in range(61)]
+    marks += [
+        Text(40, bottom + 6, f"{floor:.0%}", 11, colour=PALE),
+        Text(220, bottom + 6, "100%", 11, colour=PALE),
+    ]
+    about = "Down: after which task; across: on which. A row that fades to the left is forgetting."
+    width = 40 + min(columns, len(found.results)) * (side + 60) + 20
+    return Drawing("Accuracy matrices", max(width, 420.0), bottom + 22, tuple(marks), about)
+
+
+def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:
+    """Names to the right of their points, moved down until none lies on another."""
+    marks: list[Mark] = []
+    taken: list[tuple[float, float]] = []
+    for name, (x, y) in sorted(spots.items(), key=lambda item: item[1][1]):
+        line = y + 4
+        while any(abs(line - other) < 14 and abs(x - across) < 190 for across, other in taken):
+            line += 14
+        taken.append((x, line))
+        if line - y > 10:
+            marks.append(Line(x, y, x + 8, line - 4, inks[name], 1, 0.6))
+        marks.append(Text(x + 11, line, shortened(name, 12, 180), 12))
+    return marks
+
+
+def _tip(result: ContinualResult, best: bool) -> str:
+    return (
+        f"{result.method}{', on the front' if best else ''}\naverage accuracy {result.average_accuracy:.2%}\n"
+        f"forgetting {_points(result.forgetting)}\n{result.bytes_per_task / MB:.4f} MB a task, "
+        f"{result.shared_bytes / MB:.3f} MB shared\n{result.total_bytes / MB:.3f} MB in all"
+    )
+
+
+def _points(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    """The range of a logarithmic axis, with some room."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = max(0.15, 0.06 * (high - low))
+    return low - room, high + room
+
+
+def _range(percents: Sequence[float]) -> tuple[float, float]:
+    """Whole fives around the values, at most from 0 to 100."""
+    low, high = 5 * math.floor(min(percents) / 5), 5 * math.ceil(max(percents) / 5)
+    return float(max(0, low - (5 if low == high else 0))), float(max(5, min(100, high)))
