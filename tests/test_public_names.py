@@ -16,6 +16,7 @@ PUBLIC = {
     "CovLasso",
     "Delta",
     "DependencyMap",
+    "KernelPool",
     "Routes",
     "TransplantNet",
     "__version__",

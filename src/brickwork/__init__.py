@@ -22,6 +22,7 @@ _HOME = {
     "CovLasso": "dependencies",
     "Delta": "algebra",
     "DependencyMap": "dependencies",
+    "KernelPool": "pools",
     "Routes": "bricks",
     "TransplantNet": "transplant",
     "adapt": "bricks",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from brickwork.bricks.routes import routes as routes
     from brickwork.dependencies import CovLasso as CovLasso
     from brickwork.dependencies import DependencyMap as DependencyMap
+    from brickwork.pools import KernelPool as KernelPool
     from brickwork.store import load as load
     from brickwork.store import save as save
     from brickwork.transplant import TransplantNet as TransplantNet

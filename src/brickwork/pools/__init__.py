@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from brickwork.pools.encoding import encode
+from brickwork.pools.folder import PoolFolder
 from brickwork.pools.learning import learn
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.task import Task
 
-__all__ = ["KernelPool", "Task", "learn"]
+__all__ = ["KernelPool", "PoolFolder", "Task", "encode", "learn"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.pools.clusters import k_means
 from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, replace_head, weight_of
 from brickwork.pools.nearest import nearest
+from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
 from brickwork.progress import bar
 from brickwork.store import state_hash
@@ -50,6 +52,7 @@ class KernelPool:
     tied: Mapping[str, str] = field(default_factory=dict, repr=False)
     base: Task | None = field(default=None, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _neighbours: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     @classmethod
     def cluster(
@@ -132,6 +135,12 @@ class KernelPool:
     def size_bytes(self) -> int:
         """Of all codebooks."""
         return sum(t.numel() * t.element_size() for t in [*self.layers.values(), *self.residual.values()])
+
+    def neighbours(self, name: str) -> np.ndarray:
+        """From each kernel of a layer's codebook the others by their distance (K, K−1)."""
+        if name not in self._neighbours:
+            self._neighbours[name] = neighbours(self.layers[name].numpy())
+        return self._neighbours[name]
 
     @property
     def short(self) -> dict[str, int]:

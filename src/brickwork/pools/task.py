@@ -91,7 +91,10 @@ def rounded(value: Tensor, precision: int) -> Tensor:
     """
     if precision not in PRECISIONS:
         raise RequestError(f"precision is {precision}; it must be {', '.join(map(str, PRECISIONS))}.")
-    if precision == 32 or not value.is_floating_point():
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    value = value + 0.0  # no negative zeros: they look equal and are not
+    if precision == 32:
         return value
     half = value.half()
     if precision == 12:
@@ -99,6 +102,7 @@ def rounded(value: Tensor, precision: int) -> Tensor:
         bits = ((bits + 8) >> 4) << 4  # to the nearest; a carry goes into the exponent, as it should
         half = bits.to(torch.int16).view(torch.float16)
     back = half.to(value.dtype)
-    scale = value.abs().amax() if value.numel() else value.new_zeros(())
+    back = back + 0.0
+    scale = value.abs().amax()
     kept = torch.isfinite(back).all() and ((back - value).abs() <= 0.01 * value.abs() + 1e-5 * scale).all()
     return back if bool(kept) else value

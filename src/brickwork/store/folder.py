@@ -105,7 +105,12 @@ def load(
     return model.eval().to(device)
 
 
-def _source(folder: Path, config: Config, arch: Arch | None) -> Arch | None:
+def build_module(config: OriginConfig, where: Path, *, arch: Arch | None = None) -> nn.Module:
+    """The module that a record describes, without its weights; `where` is the folder that says so."""
+    return _build(where, Origin.from_dict(config.model_dump()), _source(where, config, arch))
+
+
+def _source(folder: Path, config: OriginConfig, arch: Arch | None) -> Arch | None:
     """What to build: the folder's own architecture, or the caller's where the folder may not decide."""
     named = config.arch
     parts = _all_parts(config)

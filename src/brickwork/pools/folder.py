@@ -1,0 +1,253 @@
+"""A pool on disk: `pool.safetensors`, `pool.json`, `base.task`, and one file a task under `tasks/`.
+
+There is no list of tasks beside the files, so that two processes can add at once and none is lost. A lock is held only
+while a file is put in place or removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+import brickwork
+from brickwork.atomic import write_file, write_folder
+from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
+from brickwork.origin import Origin
+from brickwork.pools.layers import PoolLayer
+from brickwork.pools.pool import KernelPool
+from brickwork.pools.task import Task
+from brickwork.pools.taskfile import read_header, read_task, write_task
+from brickwork.store.config import OriginConfig, origin_config
+from brickwork.store.folder import Arch, build_module
+from brickwork.store.weights import read_safetensors, write_safetensors
+
+POOL, BOOKS, BASE, TASKS = "pool.json", "pool.safetensors", "base", "tasks"
+
+
+class PoolFolder:
+    """A pool and its tasks in a folder. A task never changes another: each is a file of its own.
+
+    >>> import tempfile
+    >>> from brickwork import zoo
+    >>> folder = PoolFolder.create(tempfile.mkdtemp() + "/pool", KernelPool.cluster([zoo.build("lenet", seed=0)], size=16))
+    >>> folder.add("first", folder.pool.base).name, folder.tasks
+    ('first.task', ['first'])
+    """
+
+    def __init__(self, path: Path, pool: KernelPool) -> None:
+        self.path, self.pool = path, pool
+
+    @classmethod
+    def create(cls, path: str | Path, pool: KernelPool, *, force: bool = False) -> PoolFolder:
+        """Write a pool without tasks; `force` replaces a pool that is there, with its tasks."""
+        path = Path(path)
+        with write_folder(path, force=force, owns=(POOL,)) as temporary:
+            books = {f"first.{k}": v for k, v in pool.layers.items()}
+            books |= {f"second.{k}": v for k, v in pool.residual.items()}
+            write_safetensors(books, temporary / BOOKS, {"format": "pt", "brickwork": brickwork.__version__})
+            said = {
+                "format": 1,
+                "brickwork": brickwork.__version__,
+                "hash": pool.hash,
+                "head": pool.head,
+                "size": pool.size,
+                "group": pool.group,
+                "layers": {name: [list(s.shape), s.length] for name, s in pool.shapes.items()},
+                "tied": dict(pool.tied),
+                "origin": origin_config(pool.origin),
+                "facts": dict(pool.facts),
+            }
+            (temporary / POOL).write_text(
+                json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+            )
+            (temporary / TASKS).mkdir()
+            if pool.base is not None:
+                (temporary / f"{BASE}.task").write_bytes(write_task(pool.base, pool))
+        return cls(path, pool)
+
+    @classmethod
+    def open(cls, path: str | Path, *, arch: Arch | None = None) -> PoolFolder:
+        """A pool that was written; `arch` as in `brickwork.load`, for a network that Brickwork cannot build by itself."""
+        path = Path(path)
+        said = _read_json(path)
+        try:
+            origin = OriginConfig.model_validate(said["origin"])
+            shapes = {
+                name: PoolLayer(name, tuple(shape), int(length))
+                for name, (shape, length) in said["layers"].items()
+            }
+            head, size, group, tied = said["head"], int(said["size"]), int(said["group"]), dict(said["tied"])
+        except (ValidationError, KeyError, TypeError, ValueError) as error:
+            raise BadFile(f"{path / POOL} is not valid: {error}.") from error
+        books = read_safetensors(path / BOOKS)
+        pool = KernelPool(
+            layers={name: books[f"first.{name}"] for name in shapes if f"first.{name}" in books},
+            shapes=shapes,
+            head=head,
+            origin=Origin.from_dict(origin.model_dump()),
+            template=build_module(origin, path, arch=arch),
+            size=size,
+            group=group,
+            residual={k.removeprefix("second."): v for k, v in books.items() if k.startswith("second.")},
+            tied=tied,
+            facts=said.get("facts", {}),
+        )
+        if pool.hash != said.get("hash"):
+            raise BadFile(
+                f"{path / BOOKS} is damaged: its codebooks are not those that {POOL} was written for."
+            )
+        pool.check(pool.template)
+        base = path / f"{BASE}.task"
+        return cls(
+            path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool
+        )
+
+    @property
+    def tasks(self) -> list[str]:
+        """The names of the tasks, sorted."""
+        return sorted(p.stem for p in (self.path / TASKS).glob("*.task") if not p.name.startswith("."))
+
+    def add(self, name: str, task: Task, *, force: bool = False, relative: str | None = "auto") -> Path:
+        """Write a task under a name. relative: "auto" takes what gives the smallest file; a task's name, "base" or None.
+
+        Relative to what it started from where that is in the folder, to the base, or on its own. A task that another is
+        relative to cannot be replaced: the other would change.
+        """
+        path = self._file(name)
+        if name == BASE:
+            raise RequestError(f"{BASE!r} is the network the pool was made from; choose another name.")
+        self.pool.rebuild(task)  # refuses what does not fit, before anything is written
+        with self._lock():
+            if path.exists() and not force:
+                raise OutputExists(path)
+            if path.exists() and (bound := self.relatives(name)):
+                raise RequestError(
+                    f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}"
+                )
+            data = min(
+                (write_task(task, self.pool, r) for r in self._references(name, task, relative)), key=len
+            )
+            with write_file(path) as temporary:
+                temporary.write_bytes(data)
+        return path
+
+    def task(self, name: str) -> Task:
+        """The task of that name."""
+        path = self._file(name)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise UnknownName("task", name, self.tasks) from None
+        if name == BASE and self.pool.base is not None:
+            return self.pool.base
+        return read_task(data, self.pool, path, self._find)
+
+    def rebuild(self, name: str, *, device: str | torch.device = "cpu") -> nn.Module:
+        """The network of a task: an ordinary module."""
+        return self.pool.rebuild(self.task(name), device=device)
+
+    def remove(self, name: str, *, detach: bool = False) -> None:
+        """Delete a task. One that others are relative to is refused, or with `detach` they are told on their own first."""
+        path = self._file(name)
+        with self._lock():
+            if name not in self.tasks:
+                raise UnknownName("task", name, self.tasks)
+            bound = self.relatives(name)
+            if bound and not detach:
+                raise RequestError(
+                    f"{name!r} cannot be removed: {', '.join(bound)} is told relative to it. {_DETACH}"
+                )
+            for other in bound:
+                task = self.task(other)
+                data = min((write_task(task, self.pool, r) for r in (None, *self._base())), key=len)
+                with write_file(self._file(other)) as temporary:
+                    temporary.write_bytes(data)
+            path.unlink()
+
+    def relatives(self, name: str) -> list[str]:
+        """The tasks whose files are relative to this one."""
+        return [other for other in self.tasks if (self.header(other)["reference"] or [None])[0] == name]
+
+    def header(self, name: str) -> dict:
+        """What a task's file says of itself, without decoding it."""
+        path = self._file(name)
+        if not path.exists():
+            raise UnknownName("task", name, self.tasks)
+        return read_header(path.read_bytes(), path)
+
+    def bytes(self, name: str | None = None) -> int:
+        """Bytes on disk of a task; without a name, of everything that is there once: codebooks, description, base."""
+        if name is not None:
+            self.header(name)
+            return self._file(name).stat().st_size
+        return sum(
+            p.stat().st_size
+            for p in (self.path / POOL, self.path / BOOKS, self.path / f"{BASE}.task")
+            if p.exists()
+        )
+
+    def _file(self, name: str) -> Path:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
+            raise RequestError(
+                f"a task cannot be called {name!r}; letters, digits, '.', '_', '+' and '-' make a name."
+            )
+        return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
+
+    def _references(self, name: str, task: Task, relative: str | None) -> list[tuple[str, Task] | None]:
+        """What the task could be told relative to. A chain is two long at most: a task is quick to load."""
+        if relative is None:
+            return [None]
+        if relative != "auto":
+            return [(relative, self.task(relative))]
+        found: list[tuple[str, Task] | None] = [None, *self._base()]
+        wanted = task.reference
+        for other in self.tasks if wanted is not None else []:
+            header = self.header(other)
+            if other != name and header["task"] == wanted.hash and (header["reference"] or [BASE])[0] == BASE:  # type: ignore[union-attr]
+                found.append((other, self.task(other)))
+        return found
+
+    def _base(self) -> list[tuple[str, Task]]:
+        return [] if self.pool.base is None else [(BASE, self.pool.base)]
+
+    def _find(self, name: str, wanted: str) -> Task:
+        found = self.task(name)
+        if found.hash != wanted:
+            raise BadFile(
+                f"{self._file(name)} is not the task that another was told relative to; it was replaced."
+            )
+        return found
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        with (self.path / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, however the process ends
+            yield
+
+    def __repr__(self) -> str:
+        return f"PoolFolder({self.path}: {self.pool!r}, {len(self.tasks)} tasks)"
+
+
+_DETACH = "Remove that first, or use remove(..., detach=True) (command line: pool rm --detach)."
+
+
+def _read_json(path: Path) -> dict:
+    file = path / POOL
+    try:
+        said = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadFile(f"{path} is not a pool: it has no {POOL}.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFile(f"{file} is not JSON: {error}.") from error
+    if not isinstance(said, dict) or said.get("format") != 1:
+        raise BadFile(f"{file} is not the description of a pool that this Brickwork reads (format 1).")
+    return said
