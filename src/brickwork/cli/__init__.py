@@ -46,6 +46,7 @@ VERBS = (
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
     ("sweep", "sweep", "Accuracy of αA + βB over a grid: table, heat maps, the balanced point."),
     ("cancel", "cancel", "Why tasks cancel: training in sequence against assigning what was learned."),
+    ("continual", "continual", "Learn task after task with several methods; accuracy against megabytes on disk."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

@@ -34,7 +34,9 @@ class Bench:
     seed: int = 0
     progress: bool = False
     pool: Any = None  # a brickwork.pools.KernelPool, for the methods that need one
-    _trunk: nn.Module | None = field(default=None, repr=False)
+    held: dict[str, Any] = field(
+        default_factory=dict, repr=False
+    )  # read from the folder once: it does not change
 
     def task(self, number: int) -> ImageData:
         return self.scenario.tasks[number]
@@ -63,27 +65,41 @@ class Bench:
 
     def trunk(self) -> nn.Module:
         """The start as the file of `keep_trunk` has it; not to be changed."""
-        if self._trunk is None:
+        if "trunk" not in self.held:
             model = copy.deepcopy(self.start)
             load_partly(model, read_tensors(self.path(TRUNK)))
-            self._trunk = model
-        return self._trunk
+            self.held["trunk"] = model
+        return self.held["trunk"]
 
     def fit(
-        self, model: nn.Module, number: int, *, lr: float, optimizer: str = "sgd", weight_decay: float = 5e-4,
-        epochs: int | None = None, images: ImageData | None = None, **more: Any,
+        self, model: nn.Module, number: int, *, images: ImageData | None = None, epochs: int | None = None, **how: Any
     ) -> nn.Module:  # fmt: skip
         """Train in place on a task (or other images) with this bench's budget; back in evaluation mode."""
         data = images or self.task(number)
-        count = len(data.train_labels)
-        size = self.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, count // 12))
         train(
-            model, data.train_images, data.train_labels, epochs=epochs or self.epochs, batch_size=size, lr=lr,
-            optimizer=optimizer, weight_decay=weight_decay, schedule="onecycle", label_smoothing=0.0,
-            augment=self.augment, seed=1000 * self.seed + number, classes=data.classes, record=True,
-            device=self.device, progress=self.progress, **more,
-        )  # fmt: skip
+            model,
+            data.train_images,
+            data.train_labels,
+            classes=data.classes,
+            **{**self.settings(number, len(data.train_labels), epochs), **how},
+        )
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def settings(self, number: int, count: int, epochs: int | None = None) -> dict[str, Any]:
+        """What training a task of so many images has in common for all methods; lr and optimizer are each one's own."""
+        return {
+            "epochs": epochs or self.epochs,
+            "batch_size": self.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, count // 12)),
+            "schedule": "onecycle",
+            "weight_decay": 5e-4,
+            "label_smoothing": 0.0,
+            "optimizer": "sgd",
+            "augment": self.augment,
+            "seed": 1000 * self.seed + number,
+            "record": True,
+            "device": self.device,
+            "progress": self.progress,
+        }
 
 
 def load_partly(model: nn.Module, tensors: dict[str, Tensor]) -> None:

@@ -13,37 +13,31 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
+from brickwork.pools.layers import head_of as last_layer
+from brickwork.pools.layers import replace_head
 
 State = dict[str, Tensor]
 
 
 def head_of(model: nn.Module) -> str:
-    """The name of the last linear layer, which gives the logits.
+    """The name of the last layer, which gives the logits; it has to be linear.
 
     >>> from brickwork import zoo
     >>> head_of(zoo.build("lenet"))
     'fc3'
     """
-    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        raise BadModel("the network has no linear layer that could be its head.")
-    return linear[-1]
+    name = last_layer(model)
+    if not isinstance(model.get_submodule(name), nn.Linear):
+        raise BadModel(
+            f"the last layer, {name}, is a {type(model.get_submodule(name)).__name__}; tasks need a linear head."
+        )
+    return name
 
 
 def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Module:
     """A copy with a new head for these classes; everything else as it was."""
     new = copy.deepcopy(model)
-    name = head_of(new)
-    old = new.get_submodule(name)
-    assert isinstance(old, nn.Linear)
-    source = torch.Generator().manual_seed(seed)
-    head = nn.Linear(old.in_features, len(classes), device=old.weight.device, dtype=old.weight.dtype)
-    with torch.no_grad():
-        # drawn on the CPU, so that every device starts from the same numbers
-        drawn = torch.randn(head.weight.shape, generator=source, dtype=old.weight.dtype) * 0.01
-        head.weight.copy_(drawn)
-        head.bias.zero_()
-    put(new, name, head)
+    replace_head(new, head_of(new), len(classes), seed=seed)
     origin = origin_of(model)
     args = {**origin.args, "num_classes": len(classes)} if origin.arch is not None else origin.args
     attach(new, replace(origin, args=args, classes=tuple(classes)))

@@ -20,7 +20,7 @@ from brickwork.errors import RequestError, UnknownName
 
 REGISTRY: dict[str, type[Method]] = {}
 #: modules of this package that register methods; the order here is the order of `names()`
-MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet")
+MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet", "pooled")
 Kind = TypeVar("Kind", bound=type[Method])
 
 

@@ -21,6 +21,7 @@ body{{background:#14181d;color:#e6edf3}}p{{color:#9aa4af}}th,td{{border-bottom-c
 tbody tr:hover{{background:#1f252c}}
 svg{{fill:#e6edf3}}svg>rect:first-of-type{{fill:#14181d}}svg text:not([fill]){{fill:#e6edf3}}
 svg text[fill="{PALE}"]{{fill:#9aa4af}}svg line[stroke="{GRID}"]{{stroke:#30363d}}rect.t:hover{{stroke:#fff}}
+svg rect[fill="{GRID}"]{{fill:#30363d}}
 #tip{{background:#e6edf3;color:#14181d}}}}
 """
 

@@ -25,6 +25,8 @@ def paint(drawing: Drawing, scale: float) -> bytes:
     pen = ImageDraw.Draw(large, "RGBA")  # this mode blends what is not opaque
     k = scale * SMOOTH
     for mark in drawing.marks:
+        if isinstance(mark, Rectangle) and mark.fill == "transparent":
+            continue  # there for the pointer alone
         if isinstance(mark, Rectangle):
             x, y = round(mark.x * k), round(mark.y * k)
             right, bottom = round((mark.x + mark.width) * k) - 1, round((mark.y + mark.height) * k) - 1

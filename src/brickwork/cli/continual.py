@@ -1,0 +1,181 @@
+"""`brickwork continual DATA … --tasks 20 --methods finetune,pool --start MODEL --out FOLDER`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brickwork.cli.common import (
+    ArgsOption,
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    OutOption,
+    SeedOption,
+    emit,
+    log,
+    parse_args,
+)
+from brickwork.errors import RequestError
+
+if TYPE_CHECKING:
+    from brickwork.continual import Scenario
+
+RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
+
+
+def command(
+    data: Annotated[
+        list[str],
+        typer.Argument(help="A data set to split by classes; several: one task each, in this order."),
+    ],
+    out: OutOption,
+    start: Annotated[
+        str,
+        typer.Option(help="What every method starts from: a model folder, or an architecture, untrained."),
+    ],
+    methods: Annotated[
+        str, typer.Option(help="Comma-separated, with options in brackets, as in lora(rank=8).")
+    ] = "finetune,joint,sequential,probe,bn-head,lora,pool",
+    tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to split one data set into.")] = None,
+    classes_per_task: Annotated[int | None, typer.Option(min=1, help="Classes of a task.")] = None,
+    class_seed: Annotated[
+        int | None, typer.Option(min=0, help="Shuffle the classes first.", show_default="their order")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Of each task, for every method.")] = 30,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Images a step.", show_default="up to 128, fewer for small tasks"),
+    ] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="none, flip, crop or crop+flip; default: what suits the data.")
+    ] = None,
+    pool: Annotated[
+        Path | None,
+        typer.Option(help="A pool folder for the methods that need one; default: clustered from --start."),
+    ] = None,
+    forward: Annotated[
+        bool, typer.Option("--forward", help="Also measure every task just before it is learned.")
+    ] = False,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Height and width of the images, for an architecture.")
+    ] = None,
+    arg: ArgsOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = Device.auto,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    """Learn task after task with several methods; accuracy against megabytes on disk, as a page and a CSV file.
+
+    Each method leaves its real files in OUT/METHOD. A run that was stopped goes on with the same command; --force
+    starts the methods asked for over.
+
+    brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
+    """
+    from brickwork import data as images_of
+    from brickwork.cli.train_start import find_start
+    from brickwork.continual import parse, run
+    from brickwork.continual.running import JOURNAL, folder_name
+    from brickwork.devices import pick
+    from brickwork.training import settings_for
+
+    # Everything that can be refused is refused here, before an image is read.
+    where = pick(str(device))
+    chosen = parse(methods)
+    specs = [images_of.check(spec, size=size) for spec in data]
+    if len(specs) > 1 and (tasks is not None or classes_per_task is not None or class_seed is not None):
+        raise RequestError(
+            "several data sets are one task each; leave out --tasks, --classes-per-task and --class-seed."
+        )
+    if len(specs) == 1 and tasks is None and classes_per_task is None:
+        raise RequestError("give --tasks or --classes-per-task to split the data set, or several data sets.")
+    settings_for(None, 1000, specs[0].source, augment=augment)
+    begun = find_start(start, parse_args(arg), size)
+    if begun.segments:
+        raise RequestError(f"{start} is a segmenter; tasks here are of classes.")
+    _check_out(out)
+    pool_read = _pool(pool)
+
+    scenario = _scenario(
+        [images_of.load(s, seed=seed, size=begun.shape[1:], channels=begun.shape[0]) for s in specs],
+        tasks, classes_per_task, class_seed,
+    )  # fmt: skip
+    if force:
+        for name in chosen:
+            folder = out / folder_name(name)
+            if (folder / JOURNAL).exists():
+                shutil.rmtree(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / RUN).exists():
+        _write(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
+    log(f"{scenario}; {len(chosen)} methods from {start} …")
+    try:
+        found = run(
+            scenario, list(chosen.values()), _network(begun, scenario, seed), out=out, epochs=epochs, batch_size=batch_size,
+            augment=augment, forward=forward, pool=pool_read, seed=seed, device=where, progress=not as_json,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        log(f"the tasks learned so far are in {out}; the same command goes on from there.")
+        raise
+    from brickwork.report.continual import draw_comparison
+
+    report: dict[str, Any] = {
+        "folder": str(out), "start": start, "data": [str(s) for s in specs], "epochs": epochs, "seed": seed,
+        **found.to_dict(), "tasks": scenario.to_dict()["tasks"],
+    }  # fmt: skip
+    _write(out / "continual.csv", found.csv())
+    _write(out / RUN, json.dumps(report, indent=1) + "\n")
+    draw_comparison(found).save(out / "continual.html")
+    emit(report, f"{found}\nsaved in {out}: continual.html, continual.csv, {RUN}", as_json=as_json)
+
+
+def _scenario(sets: list[Any], tasks: int | None, per: int | None, seed: int | None) -> Scenario:
+    from brickwork.continual import sequence, split_classes
+
+    if len(sets) > 1:
+        return sequence(sets)
+    return split_classes(sets[0], tasks=tasks, per=per, seed=seed)
+
+
+def _network(begun: Any, scenario: Scenario, seed: int) -> Any:
+    """The start: a model folder whatever its classes, or an architecture with weights of this seed."""
+    from brickwork import store
+
+    if begun.folder is not None:
+        return store.load(begun.folder)
+    return begun.network(scenario.tasks[0].classes, seed)
+
+
+def _pool(path: Path | None) -> Any:
+    if path is None:
+        return None
+    from brickwork.pools import PoolFolder
+
+    return PoolFolder.open(path).pool
+
+
+def _check_out(out: Path) -> None:
+    """A folder of an earlier run is gone on with; one of somebody else's is left alone."""
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise RequestError(f"{out} is not a folder; choose another --out.")
+    if any(out.iterdir()) and not (out / RUN).exists():
+        raise RequestError(
+            f"{out} holds files and no run of this command (no {RUN}); choose another --out, or an empty folder."
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    from brickwork.atomic import write_file
+
+    with write_file(path) as draft:
+        Path(draft).write_text(text, encoding="utf-8")

@@ -1,0 +1,70 @@
+"""A benchmark of Avalanche (the continual-learning toolkit) as a scenario; Avalanche itself is not imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from brickwork.continual.scenario import Scenario
+from brickwork.data.images import ImageData
+from brickwork.errors import BadData
+
+
+def from_avalanche(benchmark: Any, *, name: str = "avalanche") -> Scenario:
+    """One task an experience of a benchmark's train_stream, tested on the same place of its test_stream.
+
+    Images are taken as the data sets give them: PIL pictures, uint8 arrays (H, W, C), or floating tensors (C, H, W)
+    from 0 to 1, without a random or normalising transform. Labels are renumbered task by task.
+    """
+    try:
+        streams = list(benchmark.train_stream), list(benchmark.test_stream)
+    except AttributeError as error:
+        raise BadData(f"{type(benchmark).__name__} is no Avalanche benchmark: {error}.") from error
+    if len(streams[0]) != len(streams[1]) or not streams[0]:
+        raise BadData(
+            f"the benchmark has {len(streams[0])} experiences to train on and {len(streams[1])} to test on; one for each."
+        )
+    width = len(str(len(streams[0]) - 1))
+    tasks = []
+    for number, (training, testing) in enumerate(zip(*streams, strict=True)):
+        classes = sorted({int(c) for c in training.classes_in_this_experience})
+        parts: dict[str, Any] = {}
+        for split, experience in (("train", training), ("test", testing)):
+            parts[f"{split}_images"], parts[f"{split}_labels"] = _arrays(experience.dataset, classes, number)
+        names = tuple(str(c) for c in classes)
+        tasks.append(ImageData(name=f"{name}#{number:0{width}d}", classes=names, **parts))
+    return Scenario(name, tuple(tasks))
+
+
+def _arrays(dataset: Iterable[Any], classes: Sequence[int], number: int) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = [], []
+    for entry in dataset:
+        image, label = entry[0], int(entry[1])
+        if label not in classes:
+            raise BadData(
+                f"experience {number} holds an image of class {label}, which is not among its classes."
+            )
+        images.append(_pixels(image))
+        labels.append(classes.index(label))
+    if not images:
+        raise BadData(f"experience {number} has no images.")
+    return np.stack(images), np.array(labels, np.int64)
+
+
+def _pixels(image: Any) -> np.ndarray:
+    """One image as (H, W, C) uint8."""
+    if hasattr(image, "detach"):
+        image = image.detach().cpu().numpy()
+        image = image.transpose(1, 2, 0) if image.ndim == 3 else image
+    found = np.asarray(image)
+    if found.ndim == 2:
+        found = found[..., None]
+    if found.dtype.kind == "f":
+        if found.min() < 0 or found.max() > 1:
+            raise BadData(
+                "images are floating and not from 0 to 1; take the normalising transform out of the benchmark."
+            )
+        found = np.rint(255 * found)
+    return found.astype(np.uint8)

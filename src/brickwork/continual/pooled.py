@@ -1,0 +1,154 @@
+"""Weight search (paper 4): a task is a choice of kernels from a frozen pool, by training or from a network there is."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from brickwork.continual.bench import Bench
+from brickwork.continual.method import Method, check_positive
+from brickwork.continual.registry import method
+from brickwork.errors import RequestError
+from brickwork.origin import origin_of
+from brickwork.pools import KernelPool, PoolFolder, Task, encode, learn
+from brickwork.pools.folder import BASE, BOOKS, POOL, TASKS
+
+SIZE = 512  # kernels a layer where none are given
+STARTS = ("pretrained", "previous", "network", "random")
+
+
+class Pooled(Method):
+    """A pool folder, and a file of indices a task in it."""
+
+    size: int | None
+
+    def begin(self, bench: Bench) -> None:
+        if bench.pool is not None and self.size is not None:
+            raise RequestError(
+                f"size is {self.size}, and a pool is given, which has its size; leave one of them out."
+            )
+        pool = bench.pool
+        if pool is None:
+            pool = KernelPool.cluster(
+                [bench.start], size=self.size or SIZE, seed=bench.seed, device=bench.device
+            )
+        PoolFolder.create(bench.path("pool"), pool, force=True)
+
+    def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
+        return self.folder(bench).rebuild(self.name(number), device=bench.device)
+
+    def own(self, bench: Bench, number: int) -> list[Path]:
+        return [bench.path("pool") / TASKS / f"{self.name(number)}.task"]
+
+    def shared(self, bench: Bench, after: int) -> list[Path]:
+        return [
+            path for name in (POOL, BOOKS, f"{BASE}.task") if (path := bench.path("pool") / name).exists()
+        ]
+
+    def sources(self, bench: Bench, number: int, after: int) -> list[Path]:
+        """With the file that a task is told relative to, where that is another task's."""
+        reference = self.folder(bench).header(self.name(number))["reference"]
+        other = (
+            []
+            if reference is None or reference[0] == BASE
+            else [bench.path("pool") / TASKS / f"{reference[0]}.task"]
+        )
+        return [*super().sources(bench, number, after), *other]
+
+    def folder(self, bench: Bench) -> PoolFolder:
+        """Opened once for a bench: a pool does not change."""
+        if "pool" not in bench.held:
+            # a network that Brickwork did not build has no name to build it by; the start is one of its kind
+            foreign = None if origin_of(bench.start).arch else (lambda **_: copy.deepcopy(bench.start))
+            bench.held["pool"] = PoolFolder.open(bench.path("pool"), arch=foreign)
+        return bench.held["pool"]
+
+    def name(self, number: int) -> str:
+        return f"task-{number:03d}"
+
+
+@method("pool")
+@dataclass(frozen=True)
+class WeightSearch(Pooled):
+    """Train temporary kernels, use the pool's nearest, keep the indices; the file tells them relative to the start.
+
+    start: "pretrained" (the pool's own network), "previous" (the task before, as in the paper), "network" (what
+    everything starts from, not yet said in kernels), "random". The other options are those of `brickwork.pools.learn`.
+    """
+
+    size: int | None = None
+    start: str = "pretrained"
+    beta: float = 0.5
+    refresh: int = 1
+    stay: float = 0.0
+    anneal: bool = False
+    scale: bool = False
+    precision: int = 16
+    optimizer: str = "sgd"
+    weight_decay: float = 5e-4
+    lr: float = 0.02
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(size=self.size, lr=self.lr, epochs=self.epochs)
+        if self.start not in STARTS:
+            raise RequestError(f"start is {self.start!r}; it must be {', '.join(STARTS)}.")
+
+    def learn(self, bench: Bench, number: int) -> None:
+        folder, task = self.folder(bench), bench.task(number)
+        found = learn(
+            folder.pool, task.train_images, task.train_labels, classes=task.classes, start=self._start(bench, number),
+            beta=self.beta, lr=self.lr, refresh=self.refresh, stay=self.stay, anneal=self.anneal, scale=self.scale,
+            precision=self.precision,
+            **{
+                **bench.settings(number, len(task.train_labels), self.epochs),
+                "optimizer": self.optimizer,
+                "weight_decay": self.weight_decay,
+            },
+        )  # fmt: skip
+        folder.add(self.name(number), found, force=True)
+
+    def opening(self, bench: Bench, number: int) -> nn.Module:
+        start = self._start(bench, number)
+        if isinstance(start, Task):
+            return self.folder(bench).pool.rebuild(start, device=bench.device)
+        return bench.start
+
+    def _start(self, bench: Bench, number: int) -> Task | nn.Module | str | None:
+        if self.start in ("network", "random"):
+            return bench.start if self.start == "network" else "random"
+        folder = self.folder(bench)
+        if self.start == "previous" and number > 0:
+            return folder.task(self.name(number - 1))
+        return folder.pool.base
+
+
+@method("pool-encode")
+@dataclass(frozen=True)
+class Encoded(Pooled):
+    """Fine-tune as usual, then say the network in kernels of the pool without training; norms are measured anew."""
+
+    size: int | None = None
+    metric: str = "gram"
+    precision: int = 16
+    lr: float = 0.02
+    epochs: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(size=self.size, lr=self.lr, epochs=self.epochs)
+
+    def learn(self, bench: Bench, number: int) -> None:
+        folder, task = self.folder(bench), bench.task(number)
+        model = bench.fit(bench.fresh(number), number, lr=self.lr, epochs=self.epochs)
+        found = encode(
+            folder.pool,
+            model,
+            task.train_images,
+            metric=self.metric,
+            precision=self.precision,
+            device=bench.device,
+        )
+        folder.add(self.name(number), found, force=True)
