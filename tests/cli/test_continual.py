@@ -1,0 +1,102 @@
+"""`brickwork continual`: files, page and table of a run, going on, and requests that are wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+
+from brickwork import cli, store, zoo
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("start") / "net"
+    store.save(zoo.build("resnet8", num_classes=10, in_channels=1, width=4, seed=0), folder)
+    return folder
+
+
+def request(start, out, *more):
+    return ["continual", "digits@20", "--tasks", "2", "--classes-per-task", "2", "--start", start, "--out", out,
+            "--epochs", "1", "--device", "cpu", *more]  # fmt: skip
+
+
+def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
+    out = tmp_path / "run"
+    code, printed, _ = run(*request(start, out, "--methods", "probe,quantised(bits=4)", "--json"))
+    told = json.loads(printed)
+    assert code == 0 and list(told["methods"]) == ["probe", "quantised(bits=4)"]
+    assert json.loads((out / "continual.json").read_text()) == told
+    rows = list(csv.DictReader((out / "continual.csv").read_text().splitlines()))
+    for row, folder in zip(rows, ("probe", "quantised-bits=4"), strict=True):
+        sizes = sum(p.stat().st_size for p in (out / folder).glob("*.safetensors"))
+        assert int(row["total_bytes"]) == sizes == told["methods"][row["method"]]["total_bytes"]
+    assert "quantised(bits=4)" in (out / "continual.html").read_text()
+    code, again, _ = run(*request(start, out, "--methods", "probe", "--json"))
+    assert (
+        code == 0 and json.loads(again)["methods"]["probe"] == told["methods"]["probe"]
+    )  # found, not learned
+    code, text, _ = run(*request(start, out, "--methods", "probe", "--class-seed", "3", "--force"))
+    assert code == 0 and "digits@20 in 2 × 2" in text and "saved in" in text
+
+
+def test_several_sets_are_one_task_each(run, tmp_path):
+    code, printed, _ = run(
+        "continual", "digits:A@5", "digits:B@5", "--start", "lenet", "--size", "16", "--methods", "probe", "--epochs", "1",
+        "--forward", "--out", tmp_path / "run", "--device", "cpu", "--json",
+    )  # fmt: skip
+    told = json.loads(printed)
+    assert code == 0 and list(told["tasks"]) == ["digits:A@5", "digits:B@5"]
+    assert (
+        told["methods"]["probe"]["forward_transfer"] == 0
+    )  # a probe starts every task from the same features
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [(["--methods", "prob"], "did you mean 'probe'"), (["--methods", "lora(rank=x)"], "rank is 'x'"),
+     (["--tasks", "6"], "need 12; digits@20 has 10"), (["--augment", "blur"], "augment is 'blur'"),
+     (["--pool", "nowhere"], "is not a pool"), (["--start", "fcn8s"], "segmenter")],
+    ids=["method", "option", "classes", "augment", "pool", "segmenter"],
+)  # fmt: skip
+def test_wrong_requests_are_refused_and_write_nothing(run, start, tmp_path, more, message):
+    code, out, err = run(*request(start, tmp_path / "run", "--methods", "probe", *more))
+    assert code == 2 and message in err and out == "" and not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(run, start, tmp_path):
+    (tmp_path / "photo").write_text("x")
+    code, _, err = run(*request(start, tmp_path, "--methods", "probe", "--force"))
+    assert code == 2 and "no continual.json" in err and [p.name for p in tmp_path.iterdir()] == ["photo"]
+
+
+def test_how_to_split_must_be_said(run, tmp_path):
+    for more, message in (
+        ([], "--tasks or --classes-per-task"),
+        (["digits:B", "--tasks", "2"], "one task each"),
+    ):
+        code, _, err = run("continual", "digits:A", *more, "--start", "lenet", "--out", tmp_path / "run")
+        assert code == 2 and message in err
