@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 EXTRAS := hf,timm,ray,ddp,tensorboard,dev
 
-.PHONY: install demo test lint format clean
+.PHONY: install demo test lint format results clean
 
 install: $(VENV)/.installed
 
@@ -32,6 +32,10 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the tables of docs/results.md and docs/benchmarks.md, from studies/results
+results: install
+	$(BIN)/python -m brickwork.studies.tables studies/results docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache demo
