@@ -20,6 +20,8 @@ from brickwork.errors import RequestError
 class Method:
     """Learn a task (`learn`), and give the network of a task back from the files (`network`)."""
 
+    pooled = False  # whether its numbers depend on the pool of the bench
+
     def begin(self, bench: Bench) -> None:
         """Write what is there before the first task."""
 

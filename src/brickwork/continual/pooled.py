@@ -23,6 +23,7 @@ STARTS = ("pretrained", "previous", "network", "random")
 class Pooled(Method):
     """A pool folder, and a file of indices a task in it."""
 
+    pooled = True
     size: int | None
 
     def begin(self, bench: Bench) -> None:

@@ -192,11 +192,19 @@ def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str
         for part in (task.train_images, task.train_labels, task.test_images, task.test_labels):
             digest.update(np.ascontiguousarray(part).data)
     return {
-        "version": VERSION, "method": name, "options": json.loads(json.dumps(asdict(method))),  # type: ignore[call-overload]
-        "tasks": bench.scenario.to_dict(), "images": digest.hexdigest(), "start": state_hash(bench.start),
-        "pool": None if bench.pool is None else bench.pool.hash, "epochs": bench.epochs, "batch_size": bench.batch_size,
-        "augment": bench.augment, "forward": forward, "seed": bench.seed,
-    }  # fmt: skip
+        "version": VERSION,
+        "method": name,
+        "options": json.loads(json.dumps(asdict(method))),  # type: ignore[call-overload]
+        "tasks": bench.scenario.to_dict(),
+        "images": digest.hexdigest(),
+        "start": state_hash(bench.start),
+        "pool": bench.pool.hash if method.pooled and bench.pool is not None else None,
+        "epochs": bench.epochs,
+        "batch_size": bench.batch_size,
+        "augment": bench.augment,
+        "forward": forward,
+        "seed": bench.seed,
+    }
 
 
 def folder_name(name: str) -> str:

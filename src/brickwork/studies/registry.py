@@ -39,7 +39,7 @@ def study(name: str, *, paper: str) -> Callable[[Run], Run]:
 MODULES = (
     "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "forgetting", "fusion",
     "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat", "insert_adapter", "transplant_classify",
-    "transplant_segment",
+    "transplant_segment", "weight_search",
 )  # fmt: skip
 
 

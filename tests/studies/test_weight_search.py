@@ -1,0 +1,73 @@
+"""The study of weight search on digits: the shape of its table in seconds, runs found again, and wrong requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from brickwork import studies
+from brickwork.continual import parse
+from brickwork.errors import UnknownName
+from brickwork.studies.weight_search import PARTS
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """Trained once for all; small networks run fastest on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield str(tmp_path_factory.mktemp("networks"))
+    torch.set_num_threads(threads)
+
+
+def rows_of(networks, **options):
+    run = studies.get("weight-search").run
+    found = list(run(full=False, device="cpu", progress=False, networks=networks, **options))
+    json.dumps(found, allow_nan=False)
+    assert all({"what", "paper", "ours", "seed"} <= row.keys() and row["paper"] is None for row in found)
+    by_name = {row["what"]: row for row in found}
+    assert len(by_name) == len(found)
+    return by_name
+
+
+def test_smoke(networks):
+    found = rows_of(networks, picks=("finetune", "sequential", "probe", "pool: weight search", "encode"))
+    whole, pool = found["finetune: one network a task"], found["pool: weight search"]
+    assert whole["ours"] > 90 and pool["ours"] > 85 and whole["tasks"] == 3
+    assert pool["mb_per_task"] < 0.05 * whole["mb_per_task"] and pool["mb"] < whole["mb"]
+    assert (
+        pool["forgetting"]
+        == whole["forgetting"]
+        == 0
+        < found["sequential: one network, task after task"]["forgetting"]
+    )
+    assert {"encode: Gram metric", "encode: nearest in weight", "probe: linear probe"} < found.keys()
+
+
+def test_runs_are_found_again(networks, monkeypatch):
+    first = rows_of(networks, picks=("probe",))
+    monkeypatch.setattr("brickwork.continual.frozen.Probe.learn", lambda *_: pytest.fail("learned again"))
+    assert rows_of(networks, picks=("probe: linear probe",)) == first
+
+
+def test_every_part_has_a_name_of_its_own_and_a_method_that_exists():
+    titles = [f"{part.group}: {part.name}" for part in PARTS]
+    assert len(set(titles)) == len(titles)
+    for part in PARTS:
+        assert len(parse(part.method)) == 1
+    papers = {f"{p.group}: {p.name}": (p.paper, p.paper_mb) for p in PARTS if p.paper}
+    assert papers["initialisation: random"] == (68.7, 32.0) and papers["size: 512 kernels a layer"] == (
+        72.5,
+        34.1,
+    )
+    assert papers["seeds: 1994: weight search"] == (79.7, 33.6) and papers["optimizer: adam 0.01"] == (
+        71.0,
+        25.4,
+    )
+
+
+def test_an_unknown_part_is_refused():
+    with pytest.raises(UnknownName, match="'pol'"):
+        list(studies.get("weight-search").run(full=False, device="cpu", progress=False, picks=("pol",)))
