@@ -9,20 +9,24 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from brickwork.blueprint.record import record
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
 from brickwork.moments.program import Program
-from brickwork.moments.ridge import Ridge, solve_ridge
+from brickwork.moments.ridge import solve_ridge
+from brickwork.moments.writing import effective, write, write_choice
 from brickwork.progress import bar
+
+#: (name of the layer, the weight found for it, Gram matrix of its inputs) -> the weight it may have, None: that one
+Choose = Callable[[str, Tensor, Tensor], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def match_responses(
     ridge: float = 1e-4,
     shrink_to: str = "weights",
     layers: Collection[str] | Callable[[str], bool] | None = None,
+    choose: Choose | None = None,
     batch_size: int = 250,
     feedback: bool = True,
     places: int | str | None = "auto",
@@ -82,6 +87,8 @@ def match_responses(
 
     shrink_to: where the ridge pulls: to the student's own "weights", or to "zero".
     layers: which ones to solve (names, or a test of a name); all convolutions and linear layers by default.
+    choose: says which weight a layer may have instead of the one found, from the layer's name, that weight and the
+        (centred) Gram matrix (groups, d, d) of its inputs; None leaves it free. Bias and norm are fitted to the choice.
     feedback: in front of a residual sum, make good what the other summand got wrong.
     places: at most so many output places of an image are used; "auto" uses all on a GPU and, on a CPU, as many
         as keep the moments about as cheap as the forward pass; None uses all.
@@ -102,7 +109,7 @@ def match_responses(
             for path, use_feedback in order:
                 fits.append(
                     _solve_layer(
-                        student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed
+                        student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed, choose
                     )
                 )
                 advance(1, path)
@@ -221,7 +228,7 @@ def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
 
 def _solve_layer(
     student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, shrink_to: str,
-    places: int | str | None, seed: int,
+    places: int | str | None, seed: int, choose: Choose | None,
 ) -> LayerFit:  # fmt: skip
     module: Any = student.get_submodule(path)
     layer = runs[0].by_path[0][path]
@@ -238,12 +245,13 @@ def _solve_layer(
         total = share if total is None else total.plus(share)
     assert total is not None
     norm = student.get_submodule(layer.norm) if layer.norm else None
-    prior = _effective(module, norm).reshape(groups, outputs, inputs).mT if shrink_to == "weights" else None
+    prior = effective(module, norm).reshape(groups, outputs, inputs).mT if shrink_to == "weights" else None
     if not all(bool(torch.isfinite(t).all()) for t in (weight, prior) if t is not None):
         raise BadModel(f"the weights of {path} hold NaN or infinite values; there is nothing to start from")
     has_bias = norm is not None or module.bias is not None
     fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
-    _write(module, norm, fit, total)
+    if choose is None or not write_choice(module, norm, fit, total, partial(choose, path)):
+        write(module, norm, fit, total)
     for run in runs:
         run.forget(path)
     return LayerFit(path, count, inputs, fit.unexplained, fit.error)
@@ -305,42 +313,6 @@ def _gather(
 
 def _own_point(program: Program, layer: Layer) -> Any:
     return program.graph.module_outputs[layer.norm] if layer.norm else layer.output
-
-
-def _effective(module: Any, norm: nn.Module | None) -> Tensor:
-    """The layer's weight with the batch norm behind it taken in."""
-    weight = module.weight.detach().double()
-    if isinstance(norm, _BatchNorm):
-        from brickwork.moments.batch_norm import scale_and_shift
-
-        scale = scale_and_shift(norm)[0].detach().double()
-        weight = weight * scale.reshape(-1, *[1] * (weight.dim() - 1))
-    return weight
-
-
-def _write(module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments) -> None:
-    """Put a solution into the layer; a batch norm behind it keeps true statistics of what it will see."""
-    with torch.no_grad():
-        weight = fit.weight.mT.reshape(module.weight.shape)
-        module.weight.copy_(weight)
-        if isinstance(norm, _BatchNorm):
-            assert fit.bias is not None and norm.running_mean is not None and norm.running_var is not None
-            mean_x = moments.sum_x / moments.rows
-            cov = moments.gram / moments.rows - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
-            mean = (mean_x.unsqueeze(-2) @ fit.weight).reshape(-1)
-            var = (fit.weight * (cov @ fit.weight)).sum(-2).reshape(-1).clamp(min=0)
-            if module.bias is not None:
-                module.bias.zero_()
-            norm.running_mean.copy_(mean)
-            norm.running_var.copy_(var)
-            deviation = (norm.running_var.double() + norm.eps).sqrt()
-            shift = fit.bias.reshape(-1) + norm.running_mean.double()
-            if norm.weight is None or norm.bias is None:
-                raise BadModel("a batch norm without weight and bias cannot take a matched response")
-            norm.weight.copy_(deviation)
-            norm.bias.copy_(shift)
-        elif module.bias is not None and fit.bias is not None:
-            module.bias.copy_(fit.bias.reshape(-1))
 
 
 def _no_tf32() -> tuple[bool, bool]:

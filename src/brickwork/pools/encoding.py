@@ -1,12 +1,18 @@
-"""`encode`: a network that is trained already, said in kernels of a pool, without training."""
+"""`encode`: a network that is trained already, said in kernels of a pool, without training and without labels."""
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+import copy
 
-from brickwork.data.pixels import Images
-from brickwork.errors import RequestError
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.pixels import Images, as_input
+from brickwork.devices import pick
+from brickwork.errors import BadData, RequestError
+from brickwork.moments import Source, match_responses
+from brickwork.origin import origin_of
+from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.learning import measured_norms
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.task import Task
@@ -19,17 +25,70 @@ def encode(
     model: nn.Module,
     data: Images | None = None,
     *,
-    metric: str = "weight",
+    metric: str = "gram",
+    reference: Task | None = None,
+    stay: float = 0.0,
     precision: int = 16,
+    ridge: float = 1e-2,
+    seed: int = 0,
     device: str | torch.device | None = "auto",
+    progress: bool = True,
 ) -> Task:
     """The task that says `model` in kernels of the pool; the model is left unchanged.
 
-    metric: "weight" takes the kernel nearest to each. data: unlabelled images on which batch norms are measured anew.
+    metric: "gram" goes through the layers and chooses kernels by what they do to each layer's responses on `data`
+    (a few hundred to a few thousand unlabelled images), norms and head fitted along; "weight" takes the nearest kernel
+    of each and, with images, measures batch norms anew. reference, stay: keep an index of that task (the pool's base by
+    default) unless changing it pays, as in `learn`. ridge: how firmly the weights found along the way hold to the model's.
     """
     if metric not in METRICS:
         raise RequestError(f"metric is {metric!r}; it must be {' or '.join(METRICS)}.")
-    task = pool.task_of(
-        model, precision=precision, reference=pool.base, facts={"how": "encode", "metric": metric}
+    if not stay >= 0:
+        raise RequestError(f"stay is {stay}; it must be 0 or more.")
+    pool.check(model)
+    other = reference or pool.base
+    if stay and other is None:
+        raise RequestError("stay needs a task to stay with, and the pool has no base; give reference=.")
+    facts = {"how": "encode", "metric": metric, "stay": stay, "images": 0 if data is None else len(data)}
+    if metric == "weight":
+        codes = {name: _near(pool, model, name, other if stay else None, stay) for name in pool.shapes}
+        task = pool.task_of(model, codes=codes, precision=precision, reference=other, facts=facts)
+        return task if data is None else measured_norms(pool, task, data, device=device)
+    if data is None or len(data) == 0:
+        raise BadData(
+            "the Gram metric is that of a layer's inputs: give some hundred images, or metric='weight'."
+        )
+    where = pick(device)
+    source = copy.deepcopy(model).to(where).eval()
+    inputs = as_input(data, origin_of(model).preprocessing, where)
+    codes = {}
+
+    def choose(path: str, weight: Tensor, gram: Tensor) -> Tensor | None:
+        if path not in pool.shapes:
+            return None
+        old = None if other is None or not stay else other.codes[path]
+        codes[path] = choose_in_gram(weight, gram, pool.layers[path].to(weight.device), old=old, stay=stay)
+        return pool.layers[path].to(weight)[codes[path]].reshape(weight.shape)
+
+    matched = match_responses(
+        source, [Source(source, inputs)], ridge=ridge, choose=choose, seed=seed, progress=progress
     )
-    return task if data is None else measured_norms(pool, task, data, device=device)
+    result = matched.model.cpu()
+    for (
+        name
+    ) in pool.shapes:  # layers that run twice or share a weight cannot be solved for: the nearest kernel
+        codes.setdefault(name, _near(pool, model, name, other if stay else None, stay))
+    return pool.task_of(result, codes=codes, precision=precision, reference=other, facts=facts)
+
+
+def _near(pool: KernelPool, model: nn.Module, name: str, other: Task | None, stay: float) -> Tensor:
+    """The nearest kernels of one layer."""
+    from brickwork.pools.straight import Chosen
+
+    weight = model.get_submodule(name).weight
+    assert isinstance(weight, Tensor)
+    chosen = Chosen(weight, pool.layers[name], old=None if other is None else other.codes[name])
+    index = chosen.assign(weight)
+    if chosen.old is None:
+        return index
+    return torch.where(chosen.gain(weight, index) > stay * chosen.unit, index, chosen.old)

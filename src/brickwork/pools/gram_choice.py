@@ -1,0 +1,73 @@
+"""Kernels chosen for what they do to a layer's responses, not for how near they look.
+
+For a layer with inputs X the error of kernels Q in place of weights W is ‖X(W − Q)‖², a distance in the metric of the Gram
+matrix XᵀX. Channel after channel takes its best kernel in the metric that is left once all later channels may still make
+up for it, and hands them its error to make up for (the block form of optimal brain compression, as in GPTQ).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from brickwork.pools.nearest import nearest
+
+DAMPING = 0.01  # of the mean diagonal: directions that the images hardly show
+
+
+def choose_in_gram(
+    weight: Tensor, gram: Tensor, book: Tensor, *, old: Tensor | None = None, stay: float = 0.0
+) -> Tensor:
+    """Indices (N,) into `book` (K, d) for a weight (outputs, …) with the Gram matrix (groups, D, D) of its inputs.
+
+    old, stay: indices to keep unless another lowers the error by `stay` × the usual squared distance of neighbours.
+    """
+    groups, size, _ = gram.shape
+    length = book.shape[1]
+    rows = weight.detach().double().reshape(groups, -1, size).clone()
+    blocks = size // length
+    found = torch.zeros(groups, rows.shape[1], blocks, dtype=torch.int64, device=weight.device)
+    kept = None if old is None else old.to(weight.device).long().reshape(found.shape)
+    book = book.to(rows)
+    unit = _neighbour_distance(book) * stay
+    order = (
+        gram.diagonal(dim1=-2, dim2=-1)
+        .mean(0)
+        .reshape(blocks, length)
+        .sum(1)
+        .argsort(descending=True, stable=True)
+    )
+    places = (order[:, None] * length + torch.arange(length, device=order.device)).reshape(-1)
+    for g in range(groups):
+        factor = _factor(gram[g][places][:, places])
+        work = rows[g][:, places]
+        for k in range(blocks):
+            now, later = slice(k * length, (k + 1) * length), slice((k + 1) * length, size)
+            whiten = torch.linalg.inv(factor[now, now])
+            seen, kernels = work[:, now] @ whiten, book @ whiten
+            index = nearest(seen, kernels)
+            if kept is not None:
+                before = kept[g, :, order[k]]
+                gain = (seen - kernels[before]).square().sum(1) - (seen - kernels[index]).square().sum(1)
+                index = torch.where(gain > unit * whiten.square().mean() * length, index, before)
+            found[g, :, order[k]] = index
+            # the later channels take up what this one leaves
+            work[:, later] -= (seen - kernels[index]) @ factor[now, later]
+    return found.reshape(-1)
+
+
+def _factor(gram: Tensor) -> Tensor:
+    """The upper Cholesky factor of the inverse of a damped Gram matrix."""
+    gram = gram.double()
+    mean = gram.diagonal().mean().clamp(min=1e-30)
+    damped = gram + DAMPING * mean * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
+    return torch.linalg.cholesky(inverse, upper=True)
+
+
+def _neighbour_distance(book: Tensor) -> float:
+    if len(book) < 2:
+        return 0.0
+    gaps = torch.cdist(book, book, compute_mode="donot_use_mm_for_euclid_dist").square()
+    gaps.fill_diagonal_(torch.inf)
+    return float(gaps.min(1).values.mean())

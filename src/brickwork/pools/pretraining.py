@@ -1,0 +1,131 @@
+"""Pools trained together with a network: the kernels follow those that choose them, and the unused start anew (paper 4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.data.pixels import Images
+from brickwork.errors import RequestError
+from brickwork.origin import attach, origin_of
+from brickwork.pools.layers import outputs_of, replace_head
+from brickwork.pools.pool import KernelPool
+from brickwork.pools.search import Search
+from brickwork.pools.straight import Chosen
+from brickwork.pools.task import class_names
+from brickwork.training import train
+
+SMOOTH = 1e-5  # of a count, so that no entry is divided by nothing
+
+
+def pretrain(
+    model: nn.Module,
+    images: Images,
+    labels: Any,
+    *,
+    size: int = 512,
+    classes: Sequence[str] | int | None = None,
+    epochs: int = 6,
+    lr: float = 0.02,
+    beta: float = 0.5,
+    decay: float = 0.99,
+    refresh: int = 1,
+    revive: int = 100,
+    group: int = 1,
+    head: str | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = "auto",
+    progress: bool = True,
+    **training: Any,
+) -> KernelPool:
+    """A pool whose codebooks are trained with a copy of `model`, which becomes the base; the model is left unchanged.
+
+    Begins with k-means of the model's kernels, so a trained network needs a few epochs only. Every `refresh` steps each
+    kernel moves to the running mean (`decay`) of the temporary kernels that choose it; every `revive` steps those that
+    none chooses start anew from ones that are in use.
+    """
+    if not 0 <= decay < 1:
+        raise RequestError(f"decay is {decay}; it must be 0 or more and below 1.")
+    if revive < 1:
+        raise RequestError(f"revive is {revive}; it must be 1 or more.")
+    names = class_names(classes, labels)
+    pool = KernelPool.cluster([model], size=size, group=group, head=head, seed=seed)
+    pupil = copy.deepcopy(model).cpu().requires_grad_(True)
+    known = origin_of(model).classes
+    if outputs_of(pupil, pool.head) != len(names) or (known is not None and known != names):
+        replace_head(pupil, pool.head, len(names), seed=seed)
+    attach(pupil, replace(origin_of(pupil), classes=names))
+    search = Search(pupil, pool, None, beta=beta, refresh=refresh)
+    books = Books(search, decay=decay, refresh=refresh, revive=revive, seed=seed)
+    train(pupil, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
+          before_step=books.step, classes=names, **training)  # fmt: skip
+    codes = search.finish()
+    pupil.cpu()
+    layers = {name: chosen.book.detach().cpu() for name, chosen in search.layers.items()}
+    facts = {"made": "pretrain", "epochs": epochs, "lr": lr, "beta": beta, "decay": decay, "seed": seed,
+             "images": len(images), "revived": books.revived}  # fmt: skip
+    made = KernelPool.of(pupil, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
+    return replace(made, base=made.task_of(pupil, codes=codes, precision=16))
+
+
+class Books:
+    """Codebooks that follow a search: running counts and sums for each of their entries."""
+
+    def __init__(self, search: Search, *, decay: float, refresh: int, revive: int, seed: int) -> None:
+        self.search, self.decay, self.refresh, self.revive = search, decay, refresh, revive
+        self.draw = torch.Generator().manual_seed(seed)
+        self.counts: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
+        self.revived = 0
+
+    def step(self, step: int, steps: int) -> None:
+        """Before a training step: choose, then move."""
+        due = step % self.refresh == 0
+        if due:
+            for chosen in self.search.layers.values():
+                chosen.fresh = False  # the codebook has moved since
+        self.search.step(step, steps)
+        if not due:
+            return
+        for name, chosen in self.search.layers.items():
+            vectors = chosen.vectors(self.search.temporary(name))
+            self._follow(name, chosen, vectors)
+            # the very end is left to settle
+            if step and step % self.revive == 0 and step < 0.8 * steps:
+                self._revive(name, chosen, vectors)
+            chosen.take(self.search.temporary(name), chosen.index)
+
+    def _follow(self, name: str, chosen: Chosen, vectors: Tensor) -> None:
+        sums = torch.zeros_like(chosen.book, dtype=torch.float64).index_add_(
+            0, chosen.index, vectors.double()
+        )
+        ones = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
+        counts = torch.zeros(len(chosen.book), dtype=torch.float64, device=vectors.device)
+        counts.index_add_(0, chosen.index, ones)
+        if name not in self.counts:
+            self.counts[name], self.sums[name] = counts, sums
+        else:
+            self.counts[name].lerp_(counts, 1 - self.decay)
+            self.sums[name].lerp_(sums, 1 - self.decay)
+        used = self.counts[name] > SMOOTH
+        means = self.sums[name] / self.counts[name].clamp(min=SMOOTH)[:, None]
+        chosen.book.copy_(torch.where(used[:, None], means.to(chosen.book.dtype), chosen.book))
+
+    def _revive(self, name: str, chosen: Chosen, vectors: Tensor) -> None:
+        """Entries that hardly any kernel chooses take the place of ones that are badly served."""
+        dead = (self.counts[name] < 0.03 * min(1.0, len(vectors) / len(chosen.book))).nonzero()[:, 0]
+        if not len(dead):
+            return
+        self.revived += len(dead)
+        error = (vectors - chosen.book[chosen.index]).square().sum(1)
+        worst = error.topk(min(4 * len(dead), len(error))).indices
+        some = worst[torch.randperm(len(worst), generator=self.draw)[: len(dead)].to(worst.device)]
+        dead = dead[: len(some)]
+        chosen.book[dead] = vectors[some]
+        self.counts[name][dead] = 1.0
+        self.sums[name][dead] = vectors[some].double()
