@@ -39,13 +39,15 @@ def fingerprint(paths: Iterable[Path]) -> str:
 
 
 def pack(values: Tensor, bits: int) -> Tensor:
-    """Whole numbers from 0 to 2^bits − 1, `bits` bits each, as bytes.
+    """Whole numbers from 0 to 2^bits − 1, `bits` bits each (16 at most), as bytes.
 
     >>> pack(torch.tensor([1, 2, 3, 0, 1]), 2).tolist()
     [108, 64]
     """
-    numbers = values.reshape(-1).cpu().numpy().astype(np.uint32)
-    planes = np.stack([(numbers >> (bits - 1 - k)) & 1 for k in range(bits)], 1).astype(np.uint8)
+    numbers = values.reshape(-1).cpu().numpy().astype(np.uint16)
+    planes = np.empty((len(numbers), bits), np.uint8)
+    for k in range(bits):
+        planes[:, k] = (numbers >> (bits - 1 - k)) & 1
     return torch.from_numpy(np.packbits(planes.reshape(-1)))
 
 
@@ -57,6 +59,8 @@ def unpack(stored: Tensor, bits: int, count: int) -> Tensor:
     """
     if len(stored) != -(-bits * count // 8):
         raise BadFile(f"{len(stored)} bytes are stored where {count} numbers of {bits} bits were expected.")
-    planes = np.unpackbits(stored.numpy())[: bits * count].reshape(count, bits).astype(np.int64)
-    weights = 1 << np.arange(bits - 1, -1, -1, dtype=np.int64)
-    return torch.from_numpy(planes @ weights)
+    planes = np.unpackbits(stored.numpy(), count=bits * count).reshape(count, bits)
+    numbers = np.zeros(count, np.uint16)
+    for k in range(bits):
+        numbers |= planes[:, k].astype(np.uint16) << (bits - 1 - k)
+    return torch.from_numpy(numbers.astype(np.int64))
