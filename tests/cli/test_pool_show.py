@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
     pool = KernelPool.cluster(nets, size=16, seed=0)
     made = PoolFolder.create(tmp_path_factory.mktemp("show") / "pool", pool)
     for name, net in zip(("zero", "one"), nets, strict=True):
-        made.add(name, pool.task_of(net, reference=pool.base))
+        made.add(name, pool.task_of(net, reference=pool.base), relative="base")
     return made.path
 
 
