@@ -58,15 +58,27 @@ def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLa
     found: dict[str, PoolLayer] = {}
     seen = {id(model.get_submodule(head).weight)}
     for name, module in model.named_modules():
-        if not isinstance(module, (_ConvNd, nn.Linear)) or id(module.weight) in seen:
+        if not isinstance(module, (_ConvNd, nn.Linear)) or id(_stored(name, module)) in seen:
             continue
-        seen.add(id(module.weight))
-        shape = tuple(module.weight.shape)
+        seen.add(id(_stored(name, module)))
+        shape = tuple(_stored(name, module).shape)
         length = math.prod(shape[2:])
         found[name] = PoolLayer(name, shape, math.gcd(shape[1], group) if length == 1 else length)
     if not found:
         raise BadModel(f"{head!r} is the only layer with weights of its own; there is nothing left to pool.")
     return found
+
+
+def _stored(name: str, module: nn.Module) -> Tensor:
+    """The tensor that a layer keeps as its weight, also while a search uses another in its place."""
+    if "weight" in module._parameters:
+        return module.weight  # type: ignore[return-value]
+    original = getattr(getattr(getattr(module, "parametrizations", None), "weight", None), "original", None)
+    if not isinstance(original, Tensor):
+        raise BadModel(
+            f"the weight of layer {name!r} is computed from others (weight norm?); make it a plain one first."
+        )
+    return original
 
 
 def weight_of(model: nn.Module, name: str) -> Tensor:

@@ -15,6 +15,7 @@ from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of
+from brickwork.pools.budget import Budget
 from brickwork.pools.layers import outputs_of, replace_head
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
@@ -39,8 +40,10 @@ def learn(
     anneal: bool = False,
     scale: bool = False,
     residual: Collection[str] = (),
+    budget: int | None = None,
     precision: int = 16,
     norms: str = "running",
+    fold: bool = False,
     seed: int = 0,
     device: str | torch.device | None = "auto",
     progress: bool = True,
@@ -52,8 +55,10 @@ def learn(
     beta: of the commitment β Σ mean((kernel − weight)²). refresh: choose kernels every so many steps. stay: keep an index
     of the start until another kernel is closer by this many times the usual squared distance of neighbours; what stays
     costs almost no bytes. anneal: from soft to hard over the run. scale: a factor a layer. residual: layers that use two
-    kernels in each place. precision: bits of the head's and the norms' values. norms: "running" statistics, or
-    "measured" anew on the images afterwards. Further options go to `brickwork.training.train`.
+    kernels in each place. budget: bytes that the task's file may take; only the changes of an index that gain most are made.
+    precision: bits of the head's and the norms' values. norms: "running" statistics, or "measured" anew on the images
+    afterwards; fold: told with the start's statistics, in half as many numbers. Further options go to
+    `brickwork.training.train`.
     """
     names = class_names(classes, labels)
     if precision not in PRECISIONS:
@@ -63,26 +68,30 @@ def learn(
     reference = start if isinstance(start, Task) else pool.base
     model = starting_model(pool, start, names, seed)
     search = Search(
-        model,
-        pool,
-        reference,
-        beta=beta,
-        refresh=refresh,
-        stay=stay,
-        anneal=anneal,
-        scale=scale,
-        residual=residual,
-    )
+        model, pool, reference, beta=beta, refresh=refresh, stay=stay, anneal=anneal, scale=scale, residual=residual,
+        changes=None if budget is None else 0,
+    )  # fmt: skip
+
+    def told(facts: dict[str, Any]) -> Task:
+        extra = {name: index.cpu().int() for name, index in search.extra.items()}
+        return pool.task_of(model, codes=search.codes, extra=extra, scales=search.scales, precision=precision,
+                            reference=reference, fold=fold, facts=facts)  # fmt: skip
+
+    facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
+             "images": len(images)}  # fmt: skip
+    limit = None if budget is None else Budget(budget, search, pool, lambda: told(facts))
     result = train(
         model, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
-        before_step=search.step, classes=names, **training,
+        before_step=search.step if limit is None else limit.step, classes=names, **training,
     )  # fmt: skip
-    codes = search.finish()
-    facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
-             "images": len(images), "training_accuracy": result.history[-1]["accuracy"]}  # fmt: skip
-    task = pool.task_of(model, codes=codes, extra=_on_cpu(search.extra), scales=search.scales, precision=precision,
-                        reference=reference, facts=facts)  # fmt: skip
-    return measured_norms(pool, task, images, device=device) if norms == "measured" else task
+    search.choose()
+    facts = {**facts, "training_accuracy": round(result.history[-1]["accuracy"], 6)}
+    if limit is not None:
+        facts["budget"] = budget
+        limit.settle(lambda: told(facts))
+    task = told(facts)
+    search.finish()
+    return measured_norms(pool, task, images, device=device, fold=fold) if norms == "measured" else task
 
 
 def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: int) -> nn.Module:
@@ -115,6 +124,7 @@ def measured_norms(
     *,
     device: str | torch.device | None = None,
     batch_size: int = 250,
+    fold: bool = False,
 ) -> Task:
     """The task with batch-norm statistics measured on these (unlabelled) images through the network as it is stored."""
     model = pool.rebuild(task, device="cpu" if device in (None, "auto") else str(device))
@@ -125,7 +135,7 @@ def measured_norms(
     model = reestimate_batch_norm(model, prepared).cpu()
     return pool.task_of(
         model, codes=task.codes, extra=task.extra, scales=task.scales, precision=task.precision,
-        reference=task.reference, facts=task.facts,
+        reference=task.reference, fold=fold, facts=task.facts,
     )  # fmt: skip
 
 
@@ -146,7 +156,3 @@ def _random(pool: KernelPool, seed: int) -> nn.Module:
                     reset()
     attach(model, origin)
     return model
-
-
-def _on_cpu(indices: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: index.cpu().int() for name, index in indices.items()}

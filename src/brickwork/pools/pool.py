@@ -20,6 +20,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.pools.clusters import k_means
 from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, replace_head, weight_of
 from brickwork.pools.nearest import nearest
+from brickwork.pools.norms import with_statistics_of
 from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
 from brickwork.progress import bar
@@ -161,9 +162,14 @@ class KernelPool:
         *,
         codes: Mapping[str, Tensor] | None = None,
         precision: int = 16,
+        reference: Task | None = None,
+        fold: bool = False,
         **more: Any,
     ) -> Task:
-        """A network of this architecture as a task: every kernel by its nearest, unless `codes` says which."""
+        """A network of this architecture as a task: every kernel by its nearest, unless `codes` says which.
+
+        fold: batch norms are told with the reference's statistics, the same function from half as many numbers.
+        """
         self.check(model)
         if codes is None:
             codes = {n: nearest(weight_of(model, n).reshape(-1, s.length), self.layers[n].to(weight_of(model, n)))
@@ -173,8 +179,10 @@ class KernelPool:
         own = {
             name: value.detach().cpu().clone()
             for name, value in model.state_dict().items()
-            if name not in mine and name not in self.tied
+            if name not in mine and name not in self.tied and ".parametrizations." not in name
         }
+        if fold and reference is not None:
+            own = with_statistics_of(model, own, reference.own)
         for name, value in own.items():
             # a counter of steps decides nothing in evaluation, and would cost bytes
             own[name] = (
@@ -186,6 +194,7 @@ class KernelPool:
             codes={n: codes[n].detach().cpu().int() for n in self.shapes},
             own=own,
             precision=precision,
+            reference=reference,
             **more,
         )
 

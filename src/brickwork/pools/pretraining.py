@@ -64,7 +64,9 @@ def pretrain(
     books = Books(search, decay=decay, refresh=refresh, revive=revive, seed=seed)
     train(pupil, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
           before_step=books.step, classes=names, **training)  # fmt: skip
-    codes = search.finish()
+    search.choose()
+    codes = search.codes
+    search.finish()
     pupil.cpu()
     layers = {name: chosen.book.detach().cpu() for name, chosen in search.layers.items()}
     facts = {"made": "pretrain", "epochs": epochs, "lr": lr, "beta": beta, "decay": decay, "seed": seed,

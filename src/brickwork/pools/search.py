@@ -110,13 +110,16 @@ class Search:
         """The temporary kernels of a layer."""
         return self.model.get_submodule(name).parametrizations.weight.original  # type: ignore[union-attr, return-value]
 
-    def finish(self) -> dict[str, Tensor]:
-        """The indices; the model is an ordinary one again, its weights the temporary kernels."""
-        self.choose()
+    def finish(self) -> None:
+        """The model is an ordinary one again, its weights the temporary kernels."""
         for name in self.layers:
             parametrize.remove_parametrizations(
                 self.model.get_submodule(name), "weight", leave_parametrized=False
             )
+
+    @property
+    def codes(self) -> dict[str, Tensor]:
+        """The indices that are in use."""
         return {name: chosen.index for name, chosen in self.layers.items()}
 
     @property
