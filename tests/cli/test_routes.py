@@ -90,7 +90,7 @@ def test_words_are_those_of_python(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"--out": "r.gif"}, "r.gif ends in '.gif'; a picture is written to .svg, .png or .html."),
+        ({"--out": "r.gif"}, "r.gif ends in '.gif'; a picture is written to .svg, .png, .json or .html."),
         ({"--out": "."}, "has no suffix"),
         ({"--out": "r.svg/x.svg"}, "is not a folder"),
         ({"--classes": "3,nine"}, "unknown class 'nine'"),

@@ -68,7 +68,7 @@ def test_the_drawing(tmp_path):
     ]  # fmt: skip
     assert ("dog", "b", "–", "–") in [row[:4] for row in drawing.rows]  # drawn, though not judged
     page = drawing.html()
-    assert page.startswith("<!doctype html>") and "http" not in page.replace("http://www.w3.org", "")
+    assert page.startswith("<!doctype html>") and "://" not in page.replace("http://www.w3.org", "")
     again = draw_transplant(spaces, ERRORS, task="classify", teachers={"cat": 0.05})
     assert again.svg() == svg
     for name in ("p.svg", "p.png", "p.html"):

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.cli.common import reporting
+from brickwork.cli.common import remember, reporting
 
 #: verb, module of brickwork.cli, help line
 VERBS = (
@@ -41,12 +41,18 @@ VERBS = (
     ("adapt", "adapt", "Match a model folder to images of another kind on unlabelled pairs."),
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("transplant", "transplant", "Plug category modules into task modules through small learned adapters."),
+    ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
     ("sweep", "sweep", "Accuracy of αA + βB over a grid: table, heat maps, the balanced point."),
     ("cancel", "cancel", "Why tasks cancel: training in sequence against assigning what was learned."),
-    ("continual", "continual", "Learn task after task with several methods; accuracy against megabytes on disk."),
+    (
+        "continual",
+        "continual",
+        "Learn task after task with several methods; accuracy against megabytes on disk.",
+    ),
+    ("report", "report", "One page of what other verbs found: key numbers, figures, tables; opens offline."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 
@@ -75,6 +81,7 @@ def application(arguments: Sequence[str]) -> typer.Typer:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; leaves with exit 0, 1 (the job failed) or 2 (the request was wrong)."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    remember(arguments)
     application(arguments)(args=list(arguments), prog_name="brickwork")
 
 

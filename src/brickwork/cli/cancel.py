@@ -21,6 +21,7 @@ from brickwork.cli.common import (
     SeedOption,
     emit,
     parse_args,
+    typed_line,
 )
 from brickwork.cli.sweep import numbers
 from brickwork.errors import BadFile, RequestError, UnknownName
@@ -111,7 +112,7 @@ def command(
         batch_size=batch_size, bn=str(bn), seed=seed, progress=not as_json,
     )  # fmt: skip
     if out is not None:
-        draw_cancellation(found).save(out, force=force)
+        replace(draw_cancellation(found), command=typed_line()).save(out, force=force)
     report = {"base": base, "file": str(out) if out else None, "seed": seed, "bn": str(bn), **found.to_dict()}
     emit(report, str(found) + (f"\nsaved in {out}" if out else ""), as_json=as_json)
 

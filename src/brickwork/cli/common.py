@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import math
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,6 +57,25 @@ ArchOption = Annotated[
 StatisticsOption = Annotated[
     Statistics, typer.Option("--bn", help="Batch-norm statistics: added up like weights, or kept.")
 ]
+
+
+_LINE: list[str] = []  # what was typed, for figures that say how they were made
+
+
+def remember(arguments: Sequence[str]) -> None:
+    """The words behind `brickwork` on this command line."""
+    _LINE[:] = list(arguments)
+
+
+def typed_line() -> str:
+    """This command as it was typed, to run again; without what changes nothing in its result."""
+    words: list[str] = []
+    for word in _LINE:
+        if words[-1:] == ["--device"]:
+            words.pop()
+        elif word not in ("--force", "--json", "--debug"):
+            words.append(word)
+    return shlex.join(["brickwork", *words])
 
 
 def typed(context: typer.Context) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,7 @@ from brickwork.cli.common import (
     JsonOption,
     SeedOption,
     emit,
+    typed_line,
 )
 
 
@@ -77,6 +79,6 @@ def command(
         model, images_for(model, spec, seed), classes, attribution=attribution, threshold=threshold, scored=scored,
         seed=seed, output=output,
     )  # fmt: skip
-    draw_routes(found).save(out, force=force)
+    replace(draw_routes(found), command=typed_line()).save(out, force=force)
     report = {"file": str(out), "model": str(folder), "data": str(spec), **found.to_dict()}
     emit(report, f"{found}\nsaved in {out}", as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from brickwork.cli.common import (
     Statistics,
     StatisticsOption,
     emit,
+    typed_line,
 )
 from brickwork.errors import RequestError
 
@@ -80,6 +82,7 @@ def command(
 
     from brickwork.algebra import sweep
     from brickwork.report.heat import draw_sweep
+    from brickwork.report.runs import save_figures
 
     models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
     prepared = origin_of(models["A"]).preprocessing
@@ -89,11 +92,12 @@ def command(
         models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, bn=str(bn),
         batch_size=batch_size, cells=cells, precision=str(precision), journal=journal, progress=not as_json,
     )  # fmt: skip
-    drawing = draw_sweep(found)
+    drawing = replace(draw_sweep(found), command=typed_line())
     with write_folder(out, force=force, owns=OWNS) as draft:
         (draft / "sweep.csv").write_text(found.csv(), encoding="utf-8")
         for suffix in (".html", ".svg"):
             drawing.save(draft / f"sweep{suffix}")
+        save_figures(draft, [drawing])
     report = {"folder": str(out), "models": {k: str(v) for k, v in folders.items()}, **found.to_dict()}
     emit(report, f"{found}\nsaved in {out}: sweep.csv, sweep.html, sweep.svg", as_json=as_json)
 

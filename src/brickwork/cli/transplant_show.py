@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brickwork.cli.common import emit, table
+from brickwork.cli.common import emit, table, typed_line
 from brickwork.errors import BadData, RequestError
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def show(
         spaces.append(found[0])
         errors += found[1]
         teachers |= {} if found[2] is None else {name: found[2]}
-    draw_transplant(spaces, errors, task=task, teachers=teachers).save(out, force=force)
+    drawing = draw_transplant(spaces, errors, task=task, teachers=teachers)
+    replace(drawing, command=typed_line()).save(out, force=force)
     rows = [
         (e.category, e.way, "any" if e.labels is None else str(e.labels), f"{e.error:.2%}") for e in errors
     ]

@@ -44,7 +44,7 @@ def draw_cancellation(found: Cancellation) -> Drawing:
     rows = tuple(_row(found, lr, steps) for lr in found.lr for steps in found.steps)
     title = f"Cancellation: {found.data[0]} first, then {found.data[1]}"
     width = LEFT + 4 * (PANEL + GAP)
-    return Drawing(title, width, bottom + 24, tuple(marks + bars), WHAT, head, rows)
+    return Drawing(title, width, bottom + 24, tuple(marks + bars), WHAT, head, rows, part="algebra")
 
 
 def _row(found: Cancellation, lr: float, steps: int) -> tuple[str, ...]:

@@ -84,18 +84,19 @@ class DependencyPage:
         kind = "within one network" if self.found.facts.get("within") else "between two networks"
         return f"Neural dependencies of {len(self.found.targets)} classes {kind}"
 
-    def svg(self) -> str:
-        """The graph alone, without scripts."""
-        return draw_graph(self.found, choose_graph(self.found, self.classes), title=self.title())
+    def svg(self, *, inline: bool = False) -> str:
+        """The graph alone, without scripts; inline: for a page."""
+        return draw_graph(
+            self.found, choose_graph(self.found, self.classes), title=self.title(), inline=inline
+        )
 
     def html(self) -> str:
         """One page that needs nothing else and opens from a file."""
-        graph = choose_graph(self.found, self.classes)
         parts = {
             "title": escape(self.title()),
             "lines": "".join(f"<p>{escape(line)}</p>" for line in self.found._lines()),
-            "caption": escape(self._caption(len(graph.targets), graph.each)),
-            "graph": draw_graph(self.found, graph, title=self.title(), inline=True),
+            "caption": escape(self.caption()),
+            "graph": self.svg(inline=True),
             "data": _for_script(self.data),
             "style": _part("dependency_page.css"),
             "script": _part("dependency_charts.js") + _part("dependency_page.js"),
@@ -113,7 +114,10 @@ class DependencyPage:
     def _repr_svg_(self) -> str:
         return self.svg()
 
-    def _caption(self, inside: int, each: int) -> str:
+    def caption(self, *, clickable: bool = True) -> str:
+        """What stands where in the graph."""
+        graph = choose_graph(self.found, self.classes)
+        inside, each = len(graph.targets), graph.each
         if self.classes:
             what = "The class asked for is" if inside == 1 else f"The {inside} classes asked for are"
         elif inside == len(self.found.targets):
@@ -122,7 +126,8 @@ class DependencyPage:
             what = f"The {inside} of {len(self.found.targets)} classes with the smallest relative error are"
         longest = int((self.found.coef != 0).sum(1).max(initial=0))
         most = f", at most the {each} strongest each" if longest > each else ""
-        return f"{what} inside, around are the classes it takes to write them{most}. Click a class for its equation."
+        click = " Click a class for its equation." if clickable else ""
+        return f"{what} inside, around are the classes it takes to write them{most}.{click}"
 
 
 def check_suffix(path: str | Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from brickwork.atomic import write_file
 from brickwork.errors import RequestError
 
-SUFFIXES = (".svg", ".png", ".html")
+SUFFIXES = (".svg", ".png", ".json", ".html")
 INK, PALE = "#1b1f24", "#57606a"  # texts: the main colour, and the one of what may be overlooked
 
 
@@ -22,6 +22,7 @@ class Rectangle:
     height: float
     fill: str
     tip: str = ""
+    series: str = ""  # marks of one series can be hidden together on a page
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Line:
     colour: str
     width: float = 1.0
     opacity: float = 1.0
+    series: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Text:
     colour: str = INK
     turn: float = 0.0
     tip: str = ""
+    series: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,11 @@ Mark = Rectangle | Line | Polygon | Picture | Text
 
 @dataclass(frozen=True)
 class Drawing:
-    """Marks on white, painted in their order; texts last. head and rows are the numbers beside the picture."""
+    """Marks on white, painted in their order; texts last.
+
+    head and rows are the numbers beside the picture, cards the few that matter (label, value), command what made it,
+    part the chapter of a report it belongs to (brickwork.report.parts).
+    """
 
     title: str
     width: float
@@ -82,6 +89,9 @@ class Drawing:
     about: str = ""
     head: tuple[str, ...] = field(default=(), repr=False)
     rows: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    cards: tuple[tuple[str, str], ...] = ()
+    command: str = ""
+    part: str = ""
 
     def svg(self, *, inline: bool = False) -> str:
         """SVG text; inline: for a page, where neither the name space nor a fixed size is wanted."""
@@ -110,18 +120,26 @@ class Drawing:
 
     def html(self) -> str:
         """One page that needs nothing else: the picture with tooltips, and the numbers as a table."""
-        from brickwork.report.page import page
+        from brickwork.report.book import Book, Chapter
 
-        return page(self)
+        return Book(self.title, [Chapter("", "", [self])], about="").html()
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
-        """Write .svg, .png or .html, whole or not at all."""
+        """Write .svg, .png, .html or, for `brickwork report`, .json; whole or not at all."""
         path = Path(path)
-        kind = check_suffix(path)
-        content = self.png() if kind == ".png" else (self.svg() if kind == ".svg" else self.html()).encode()
+        content = self._content(check_suffix(path))
         with write_file(path, force=force) as temporary:
-            temporary.write_bytes(content)
+            temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
+
+    def _content(self, kind: str) -> str | bytes:
+        from brickwork.report.figure_file import to_json
+
+        if kind == ".png":
+            return self.png()
+        if kind == ".json":
+            return to_json(self)
+        return self.svg() if kind == ".svg" else self.html()
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -158,13 +176,15 @@ def shortened(text: str, size: float, room: float) -> str:
 def _element(mark: Mark) -> str:
     tip = f"<title>{escape(mark.tip)}</title>" if isinstance(mark, Rectangle | Text) and mark.tip else ""
     seen = ' class="t"' if tip else ""
+    series = getattr(mark, "series", "")
+    seen += f' data-series="{escape(series)}"' if series else ""
     if isinstance(mark, Rectangle):
         box = f'x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" height="{_n(mark.height)}"'
         return f'<rect{seen} {box} fill="{mark.fill}"' + (f">{tip}</rect>" if tip else "/>")
     if isinstance(mark, Line):
         ends = f'x1="{_n(mark.x1)}" y1="{_n(mark.y1)}" x2="{_n(mark.x2)}" y2="{_n(mark.y2)}"'
         look = f'stroke="{mark.colour}" stroke-width="{_n(mark.width)}" stroke-opacity="{_n(mark.opacity)}"'
-        return f"<line {ends} {look}/>"
+        return f"<line{seen} {ends} {look}/>"
     if isinstance(mark, Polygon):
         points = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
         return f'<polygon points="{points}" fill="{mark.fill}" fill-opacity="{_n(mark.opacity)}"/>'

@@ -27,7 +27,9 @@ def draw_sweep(found: SweepResult) -> Drawing:
         marks, width, height = _curves(found)
     else:
         marks, width, height = _maps(found)
-    return Drawing(f"Sweep: {found.formula}", width, height, tuple(marks), about, head, rows)
+    cards = (("the worse task at the balanced point", f"{min(best['accuracy'].values()):.1%}"),)
+    title = f"Sweep: {found.formula}"
+    return Drawing(title, width, height, tuple(marks), about, head, rows, cards, part="algebra")
 
 
 def colour(value: float) -> str:
@@ -127,9 +129,10 @@ def _curves(found: SweepResult) -> tuple[list[Mark], float, float]:
         ink = CURVES[number % len(CURVES)]
         values = [(a, v) for a, _, n, v in sorted(found.rows) if n == name]
         for (a, v), (c, w) in pairwise(values):
-            marks.append(Line(across(a), down(v), across(c), down(w), ink, 2))
+            marks.append(Line(across(a), down(v), across(c), down(w), ink, 2, series=name))
         for a, v in values:
-            marks.append(Rectangle(across(a) - 3, down(v) - 3, 6, 6, ink, f"{name}\nα = {a:g}\n{v:.2%}"))
+            tip = f"{name}\nα = {a:g}\n{v:.2%}"
+            marks.append(Rectangle(across(a) - 3, down(v) - 3, 6, 6, ink, tip, name))
         marks.append(Rectangle(left + wide + 24, top + 8 + 24 * number, 12, 12, ink))
         marks.append(Text(left + wide + 42, top + 18 + 24 * number, name, 12))
     best = across(found.balanced()["alpha"])

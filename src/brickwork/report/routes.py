@@ -53,6 +53,7 @@ def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
         about=ABOUT,
         head=tuple(head),
         rows=tuple(map(tuple, rows)),
+        part="bricks",
     )
 
 

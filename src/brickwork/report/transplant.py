@@ -58,8 +58,9 @@ def draw_transplant(
     )
     rows = _rows(spaces, errors)
     return Drawing(
-        f"Adapters to {task}", width, TOP + len(categories) * pitch - 10, tuple(marks), about, head, rows
-    )
+        f"Adapters to {task}", width, TOP + len(categories) * pitch - 10, tuple(marks), about, head, rows,
+        part="transplant",
+    )  # fmt: skip
 
 
 def draw_space(space: Space, inks: dict[str, str], left: float, top: float) -> list[Mark]:

@@ -1,0 +1,93 @@
+"""A drawing as a file that `brickwork report` reads: its marks, numbers and key figures as JSON, no code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from brickwork.errors import BadData
+from brickwork.report.drawing import Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
+
+KIND = "brickwork figure"
+MARKS: dict[str, type] = {c.__name__.lower(): c for c in (Rectangle, Line, Polygon, Picture, Text)}
+COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}|none")
+ANCHORS = ("start", "middle", "end")
+
+
+def to_json(drawing: Drawing) -> str:
+    """The drawing as text; `from_json` gives an equal one back.
+
+    >>> from brickwork.report.drawing import Rectangle
+    >>> drawing = Drawing("one", 10, 10, (Rectangle(0, 0, 5, 5, "#123456", "a tip"),), cards=(("best", "97 %"),))
+    >>> from_json(to_json(drawing)) == drawing
+    True
+    """
+    value = {f.name: getattr(drawing, f.name) for f in fields(Drawing)}
+    return json.dumps({"kind": KIND, **value, "marks": [_listed(m) for m in drawing.marks]}) + "\n"
+
+
+def from_json(text: str, where: str = "the figure") -> Drawing:
+    """A drawing out of a file's text; what is not one is refused, and nothing in it is run."""
+    try:
+        value = json.loads(text)
+        if value.pop("kind") != KIND:
+            raise ValueError("of another kind")
+        value["marks"] = tuple(_mark(*mark) for mark in value["marks"])
+        value |= {name: tuple(map(tuple, value[name])) for name in ("rows", "cards")}
+        value["head"] = tuple(value["head"])
+        drawing = Drawing(**value)
+        _check(drawing)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadData(
+            f"{where} is no figure of brickwork ({type(error).__name__}: {error}); verbs that draw write one: --out x.json."
+        ) from error
+    return drawing
+
+
+def read_figure(path: str | Path) -> Drawing:
+    """A drawing from a file written by `Drawing.save("x.json")`."""
+    return from_json(Path(path).read_text(encoding="utf-8"), str(path))
+
+
+def _listed(mark: Mark) -> list[Any]:
+    values = [getattr(mark, f.name) for f in fields(mark)]
+    return [
+        type(mark).__name__.lower(),
+        *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values),
+    ]
+
+
+def _mark(kind: str, *values: Any) -> Any:
+    given = list(values)
+    if kind == "picture":
+        given[-1] = base64.b64decode(given[-1], validate=True)
+    if kind == "polygon":
+        given[0] = tuple((float(x), float(y)) for x, y in given[0])
+    return MARKS[kind](*given)
+
+
+def _check(drawing: Drawing) -> None:
+    """Types, finite numbers, colours that are colours: all of it goes into a page."""
+    for owner in (drawing, *drawing.marks):
+        for f in fields(owner):
+            value = getattr(owner, f.name)
+            if f.type == "float" and not (type(value) in (int, float) and math.isfinite(value)):
+                raise ValueError(f"{f.name} is {value!r}")
+            if f.type == "str" and not isinstance(value, str):
+                raise ValueError(f"{f.name} is {value!r}")
+            if f.name in ("fill", "colour") and not COLOUR.fullmatch(value):
+                raise ValueError(f"the colour {value!r}")
+            if f.name == "anchor" and value not in ANCHORS:
+                raise ValueError(f"the anchor {value!r}")
+            if f.name == "png" and not value.startswith(b"\x89PNG\r\n"):
+                raise ValueError("a picture that is no PNG")
+    cells = [*drawing.head, *(cell for line in (*drawing.rows, *drawing.cards) for cell in line)]
+    if not all(isinstance(cell, str) for cell in cells) or any(len(card) != 2 for card in drawing.cards):
+        raise ValueError("a table or a card with something else than texts")
+    if not (drawing.width > 0 and drawing.height > 0):
+        raise ValueError(f"a size of {drawing.width} by {drawing.height}")

@@ -1,0 +1,91 @@
+"""What a report can be made of: files and folders that other verbs wrote, recognised by what is in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from brickwork.errors import BadData, RequestError
+from brickwork.report.book import Book, Figure
+from brickwork.report.figure_file import KIND, from_json
+from brickwork.report.parts import chapters
+from brickwork.report.study_rows import draw_study
+
+FIGURES = "figures"  # the folder in which a run keeps its figures
+READABLE = (
+    "a figure (.json, written by routes, sweep, cancel, transplant show with --out x.json), the result of a study (.json), "
+    "a folder of sweep, continual or demo, a dependency map, or a pool"
+)
+Placed = tuple[str, Figure]  # a figure and its part
+
+
+def report(runs: Sequence[str | Path], *, title: str = "Brickwork report") -> Book:
+    """A page of what these runs found; each must be something that a verb of brickwork wrote."""
+    if not runs:
+        raise RequestError(f"a report needs at least one run: {READABLE}.")
+    return Book(title, chapters([placed for run in runs for placed in figures_of(Path(run))]))
+
+
+def figures_of(run: Path) -> list[Placed]:
+    """The figures of one run, with the part of the report they belong to."""
+    if run.is_file():
+        return [_of_file(run)]
+    if not run.is_dir():
+        raise BadData(f"{run} is not there; a report is made of {READABLE}.")
+    if (run / FIGURES).is_dir():
+        return [_of_file(file) for file in sorted((run / FIGURES).glob("*.json"))]
+    if (run / "map.json").is_file():
+        return [("dependencies", _map(run))]
+    if (run / "pool.json").is_file():
+        return [("pools", figure) for figure in _pool(run)]
+    raise BadData(f"{run} holds nothing that can be shown; a report is made of {READABLE}.")
+
+
+def save_figures(folder: Path, figures: Sequence[Any]) -> None:
+    """Drawings into the folder of figures of a run, in their order."""
+    (folder / FIGURES).mkdir(exist_ok=True)
+    for number, figure in enumerate(figures):
+        figure.save(folder / FIGURES / f"{number:02d}.json")
+
+
+def _of_file(file: Path) -> Placed:
+    try:
+        text = file.read_text(encoding="utf-8")
+        value = json.loads(text)
+    except ValueError as error:
+        raise BadData(f"{file} is no JSON ({error}); a report is made of {READABLE}.") from error
+    if isinstance(value, dict) and value.get("kind") == KIND:
+        drawing = from_json(text, str(file))
+        return drawing.part, drawing
+    if isinstance(value, dict) and _is_study(value):
+        return "studies", draw_study(value)
+    raise BadData(f"{file} is neither a figure nor the result of a study; a report is made of {READABLE}.")
+
+
+def _is_study(value: dict[str, Any]) -> bool:
+    rows = value.get("rows")
+    return (
+        isinstance(value.get("name"), str)
+        and isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows)
+    )
+
+
+def _map(run: Path) -> Figure:
+    from brickwork.dependencies import DependencyMap
+    from brickwork.report.map_figure import MapFigure
+
+    return MapFigure(DependencyMap.load(run), f"brickwork depend show {run}")
+
+
+def _pool(run: Path) -> Sequence[Figure]:
+    from brickwork.pools import PoolFolder
+    from brickwork.report.pools import draw_pool
+
+    folder = PoolFolder.open(run)
+    tasks = {name: folder.task(name) for name in folder.tasks}
+    sizes = {name: folder.bytes(name) for name in tasks}
+    return draw_pool(folder.pool, tasks, sizes=sizes).drawings

@@ -1,0 +1,76 @@
+"""A study's rows drawn: what the paper reports and what was measured, on one scale."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
+
+GRID, RING, OURS = "#e3e6ea", "#d1661c", "#1f6fb4"
+LEFT, TOP, STEP, WIDE = 470.0, 96.0, 22.0, 460.0
+
+
+def draw_study(result: dict[str, Any]) -> Drawing:
+    """The rows of `brickwork study NAME --json`.
+
+    >>> drawing = draw_study({"name": "n", "paper": "1", "rows": [{"what": "a", "paper": 50.0, "ours": 98.9}]})
+    >>> drawing.title, drawing.rows
+    ('Study n', (('a', '50', '98.9'),))
+    """
+    rows = [r for r in result["rows"] if _number(r.get("ours"))]
+    values = [float(v) for r in rows for v in (r["ours"], r.get("paper")) if _number(v)]
+    low, high = min([0.0, *values]), max([1e-9, *values])
+
+    def across(value: float) -> float:
+        return LEFT + WIDE * (value - low) / (high - low)
+
+    told = f"Study {result['name']}"
+    marks: list[Mark] = [Text(24, 34, told, 18, bold=True)]
+    marks.append(Text(24, 58, f"paper {result['paper']}" if result.get("paper") else "", 12, colour=PALE))
+    bottom = TOP + STEP * len(rows)
+    for k in range(5):
+        value = low + (high - low) * k / 4
+        marks.append(Line(across(value), TOP - 10, across(value), bottom, GRID))
+        marks.append(Text(across(value), TOP - 16, f"{value:.4g}", 11, "middle", colour=PALE))
+    for number, row in enumerate(rows):
+        y = TOP + STEP * (number + 0.5)
+        paper = float(row["paper"]) if _number(row.get("paper")) else None
+        ours = float(row["ours"])
+        tip = f"{row['what']}\nours {ours:.4g}" + (f"\npaper {paper:.4g}" if paper is not None else "")
+        marks.append(Text(LEFT - 14, y + 4, shortened(str(row["what"]), 11.5, LEFT - 34), 11.5, "end"))
+        if paper is not None:
+            marks.append(Line(across(paper), y, across(ours), y, "#b8c0c8", 2))
+            marks += _ring(across(paper), y, tip)
+        marks.append(Rectangle(across(ours) - 5, y - 5, 10, 10, OURS, tip, "ours"))
+    names = ("what", "paper", "ours")
+    lines = tuple(tuple(_told(r.get(n)) for n in names) for r in result["rows"])
+    about = f"Ring: the paper; square: measured here. {result.get('note') or ''}".strip()
+    command = str(result.get("command") or "")
+    return Drawing(
+        told,
+        LEFT + WIDE + 60,
+        bottom + 24,
+        tuple(marks),
+        about,
+        names,
+        lines,
+        command=command,
+        part="studies",
+    )
+
+
+def _ring(x: float, y: float, tip: str) -> list[Mark]:
+    """A square frame: the paper's value."""
+    return [
+        Rectangle(x - 6, y - 6, 12, 12, RING, tip, "paper"),
+        Rectangle(x - 3.5, y - 3.5, 7, 7, "#ffffff", tip, "paper"),
+    ]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _told(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if _number(value) else str(value)

@@ -1,0 +1,159 @@
+"""The page of a report: what is on it, the same bytes, and how it behaves in a real browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from brickwork.dependencies import DependencyMap
+from brickwork.errors import BadData, RequestError
+from brickwork.report.book import Book, Chapter
+from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text
+from brickwork.report.figure_file import from_json, read_figure, to_json
+from brickwork.report.runs import report, save_figures
+
+PNG = b"\x89PNG\r\n\x1a\n rest"
+MARKS = (
+    Rectangle(10, 10, 30, 20, "#1f6fb4", "cat\n97 %", "cats"),
+    Rectangle(60, 10, 30, 20, "#d1661c", "dog\n95 %", "dogs"),
+    Line(0, 0, 90, 60, "#e3e6ea", series="cats"),
+    Polygon(((0.0, 0.0), (1.0, 2.0), (3.0, 4.0)), "#ffffff"),
+    Text(5, 70, "<b>& texts", 12, tip="a text"),
+    Picture(1, 1, 2, 2, PNG),
+)
+FIGURE = Drawing(
+    "Two animals", 400, 80, MARKS, "What to look for.", ("name", "value"), (("cat", "1,5"), ("dog", "2")),
+    (("best of two", "97 %"),), "brickwork example --out x", "bricks",
+)  # fmt: skip
+
+
+def test_a_figure_comes_back_from_its_file(tmp_path):
+    assert from_json(to_json(FIGURE)) == FIGURE
+    FIGURE.save(tmp_path / "x.json")
+    assert read_figure(tmp_path / "x.json") == FIGURE
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"kind": "another"}, "another kind"),
+        ({"marks": [["rectangle", 0, 0, 1, 1, '"><script>alert(1)</script>', "", ""]]}, "colour"),
+        ({"marks": [["rectangle", 0, float("inf"), 1, 1, "#fff", "", ""]]}, "y is inf"),
+        ({"marks": [["script", "alert(1)"]]}, "script"),
+        ({"marks": [["text", 0, 0, 5, 12, "start", False, "#fff", 0, "", ""]]}, "text is 5"),
+        ({"marks": [["picture", 0, 0, 1, 1, "aGVsbG8="]]}, "PNG"),
+        ({"cards": [["one"]]}, "card"),
+        ({"width": 0}, "size"),
+        ({"more": 1}, "more"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_that_is_no_figure_is_refused(change, word):
+    with pytest.raises(BadData, match=word):
+        from_json(json.dumps({**json.loads(to_json(FIGURE)), **change}))
+
+
+def test_names_cannot_write_into_the_page():
+    evil = '"><script>alert(1)</script>'
+    marks = (Rectangle(0, 0, 1, 1, "#fff", evil, evil), Text(0, 0, evil, tip=evil))
+    page = Book(
+        evil,
+        [Chapter(evil, evil, [Drawing(evil, 9, 9, marks, evil, (evil,), ((evil,),), ((evil, evil),), evil)])],
+    )
+    assert "<script>alert" not in page.html()
+
+
+def test_the_page_has_every_part_and_the_same_bytes():
+    book = Book("Mine", [Chapter("Animals", "About them.", [FIGURE]), Chapter("Animals", "", [FIGURE])])
+    text = book.html()
+    assert text == book.html()
+    assert text.count('id="animals"') == 1 and text.count('id="animals-2"') == 1
+    for word in (
+        "About them.",
+        "What to look for.",
+        "brickwork example --out x",
+        "97 %",
+        "best of two",
+        "1,5",
+    ):
+        assert word in text
+
+
+def test_what_a_report_is_made_of(tmp_path):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(200, 4))
+    logits[:, 3] = logits[:, 0] - logits[:, 1]
+    names = ["cat", "dog", "owl", "fox"]
+    DependencyMap.fit(logits, logits.argmax(1), names=names, max_dependencies=2).save(tmp_path / "map")
+    (tmp_path / "run").mkdir()
+    save_figures(tmp_path / "run", [FIGURE, dataclasses.replace(FIGURE, part="", title="Another")])
+    rows = [{"what": "a row", "paper": 50.5, "ours": 98.9}, {"what": "without", "paper": None, "ours": 1.0}]
+    (tmp_path / "study.json").write_text(json.dumps({"name": "assemble", "paper": "2", "rows": rows}))
+    book = report([tmp_path / "study.json", tmp_path / "run", tmp_path / "map"])
+    titles = [chapter.title.split(":")[0] for chapter in book.chapters]
+    assert titles == ["Bricks", "Dependencies", "Studies", "Another"]
+    assert "fox" in book.html() and "a row" in book.html()
+
+
+@pytest.mark.parametrize("name", ["nothing-there", "folder", "text.json", "other.json", "broken.json"])
+def test_what_is_no_run_is_refused_by_name(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.json").write_text("[1, 2]")
+    (tmp_path / "other.json").write_text('{"name": "x", "rows": []}')
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(BadData, match=name):
+        report([tmp_path / name])
+
+
+def test_a_report_of_nothing_and_to_another_suffix(tmp_path):
+    with pytest.raises(RequestError, match="at least one"):
+        report([])
+    with pytest.raises(RequestError, match=r"\.html"):
+        Book("x", []).save(tmp_path / "x.pdf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_in_a_browser(tmp_path, browser):
+    page = Book("Mine", [Chapter("Animals", "", [dataclasses.replace(FIGURE, marks=MARKS[:-1])])]).save(
+        tmp_path / "p.html"
+    )
+    with browser(page, viewport={"width": 1200, "height": 800}) as (tab, complaints):
+        assert not complaints
+        tab.hover("rect[data-tip^=cat]")
+        assert tab.inner_text("#tip") == "cat\n97 %" and tab.is_visible("#tip")
+
+        tab.fill("#search", "DOG")
+        assert tab.inner_text("#count") == "1"
+        assert tab.eval_on_selector(".found", "m => m.dataset.tip") == "dog\n95 %"
+        tab.fill("#search", "")
+        assert not tab.query_selector_all(".found, .faded")
+
+        tab.click(".series button:has-text('cats')")
+        assert not tab.is_visible("rect[data-tip^=cat]") and tab.is_visible("rect[data-tip^=dog]")
+        tab.click(".series button:has-text('cats')")
+        assert tab.is_visible("rect[data-tip^=cat]")
+
+        tab.focus("figure svg")
+        tab.keyboard.press("ArrowRight")
+        tab.keyboard.press("ArrowRight")
+        assert tab.inner_text("#tip") == "dog\n95 %"
+
+        tab.click("summary")
+        with tab.expect_download() as download:
+            tab.click("button[data-csv]")
+        assert download.value.path().read_text() == 'name,value\ncat,"1,5"\ndog,2\n'
+
+        before = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        tab.click("#theme")
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") != before
+        assert not complaints
+
+
+def test_on_a_phone_nothing_but_pictures_scrolls_sideways(tmp_path, browser):
+    wide = dataclasses.replace(FIGURE, width=1400.0, marks=MARKS[:-1])
+    page = Book("Mine", [Chapter("Animals", "x " * 200, [wide])]).save(tmp_path / "p.html")
+    with browser(page, viewport={"width": 380, "height": 700}) as (tab, complaints):
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth") and not complaints
