@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from brickwork.continual.result import MB, Comparison, ContinualResult
-from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
+from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened, text_width
 from brickwork.report.gallery import GRID, Gallery
 from brickwork.report.heat import colour
 
@@ -47,14 +47,11 @@ def draw_front(found: Comparison) -> Drawing:
     for value in np.linspace(floor, roof, 6):
         marks.append(Line(LEFT, down(value), LEFT + WIDE, down(value), GRID))
         marks.append(Text(LEFT - 8, down(value) + 4, f"{value:g}%", 11, "end", colour=PALE))
-    for decade in range(math.floor(low), math.ceil(high) + 1):
-        for step in (1, 2, 5):
-            value = step * 10.0**decade
-            if low - 1e-9 <= math.log10(value) <= high + 1e-9:
-                marks.append(Line(across(value), TOP, across(value), TOP + HIGH, GRID))
-                marks.append(Text(across(value), TOP + HIGH + 18, f"{value:g}", 11, "middle", colour=PALE))
+    for value in _steps(low, high):
+        marks.append(Line(across(value), TOP, across(value), TOP + HIGH, GRID))
+        marks.append(Text(across(value), TOP + HIGH + 18, f"{value:g}", 11, "middle", colour=PALE))
     marks.append(Text(LEFT + WIDE / 2, TOP + HIGH + 40, "megabytes of all files, all tasks", 13, "middle"))
-    marks.append(Text(LEFT, TOP - 14, "average accuracy after the last task", 13))
+    marks.append(Text(24, 56, "average accuracy after the last task", 13, colour=PALE))
     best = sorted(front, key=lambda name: spots[name])
     for a, b in pairwise(best):
         (x1, y1), (x2, y2) = spots[a], spots[b]
@@ -105,7 +102,7 @@ def draw_course(found: Comparison) -> Drawing:
         left = LEFT + number * (wide + 110)
         marks.append(Text(left, TOP - 14, title, 13, bold=True))
         ticks = (
-            [(10.0**d, f"{10.0**d:g}") for d in range(math.ceil(low), math.floor(high) + 1)]
+            [(v, f"{v:g}") for v in _steps(low, high)]
             if number == 0
             else [(v, f"{v:g}%") for v in np.linspace(floor, roof, 6)]
         )
@@ -168,21 +165,22 @@ def draw_matrices(found: Comparison) -> Drawing:
     ]
     about = "Down: after which task; across: on which. A row that fades to the left is forgetting."
     width = 40 + min(columns, len(found.results)) * (side + 60) + 20
-    return Drawing("Accuracy matrices", max(width, 420.0), bottom + 22, tuple(marks), about)
+    return Drawing("Accuracy matrices", max(width, 900.0), bottom + 22, tuple(marks), about)
 
 
 def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:
-    """Names to the right of their points, moved down until none lies on another."""
+    """Names to the right of their points and a little higher, moved up until none lies on another."""
     marks: list[Mark] = []
-    taken: list[tuple[float, float]] = []
-    for name, (x, y) in sorted(spots.items(), key=lambda item: item[1][1]):
-        line = y + 4
-        while any(abs(line - other) < 14 and abs(x - across) < 190 for across, other in taken):
-            line += 14
-        taken.append((x, line))
-        if line - y > 10:
-            marks.append(Line(x, y, x + 8, line - 4, inks[name], 1, 0.6))
-        marks.append(Text(x + 11, line, shortened(name, 12, 180), 12))
+    taken: list[tuple[float, float, float]] = []  # left, right, line
+    for name, (x, y) in sorted(spots.items(), key=lambda item: -item[1][1]):
+        line = y - 6
+        right = x + 9 + text_width(name, 12)
+        while any(abs(line - other) < 13 and x < end and begin < right for begin, end, other in taken):
+            line -= 13
+        taken.append((x, right, line))
+        if y - line > 12:
+            marks.append(Line(x, y, x + 8, line, inks[name], 1, 0.6))
+        marks.append(Text(x + 9, line, shortened(name, 12, 180), 12))
     return marks
 
 
@@ -203,6 +201,13 @@ def _decades(values: Sequence[float]) -> tuple[float, float]:
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.15, 0.06 * (high - low))
     return low - room, high + room
+
+
+def _steps(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, … between two powers of ten; over many decades the powers alone."""
+    kinds = (1, 2, 5) if high - low < 4 else (1,)
+    every = [k * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for k in kinds]
+    return [value for value in every if low <= math.log10(value) <= high]
 
 
 def _range(percents: Sequence[float]) -> tuple[float, float]:
