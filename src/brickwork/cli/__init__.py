@@ -42,6 +42,7 @@ VERBS = (
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("transplant", "transplant", "Plug category modules into task modules through small learned adapters."),
     ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
+    ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),

@@ -6,6 +6,7 @@ from brickwork.pools.encoding import encode
 from brickwork.pools.folder import PoolFolder
 from brickwork.pools.learning import learn
 from brickwork.pools.pool import KernelPool
+from brickwork.pools.starts import rank_starts
 from brickwork.pools.task import Task
 
-__all__ = ["KernelPool", "PoolFolder", "Task", "encode", "learn"]
+__all__ = ["KernelPool", "PoolFolder", "Task", "encode", "learn", "rank_starts"]

@@ -140,6 +140,19 @@ class PoolFolder:
                 temporary.write_bytes(data)
         return path
 
+    def check_new(self, name: str, *, force: bool = False) -> Path:
+        """Where a task of that name goes; refused before any work is done for it."""
+        path = self._file(name)
+        if name == BASE:
+            raise RequestError(f"{BASE!r} is the network the pool was made from; choose another name.")
+        if path.exists() and not force:
+            raise OutputExists(path)
+        if path.exists() and (bound := self.relatives(name)):
+            raise RequestError(
+                f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}"
+            )
+        return path
+
     def task(self, name: str) -> Task:
         """The task of that name."""
         path = self._file(name)

@@ -64,6 +64,7 @@ class KernelPool:
         group: int = 1,
         residual: int = 0,
         head: str | None = None,
+        images: Any = None,
         seed: int = 0,
         device: str | torch.device | None = "cpu",
         progress: bool = False,
@@ -72,7 +73,8 @@ class KernelPool:
 
         size: kernels in a codebook; a layer with fewer distinct ones gets those (see `short`).
         group: how many scalars of 1×1 and linear layers make a vector. residual: size of a second codebook for what the
-        first leaves, 0 for none. The first network, said in the pool's kernels, is `base`.
+        first leaves, 0 for none. The first network, said in the pool's kernels, is `base`: each kernel by its nearest, or,
+        with (unlabelled) images, by what it does to the network's responses on them.
         """
         models = [models] if isinstance(models, nn.Module) else list(models)
         first = _checked(models, size, group, residual)
@@ -93,7 +95,13 @@ class KernelPool:
                     second[name] = k_means(left, residual, seed=seed + number).cpu()
                 advance(1, name)
         facts = {"made": "cluster", "networks": len(models), "seed": seed}
-        return cls.of(first, layers, shapes, head, size=size, group=group, residual=second, facts=facts)
+        pool = cls.of(first, layers, shapes, head, size=size, group=group, residual=second, facts=facts)
+        if images is None:
+            return pool
+        from brickwork.pools.encoding import encode
+
+        told = encode(replace(pool, base=None), first, images, seed=seed, device=where, progress=progress)
+        return replace(pool, base=told)
 
     @classmethod
     def pretrain(cls, model: nn.Module, images: Any, labels: Any, **options: Any) -> KernelPool:

@@ -1,0 +1,132 @@
+"""`brickwork pool learn` and `pool encode`: a new task in a pool folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from brickwork.cli.common import emit, log
+
+
+def learn(
+    folder: Path, name: str, *, start: str, budget: int | None, how: dict[str, Any], data: str, seed: int, device: str,
+    force: bool, arch: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Train temporary kernels, keep the indices of the pool's nearest."""
+    from brickwork import data as images_of
+    from brickwork import pools
+    from brickwork.cli.pool_make import training
+    from brickwork.devices import pick
+    from brickwork.pools.folder import BASE
+
+    where = pick(device)
+    spec = images_of.check(data)
+    opened = pools.PoolFolder.open(folder, arch=arch)
+    opened.check_new(name, force=force)
+    beginning = _start(opened, start, arch)
+    images = _images(opened, spec, seed)
+    if start == "best":
+        known = {
+            BASE: opened.task(BASE),
+            **{task: opened.task(task) for task in opened.tasks if task != name},
+        }
+        scores = pools.rank_starts(opened.pool, known, images.train_images, images.train_labels, device=where)
+        start = next(iter(scores))
+        beginning = known[start]
+        log(
+            "a linear head on the features of: "
+            + ", ".join(f"{task} {right:.1%}" for task, right in scores.items())
+        )
+    task = pools.learn(
+        opened.pool, images.train_images, images.train_labels, classes=images.classes, start=beginning, budget=budget,
+        seed=seed, device=where, progress=not as_json, **training(how, spec),
+    )  # fmt: skip
+    _keep(opened, name, task, images, force=force, as_json=as_json, more={"start": start, "data": str(spec)})
+
+
+def encode(
+    folder: Path, name: str, model: Path, *, metric: str, stay: float, precision: int, data: str | None, seed: int,
+    device: str, force: bool, arch: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Say a model folder in kernels of the pool, without training."""
+    from brickwork import data as images_of
+    from brickwork import pools, store
+    from brickwork.cli.pool_make import load_for
+    from brickwork.devices import pick
+    from brickwork.errors import RequestError
+
+    if data is None and metric == "gram":
+        raise RequestError(
+            "pool encode needs --data, some hundred images without labels, or --metric weight."
+        )
+    where = pick(device)
+    spec = None if data is None else images_of.check(data)
+    opened = pools.PoolFolder.open(folder, arch=arch)
+    opened.check_new(name, force=force)
+    network = store.load(model, arch=arch)
+    opened.pool.check(network)
+    images = None if spec is None else load_for(network, spec, seed)
+    task = pools.encode(
+        opened.pool, network, None if images is None else images.train_images, metric=metric, stay=stay,
+        precision=precision, seed=seed, device=where, progress=not as_json,
+    )  # fmt: skip
+    more = {"model": str(model), "data": None if spec is None else str(spec), "metric": metric}
+    _keep(opened, name, task, images, force=force, as_json=as_json, more=more)
+
+
+def _start(opened: Any, start: str, arch: str | None) -> Any:
+    """What a start is called on the command line: words first, then tasks, then model folders."""
+    from brickwork import store
+    from brickwork.errors import UnknownName
+
+    if start in ("base", "best"):
+        return None
+    if start == "random":
+        return start
+    if start in opened.tasks:
+        return opened.task(start)
+    if (Path(start) / "config.json").is_file():
+        return store.load(start, arch=arch)
+    known = ["base", "best", "random", *opened.tasks]
+    raise UnknownName("start", start, known, "A model folder is taken too.")
+
+
+def _images(opened: Any, spec: Any, seed: int) -> Any:
+    from brickwork import data as images_of
+
+    prepared = opened.pool.origin.preprocessing
+    return images_of.load(
+        spec,
+        seed=seed,
+        size=prepared.size if prepared else None,
+        channels=prepared.channels if prepared else None,
+    )
+
+
+def _keep(
+    opened: Any, name: str, task: Any, images: Any, *, force: bool, as_json: bool, more: dict[str, Any]
+) -> None:
+    from brickwork.evaluation import evaluate_data
+
+    found = None
+    if images is not None and set(images.classes) <= set(task.classes):
+        found = evaluate_data(opened.pool.rebuild(task), images)
+    opened.add(name, task, force=force)
+    size, reference = opened.bytes(name), opened.header(name)["reference"]
+    report = {
+        "folder": str(opened.path),
+        "name": name,
+        "bytes": size,
+        "relative_to": None if reference is None else reference[0],
+        "changed": task.changed(),
+        "test_accuracy": None if found is None else found.accuracy,
+        **more,
+        **task.facts,
+    }
+    told = (
+        "on its own"
+        if reference is None
+        else f"relative to {reference[0]}, {task.changed():.1%} of its indices changed"
+    )
+    right = "" if found is None else f"{found.accuracy:.2%} of {found.images} test images right; "
+    emit(report, f"{name}: {right}{size:,} bytes, {told}", as_json=as_json)
