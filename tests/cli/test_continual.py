@@ -55,6 +55,8 @@ def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
         sizes = sum(p.stat().st_size for p in (out / folder).glob("*.safetensors"))
         assert int(row["total_bytes"]) == sizes == told["methods"][row["method"]]["total_bytes"]
     assert "quantised(bits=4)" in (out / "continual.html").read_text()
+    code, _, _ = run("report", out, "--out", tmp_path / "report.html")
+    assert code == 0 and "Accuracy against megabytes" in (tmp_path / "report.html").read_text()
     code, again, _ = run(*request(start, out, "--methods", "probe", "--json"))
     assert (
         code == 0 and json.loads(again)["methods"]["probe"] == told["methods"]["probe"]

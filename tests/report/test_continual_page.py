@@ -98,6 +98,7 @@ def test_the_front_is_drawn_where_the_numbers_are(comparison):
     assert spots["finetune"].y < spots["joint"].y < spots["<probe>"].y < spots["worse"].y
     assert spots["<probe>"].width > spots["worse"].width  # on the front, and not
     assert [row[-1] for row in drawing.rows] == ["yes", "yes", "", "yes"]
+    assert dict(drawing.cards)["most accurate"] == "finetune: 91.0%" and drawing.part == "pools"
 
 
 @pytest.fixture(scope="module")

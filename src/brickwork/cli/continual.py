@@ -126,6 +126,7 @@ def command(
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise
     from brickwork.report.continual import draw_comparison
+    from brickwork.report.runs import save_figures
 
     report: dict[str, Any] = {
         "folder": str(out), "start": start, "data": [str(s) for s in specs], "epochs": epochs, "seed": seed,
@@ -133,7 +134,9 @@ def command(
     }  # fmt: skip
     _write(out / "continual.csv", found.csv())
     _write(out / RUN, json.dumps(report, indent=1) + "\n")
-    draw_comparison(found).save(out / "continual.html")
+    page = draw_comparison(found)
+    page.save(out / "continual.html")
+    save_figures(out, page.drawings)
     emit(report, f"{found}\nsaved in {out}: continual.html, continual.csv, {RUN}", as_json=as_json)
 
 

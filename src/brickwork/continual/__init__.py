@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from brickwork.continual import registry
 from brickwork.continual.bench import Bench
 from brickwork.continual.method import Method
 from brickwork.continual.registry import method, names, parse
@@ -23,6 +24,7 @@ __all__ = [
     "method",
     "names",
     "parse",
+    "registry",
     "run",
     "sequence",
     "split_classes",

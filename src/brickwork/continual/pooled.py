@@ -13,11 +13,11 @@ from brickwork.continual.method import Method, check_positive
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError
 from brickwork.origin import origin_of
-from brickwork.pools import KernelPool, PoolFolder, Task, encode, learn
+from brickwork.pools import KernelPool, PoolFolder, Task, encode, learn, rank_starts
 from brickwork.pools.folder import BASE, BOOKS, POOL, TASKS
 
 SIZE = 512  # kernels a layer where none are given
-STARTS = ("pretrained", "previous", "network", "random")
+STARTS = ("pretrained", "previous", "best", "network", "random")
 
 
 class Pooled(Method):
@@ -76,8 +76,9 @@ class Pooled(Method):
 class WeightSearch(Pooled):
     """Train temporary kernels, use the pool's nearest, keep the indices; the file tells them relative to the start.
 
-    start: "pretrained" (the pool's own network), "previous" (the task before, as in the paper), "network" (what
-    everything starts from, not yet said in kernels), "random". The other options are those of `brickwork.pools.learn`.
+    start: "pretrained" (the pool's own network), "previous" (the task before, as in the paper), "best" (of both and all
+    earlier ones the one whose features tell the new classes apart best), "network" (what everything starts from, not yet
+    said in kernels), "random". The other options are those of `brickwork.pools.learn`.
     """
 
     size: int | None = None
@@ -87,6 +88,9 @@ class WeightSearch(Pooled):
     stay: float = 0.0
     anneal: bool = False
     scale: bool = False
+    budget: int | None = None
+    norms: str = "running"
+    fold: bool = False
     precision: int = 16
     optimizer: str = "sgd"
     weight_decay: float = 5e-4
@@ -94,7 +98,7 @@ class WeightSearch(Pooled):
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        check_positive(size=self.size, lr=self.lr, epochs=self.epochs)
+        check_positive(size=self.size, lr=self.lr, epochs=self.epochs, budget=self.budget)
         if self.start not in STARTS:
             raise RequestError(f"start is {self.start!r}; it must be {', '.join(STARTS)}.")
 
@@ -103,7 +107,7 @@ class WeightSearch(Pooled):
         found = learn(
             folder.pool, task.train_images, task.train_labels, classes=task.classes, start=self._start(bench, number),
             beta=self.beta, lr=self.lr, refresh=self.refresh, stay=self.stay, anneal=self.anneal, scale=self.scale,
-            precision=self.precision,
+            budget=self.budget, norms=self.norms, fold=self.fold, precision=self.precision,
             **{
                 **bench.settings(number, len(task.train_labels), self.epochs),
                 "optimizer": self.optimizer,
@@ -122,6 +126,16 @@ class WeightSearch(Pooled):
         if self.start in ("network", "random"):
             return bench.start if self.start == "network" else "random"
         folder = self.folder(bench)
+        earlier = (
+            {self.name(k): folder.task(self.name(k)) for k in range(number)} if self.start == "best" else {}
+        )
+        if earlier and folder.pool.base is not None:
+            task = bench.task(number)
+            ranked = rank_starts(
+                folder.pool, {BASE: folder.pool.base, **earlier}, task.train_images, task.train_labels, seed=bench.seed,
+                device=bench.device,
+            )  # fmt: skip
+            return {BASE: folder.pool.base, **earlier}[next(iter(ranked))]
         if self.start == "previous" and number > 0:
             return folder.task(self.name(number - 1))
         return folder.pool.base

@@ -17,6 +17,7 @@ COLOURS = (
     "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
     "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
 )  # fmt: skip
+PART = "pools"  # of a report: pools are what these comparisons are for
 LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
 
 
@@ -72,8 +73,23 @@ def draw_front(found: Comparison) -> Drawing:
          f"{r.shared_bytes / MB:.3f}", f"{r.total_bytes / MB:.3f}", "yes" if n in front else "")
         for n, r in found.results.items()
     )  # fmt: skip
+    top = max(found.results.values(), key=lambda r: r.average_accuracy)
+    near = [r for r in found.results.values() if r.average_accuracy >= top.average_accuracy - 0.01]
+    light = min(near, key=lambda r: r.total_bytes)
+    cards = (
+        ("most accurate", f"{top.method}: {top.average_accuracy:.1%}"),
+        ("fewest megabytes within a point of it", f"{light.method}: {light.total_bytes / MB:.3g} MB"),
+    )
     return Drawing(
-        "Accuracy against megabytes", LEFT + WIDE + GAP, TOP + HIGH + 56, tuple(marks), about, head, rows
+        "Accuracy against megabytes",
+        LEFT + WIDE + GAP,
+        TOP + HIGH + 56,
+        tuple(marks),
+        about,
+        head,
+        rows,
+        cards,
+        part=PART,
     )
 
 
@@ -134,7 +150,7 @@ def draw_course(found: Comparison) -> Drawing:
             Text(x + 16, TOP + 18 * k + 9, shortened(name, 12, 180), 12),
         ]
     height = max(TOP + high_px + 52, TOP + 18 * len(inks) + 10)
-    return Drawing("Over the tasks", x + 210, height, tuple(marks))
+    return Drawing("Over the tasks", x + 210, height, tuple(marks), part=PART)
 
 
 def draw_matrices(found: Comparison) -> Drawing:
@@ -165,7 +181,7 @@ def draw_matrices(found: Comparison) -> Drawing:
     ]
     about = "Down: after which task; across: on which. A row that fades to the left is forgetting."
     width = 40 + min(columns, len(found.results)) * (side + 60) + 20
-    return Drawing("Accuracy matrices", max(width, 900.0), bottom + 22, tuple(marks), about)
+    return Drawing("Accuracy matrices", max(width, 900.0), bottom + 22, tuple(marks), about, part=PART)
 
 
 def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:

@@ -74,7 +74,9 @@ def draw_selection(pool: KernelPool, name: str, task: Task) -> Drawing:
     head = ("layer", "kernel", "places", "kernels used", "bits of entropy", "most often")
     width = 24 + COLUMNS * (WIDE + 46)
     height = _place(len(rates) - 1)[1] + HIGH + 40
-    return Drawing(f"Selection rates: {name}", width, height, tuple(marks), about, head, tuple(rows))
+    return Drawing(
+        f"Selection rates: {name}", width, height, tuple(marks), about, head, tuple(rows), part="pools"
+    )
 
 
 def draw_kernels(pool: KernelPool) -> Drawing:
@@ -103,7 +105,7 @@ def draw_kernels(pool: KernelPool) -> Drawing:
         "one cell each."
     )
     head = ("layer", "kernel", "in the pool", "largest size", "spread")
-    return Drawing("Kernels", width, top, tuple(marks), about, head, tuple(rows))
+    return Drawing("Kernels", width, top, tuple(marks), about, head, tuple(rows), part="pools")
 
 
 def overlap(one: Task, other: Task) -> float:
@@ -162,7 +164,9 @@ def draw_overlap(
         "A task costs what its kernels differ from those of the task it is told relative to, its reference."
     )
     height = max(top + len(names) * cell + 30, top + 14.0 * len(pool.layers) + 40)
-    return Drawing("Overlap", max(side + 60, side + 470), height, tuple(marks), about, head, rows)
+    return Drawing(
+        "Overlap", max(side + 60, side + 470), height, tuple(marks), about, head, rows, part="pools"
+    )
 
 
 def _by_layer(pool: KernelPool, tasks: Mapping[str, Task], left: float, top: float) -> list[Mark]:
