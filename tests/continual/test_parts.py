@@ -149,8 +149,11 @@ def test_files_are_the_same_bytes_and_damage_is_told(tmp_path):
     [("lorra", "did you mean 'lora'"), ("lora(rnk=2)", "option of lora 'rnk'"), ("lora(rank=0)", "rank is 0"),
      ("quantised(bits=1)", "bits is 1"), ("finetune(lr=-1)", "lr is -1"), ("packnet(prune=2.0)", "prune is 2.0"),
      ("lora(rank)", "NAME=VALUE"), ("lora(rank=2,rank=3)", "given twice"), ("lo ra", "not a method"),
-     ("finetune(epochs=0)", "epochs is 0"), ("quantised(aware=1)", "aware is 1")],
-    ids=["name", "option", "rank", "bits", "lr", "prune", "form", "twice", "word", "epochs", "aware"],
+     ("finetune(epochs=0)", "epochs is 0"), ("quantised(aware=1)", "aware is 1"),
+     ("pool(fold=yes)", "fold is 'yes'; it must be true or false"), ("pool(start=best, budget=0)", "budget is 0"),
+     ("pool(start=last)", "start is 'last'"), ("pool(start=3)", "start is 3; it must be a word")],
+    ids=["name", "option", "rank", "bits", "lr", "prune", "form", "twice", "word", "epochs", "aware", "fold", "budget",
+         "start", "word start"],
 )  # fmt: skip
 def test_wrong_methods_are_refused(text, match):
     with pytest.raises(RequestError, match=match):
@@ -161,6 +164,8 @@ def test_methods_by_name():
     found = continual.parse(["lora(rank=8)", "finetune", PackNet(prune="equal")])
     assert list(found) == ["lora(rank=8)", "finetune", "packnet(prune=equal)"]
     assert continual.parse("packnet(prune=equal)")["packnet(prune=equal)"] == PackNet(prune="equal")
+    for name in ("quantised(aware=False)", "pool(start=best, budget=9000, fold=True)"):
+        assert list(continual.parse(name)) == [name]  # a name can be typed again
     for wrong, match in (("probe,probe", "asked for twice"), (" , ", "no methods")):
         with pytest.raises(RequestError, match=match):
             continual.parse(wrong)

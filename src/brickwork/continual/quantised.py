@@ -31,8 +31,6 @@ class Quantised(TaskFiles):
         check_positive(lr=self.lr, epochs=self.epochs)
         if not (isinstance(self.bits, int) and 2 <= self.bits <= 16):
             raise RequestError(f"bits is {self.bits!r}; it must be a whole number from 2 to 16.")
-        if not isinstance(self.aware, bool):
-            raise RequestError(f"aware is {self.aware!r}; it must be true or false.")
 
     def begin(self, bench: Bench) -> None:
         """Nothing is shared: each task's network stands alone."""

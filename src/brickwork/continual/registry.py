@@ -45,7 +45,7 @@ def make(text: str | Method) -> tuple[str, Method]:
     """`lora(rank=8, lr=0.01)` as a method, with the name it goes by: as written, options in their order.
 
     >>> make("lora( rank=8 )")
-    ('lora(rank=8)', LowRank(rank=8, lr=0.001, epochs=None))
+    ('lora(rank=8)', LowRank(rank=8, lr=0.01, epochs=None))
     """
     _register()
     if isinstance(text, Method):
@@ -56,7 +56,7 @@ def make(text: str | Method) -> tuple[str, Method]:
     if found[1] not in REGISTRY:
         raise UnknownName("method", found[1], REGISTRY)
     kind: Any = REGISTRY[found[1]]
-    options = {}
+    options: dict[str, object] = {}
     for part in filter(None, (piece.strip() for piece in (found[2] or "").split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not value:
@@ -67,10 +67,12 @@ def make(text: str | Method) -> tuple[str, Method]:
         if name in options:
             raise RequestError(f"{text!r}: {name} is given twice.")
         options[name] = _value(value)
-    try:
-        made = kind(**options)
-    except TypeError as error:
-        raise RequestError(f"{text!r}: {error}.") from error
+    for field in fields(kind):
+        value = options.get(field.name, field.default)
+        if isinstance(field.default, bool | str) and type(value) is not type(field.default):
+            allowed = "true or false" if isinstance(field.default, bool) else "a word"
+            raise RequestError(f"{field.name} is {value!r}; it must be {allowed}.")
+    made = kind(**options)
     return _called(made), made
 
 
@@ -98,6 +100,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _value(text: str) -> object:
+    """JSON where it reads as JSON; true and false also as Python writes them; else text."""
+    if text in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[text]
     try:
         return json.loads(text)
     except json.JSONDecodeError:

@@ -1,0 +1,64 @@
+"""Weight search as a method: where tasks start, what their files refer to, how large they may be."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from brickwork.continual.bench import Bench
+from brickwork.continual.registry import make
+from brickwork.errors import RequestError
+from brickwork.pools import KernelPool, PoolFolder
+
+
+@pytest.fixture
+def bench(scenario, start, tmp_path):
+    return Bench(scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), epochs=2, batch_size=16)
+
+
+def learned(bench, text, tasks=2):
+    method = make(text)[1]
+    method.begin(bench)
+    for number in range(tasks):
+        method.learn(bench, number)
+    return method, PoolFolder.open(bench.path("pool"))
+
+
+def test_a_task_starts_from_the_one_before(bench):
+    method, folder = learned(bench, "pool(size=32, start=previous, lr=0.3)")
+    first, second = folder.task("task-000"), folder.task("task-001")
+    assert (
+        method._start(bench, 1).hash == first.hash and method._start(bench, 0).hash == folder.pool.base.hash
+    )
+    assert 0 < second.changed(first) < second.changed(folder.pool.base)
+    sources = {path.name for path in method.sources(bench, 1, 1)}
+    assert {"pool.json", "pool.safetensors", "base.task", "task-001.task"} <= sources
+    # the file of the first is a source exactly where the second is told relative to it
+    assert ("task-000.task" in sources) == (folder.header("task-001")["reference"][0] == "task-000")
+
+
+def test_a_task_starts_from_the_best(bench):
+    method, folder = learned(bench, "pool(size=32, start=best)")
+    hashes = {folder.pool.base.hash, *(folder.task(name).hash for name in folder.tasks)}
+    assert method._start(bench, 2).hash in hashes
+    assert method.opening(bench, 2).get_submodule("fc").in_features == 32
+
+
+def test_a_budget_is_kept(bench):
+    method, _ = learned(bench, "pool(size=32, budget=2500, fold=True)", tasks=1)
+    assert method.own(bench, 0)[0].stat().st_size <= 2500
+
+
+def test_other_starts(bench):
+    assert make("pool(start=random)")[1]._start(bench, 1) == "random"
+    assert make("pool(start=network)")[1]._start(bench, 1) is bench.start
+
+
+def test_a_pool_that_is_given_is_used_and_not_resized(bench, start):
+    bench.pool = KernelPool.cluster([start], size=20, seed=3)
+    _, folder = learned(bench, "pool-encode(metric=weight)", tasks=1)
+    assert folder.pool.hash == bench.pool.hash
+    with pytest.raises(RequestError, match="size is 64, and a pool is given"):
+        make("pool(size=64)")[1].begin(bench)
