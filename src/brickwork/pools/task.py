@@ -96,13 +96,25 @@ def rounded(value: Tensor, precision: int) -> Tensor:
     value = value + 0.0  # no negative zeros: they look equal and are not
     if precision == 32:
         return value
+    back = _in_bits(value, precision)
+    scale = value.abs().amax()
+    kept = torch.isfinite(back).all() and ((back - value).abs() <= 0.01 * value.abs() + 1e-5 * scale).all()
+    return back if bool(kept) else value
+
+
+def exact_in(value: Tensor, precision: int) -> bool:
+    """Whether 16 or 12 bits a value tell the tensor to the last bit.
+
+    >>> exact_in(torch.tensor([1.0, 3.0]), 12), exact_in(torch.tensor([1e9]), 16)
+    (True, False)
+    """
+    return value.is_floating_point() and torch.equal(_in_bits(value, precision), value)
+
+
+def _in_bits(value: Tensor, precision: int) -> Tensor:
     half = value.half()
     if precision == 12:
         bits = half.view(torch.int16).int()
         bits = ((bits + 8) >> 4) << 4  # to the nearest; a carry goes into the exponent, as it should
         half = bits.to(torch.int16).view(torch.float16)
-    back = half.to(value.dtype)
-    back = back + 0.0
-    scale = value.abs().amax()
-    kept = torch.isfinite(back).all() and ((back - value).abs() <= 0.01 * value.abs() + 1e-5 * scale).all()
-    return back if bool(kept) else value
+    return half.to(value.dtype) + 0.0

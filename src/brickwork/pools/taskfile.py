@@ -25,7 +25,7 @@ from brickwork.origin import Origin
 from brickwork.pools.coder import number_models
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
-from brickwork.pools.task import Task, rounded
+from brickwork.pools.task import Task, exact_in
 from brickwork.store.config import OriginConfig, origin_config
 
 MAGIC = b"BWTASK1\n"
@@ -159,9 +159,9 @@ def _write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None)
             kind = ZERO
         elif before is not None and torch.equal(before, value):
             kind = SAME
-        elif value.is_floating_point() and torch.equal(rounded(value, 12), value):
+        elif exact_in(value, 12):
             kind = SHORT
-        elif value.is_floating_point() and torch.equal(rounded(value, 16), value):
+        elif exact_in(value, 16):
             kind = HALF
         else:
             kind = RAW
