@@ -73,5 +73,9 @@ def test_results_print_and_go_to_json_and_csv():
     assert "80.00" in text and "–" in text and len({len(line) for line in text.splitlines()[1:3]}) == 1
     assert "&lt;b&gt;" in both._repr_html_() and "<b>" not in both._repr_html_().replace("&lt;b&gt;", "")
     assert "average accuracy 80.00%" in str(one) and "backward transfer -10.00" in str(one)
+    assert (
+        one.table()[1] == {"after": "b", "task": "a", "accuracy": 0.8, "bytes": 31} and len(one.table()) == 6
+    )
+    assert one.plot().images[0].get_array().shape == (3, 3)
     axes = both.plot()
     assert axes.get_xscale() == "log" and len(axes.texts) == 2

@@ -79,6 +79,26 @@ class ContinualResult:
         """The numbers of `Comparison.table`, without the front."""
         return {name: getattr(self, name) for name in COLUMNS[:-1]}
 
+    def table(self) -> list[dict[str, Any]]:
+        """Tidy rows: after which task, on which, the accuracy; and the bytes of all files by then."""
+        return [
+            {"after": self.tasks[i], "task": self.tasks[j], "accuracy": float(self.matrix[i, j]), "bytes": self.curve[i]}
+            for i, j in zip(*np.nonzero(~np.isnan(self.matrix)), strict=True)
+        ]  # fmt: skip
+
+    def plot(self, axes: Any = None) -> Any:
+        """The accuracy matrix, drawn with matplotlib; the axes are returned."""
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(5, 4.5)).subplots()
+        picture = axes.imshow(100 * self.matrix, cmap="viridis")
+        axes.figure.colorbar(picture, ax=axes, label="accuracy (%)")
+        axes.set_xlabel("task")
+        axes.set_ylabel("after task")
+        axes.set_title(self.method)
+        return axes
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values; NaN as None."""
         return {
