@@ -102,6 +102,15 @@ def test_a_pretrained_start_differs_in_its_trunk_alone(networks):
     assert not torch.equal(born["conv1.0.weight"], taught["conv1.0.weight"])
 
 
+def test_a_held_head_is_the_starts_to_the_last_bit(networks):
+    scene = forgetting_module.Scene(Family(False, 0, "cpu", False, networks))
+    zero = scene.start("head held")
+    for net in scene.pair("head held", zero, "large").networks:
+        assert torch.equal(net.fc.weight, zero.fc.weight) and torch.equal(net.fc.bias, zero.fc.bias)
+        assert not torch.equal(net.conv1[0].weight, zero.conv1[0].weight)
+        assert all(p.requires_grad for p in net.parameters())
+
+
 def test_networks_are_found_again_by_what_they_were_trained_with(tmp_path):
     family = Family(False, 0, "cpu", False, str(tmp_path))
     few = family.scaled("digits", "small")

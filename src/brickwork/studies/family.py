@@ -70,9 +70,13 @@ class Family:
         return model.to(self.where)
 
     def trained(
-        self, name: str, start: nn.Module, images: ImageData, recipe: dict[str, Any], **options: Any
-    ) -> nn.Module:
-        """A copy of `start` trained on these images. `name` and the recipe are what it is kept under."""
+        self, name: str, start: nn.Module, images: ImageData, recipe: dict[str, Any], *, hold: tuple[str, ...] = (),
+        **options: Any,
+    ) -> nn.Module:  # fmt: skip
+        """A copy of `start` trained on these images; parameters whose names begin with one of `hold` stay as they are.
+
+        `name` and the recipe are what it is kept under.
+        """
         settings = {
             "weight_decay": 0.0,
             "label_smoothing": 0.0,
@@ -84,14 +88,18 @@ class Family:
 
         def make() -> nn.Module:
             model = copy.deepcopy(start)
+            for parameter, value in model.named_parameters():
+                value.requires_grad_(not parameter.startswith(hold) if hold else True)
             train(
                 model, images.train_images, images.train_labels, classes=images.classes,
                 preprocessing=origin_of(start).preprocessing, device=self.where, progress=self.progress, **settings,
                 **options,
             )  # fmt: skip
+            model.requires_grad_(True)
             return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-        return self.kept(name, {**settings, "images": images.name, "of": len(images.train_labels)}, make)
+        facts = {**settings, "images": images.name, "of": len(images.train_labels)}
+        return self.kept(name, facts | ({"hold": list(hold)} if hold else {}), make)
 
     def kept(self, name: str, facts: dict[str, Any], make: Callable[[], nn.Module]) -> nn.Module:
         """The network of this name, made now or found in the folder of networks; other facts, another folder."""
