@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
 METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
-TOP = {"cli", "studies", "report", "benchmarks"}
+TOP = {"cli", "studies", "report", "benchmarks", "tour", "studio"}
 FLOOR = {"blueprint", "moments", "store", "data"}
 #: compares methods task after task: above pools, which it feeds, and below what draws and runs it
 AROUND = {"continual"}

@@ -11,24 +11,27 @@ import pytest
 
 import brickwork
 from brickwork import cli
+from brickwork.report.parts import PARTS as CHAPTERS
+from brickwork.tour import PARTS
 
 
 def test_demo(tmp_path, capsys):
     out = tmp_path / "demo"
     with pytest.raises(SystemExit) as caught:
-        cli.main(["demo", "--out", str(out), "--epochs", "2", "--json", "--device", "cpu"])
+        cli.main(["demo", "--out", str(out), "--quick", "--json", "--device", "cpu"])
     assert not caught.value.code
     printed, logged = capsys.readouterr()
     result = json.loads(printed)
-    assert "training lenet" in logged
-    assert [row["data"] for row in result["rows"]] == ["digits:A", "digits:B"]
-    for row in result["rows"]:
-        assert row["accuracy"] > 0.5
-        assert row["reloaded_equal"]
-        origin = brickwork.load(row["folder"]).brickwork_origin
-        assert origin.classes == tuple(row["classes"])
-        assert origin.provenance["data"] == row["data"]
-        assert origin.preprocessing is not None
+    assert [line[:5] for line in logged.splitlines()] == [f"[{k}/6]" for k in range(1, 7)]
+    assert list(result["parts"]) == list(result["seconds"]) == [name for name, _, _ in PARTS]
+    assert result["parts"]["bricks"]["parameters"] < 0.26
+    assert result["parts"]["pools"]["pool(size=48)"]["forgetting"] == 0
+    for name in ("start", "a", "b", "zero-one", "seven", "three", "nine", "ten"):
+        assert brickwork.load(out / name).brickwork_origin.classes or name == "start"
+    page = (out / "report.html").read_text()
+    for title, _ in list(CHAPTERS.values())[:-1]:
+        assert title in page
+    assert len(page) < 500_000 and page.count('class="card"') == 9
     assert json.loads((out / "demo.json").read_text()) == result
     with pytest.raises(SystemExit) as caught:
         cli.main(["demo", "--out", str(out)])
@@ -41,7 +44,7 @@ def test_ctrl_c_leaves_the_old_demo(tmp_path):
     out.mkdir()
     (out / "demo.json").write_text("old")
     process = subprocess.Popen(
-        [sys.executable, "-m", "brickwork", "demo", "--out", str(out), "--force", "--epochs", "10000"],
+        [sys.executable, "-m", "brickwork", "demo", "--out", str(out), "--force"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -20,7 +20,7 @@ VERBS = (
     (
         "demo",
         "demo",
-        "Train two small networks on the halves of the digits, evaluate, save, reload: a table.",
+        "The tour: every part of Brickwork once, on embedded digits, ending in a page.",
     ),
     ("info", "info", "Layers, channel spaces, parameters and FLOPs of an architecture or a model folder."),
     ("train", "train", "Train an architecture on a data set and save a model folder."),
@@ -41,7 +41,6 @@ VERBS = (
     ("adapt", "adapt", "Match a model folder to images of another kind on unlabelled pairs."),
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("transplant", "transplant", "Plug category modules into task modules through small learned adapters."),
-    ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
     ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),

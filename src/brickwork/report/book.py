@@ -43,6 +43,11 @@ class Chapter:
     about: str = ""
     figures: Sequence[Figure] = field(default=(), repr=False)
 
+    @property
+    def short(self) -> str:
+        """The title up to its colon, for links and cards."""
+        return self.title.partition(":")[0]
+
 
 @dataclass(frozen=True)
 class Book:
@@ -59,7 +64,7 @@ class Book:
         parts = {
             "title": escape(self.title),
             "about": f"<p>{escape(self.about)}</p>" if self.about else "",
-            "links": "".join(f'<a href="#{key}">{escape(c.title)}</a>' for key, c in marked if c.title),
+            "links": "".join(f'<a href="#{key}">{escape(c.short)}</a>' for key, c in marked if c.title),
             "cards": "".join(
                 _card(key, c, *card) for key, c in marked for f in c.figures for card in f.cards
             ),
@@ -117,7 +122,7 @@ def _table(key: str, figure: Figure) -> str:
 
 def _card(key: str, chapter: Chapter, label: str, value: str) -> str:
     return (
-        f'<a class="card" href="#{key}"><span class="of">{escape(chapter.title)}</span>'
+        f'<a class="card" href="#{key}"><span class="of">{escape(chapter.short)}</span>'
         f"<b>{escape(value)}</b><span>{escape(label)}</span></a>"
     )
 

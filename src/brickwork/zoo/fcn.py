@@ -23,10 +23,10 @@ class FCN8s(nn.Module):
     """Scores at 1/32, added to scores at 1/16 and 1/8 on the way up; (N, classes, H, W) out."""
 
     def __init__(
-        self, num_classes: int, in_channels: int, batch_norm: bool, head: int, dropout: float
+        self, num_classes: int, in_channels: int, batch_norm: bool, head: int, dropout: float, width: int
     ) -> None:
         super().__init__()
-        trunk = list(vgg_features(in_channels, batch_norm))
+        trunk = list(vgg_features(in_channels, batch_norm, width))
         pools = [i for i, layer in enumerate(trunk) if isinstance(layer, nn.MaxPool2d)]
         self.to_8 = nn.Sequential(*trunk[: pools[2] + 1])
         self.to_16 = nn.Sequential(*trunk[pools[2] + 1 : pools[3] + 1])
@@ -34,7 +34,7 @@ class FCN8s(nn.Module):
         # The paper's fc6 is 7×7 with 4096 channels for 500 px photographs; at 32 to 96 px there are one to
         # nine positions at 1/32, so 3×3 sees them all and `head` defaults to the trunk's width.
         self.head = nn.Sequential(
-            nn.Conv2d(512, head, 3, padding=1),
+            nn.Conv2d(8 * width, head, 3, padding=1),
             nn.ReLU(inplace=True),
             nn.Dropout2d(dropout),
             nn.Conv2d(head, head, 1),
@@ -43,8 +43,8 @@ class FCN8s(nn.Module):
         )
         he_init(self)
         self.score_32 = nn.Conv2d(head, num_classes, 1)
-        self.score_16 = nn.Conv2d(512, num_classes, 1)
-        self.score_8 = nn.Conv2d(256, num_classes, 1)
+        self.score_16 = nn.Conv2d(8 * width, num_classes, 1)
+        self.score_8 = nn.Conv2d(4 * width, num_classes, 1)
         for score in (self.score_16, self.score_8):  # as in the paper: the skips start silent
             nn.init.zeros_(score.weight)
             nn.init.zeros_(score.bias)  # type: ignore[arg-type]
@@ -71,6 +71,7 @@ def fcn8s(
     batch_norm: bool = False,
     head: int = 512,
     dropout: float = 0.0,
+    width: int = 64,
 ) -> nn.Module:
     """FCN-8s on a VGG-16 trunk: one score a class and pixel."""
-    return FCN8s(num_classes, in_channels, batch_norm, head, dropout)
+    return FCN8s(num_classes, in_channels, batch_norm, head, dropout, width)

@@ -11,8 +11,8 @@ from brickwork.zoo.registry import architecture
 VGG16 = (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512, "M")
 
 
-def vgg_features(in_channels: int, batch_norm: bool) -> nn.Sequential:
-    """The convolutional trunk; layer numbers as in torchvision's vgg16 and vgg16_bn."""
+def vgg_features(in_channels: int, batch_norm: bool, width: int = 64) -> nn.Sequential:
+    """The convolutional trunk; layer numbers as in torchvision's vgg16 and vgg16_bn. width: of the first stage."""
     layers: list[nn.Module] = []
     inputs = in_channels
     for step in VGG16:
@@ -20,11 +20,12 @@ def vgg_features(in_channels: int, batch_norm: bool) -> nn.Sequential:
             # ceil_mode: the same at 32, 96 and 224 px, and an 8 px image survives five pools.
             layers.append(nn.MaxPool2d(2, ceil_mode=True))
             continue
-        layers.append(nn.Conv2d(inputs, step, 3, padding=1))
+        outputs = step * width // 64
+        layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
         if batch_norm:
-            layers.append(nn.BatchNorm2d(step))
+            layers.append(nn.BatchNorm2d(outputs))
         layers.append(nn.ReLU(inplace=True))
-        inputs = step
+        inputs = outputs
     return nn.Sequential(*layers)
 
 

@@ -1,0 +1,68 @@
+"""Part 1 of the tour: two digits cut out of one network, one out of the other, joined; nothing is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork import store
+from brickwork.bricks import assemble, disassemble, routes
+from brickwork.data.images import ImageData
+from brickwork.prediction import predict
+from brickwork.report.bars import Bar, draw_bars
+from brickwork.report.routes import draw_routes
+from brickwork.tour.stage import Stage
+
+FROM_A, FROM_B = ("0", "1"), ("7",)
+
+
+def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+    """Bricks of three digits, joined into one network, against the two whole networks."""
+    a, b = stage.nets["a"], stage.nets["b"]
+    halves = [stage.digits("digits:A"), stage.digits("digits:B")]
+    parts = [
+        disassemble(model, list(names), images, budget=0.25, progress=False)
+        for model, names, images in ((a, FROM_A, halves[0]), (b, FROM_B, halves[1]))
+    ]
+    joined = assemble(parts)
+    for name, part in zip(("zero-one", "seven"), parts, strict=True):
+        part.save(stage.folder / name, command="demo", data="digits")
+    store.save(joined, stage.folder / "three")
+    three = stage.digits("digits:0,1,7")
+    ours, whole = stage.accuracy(joined, three), _side_by_side(a, b, three)
+    size = _parameters(joined) / (_parameters(a) + _parameters(b))
+    about = (
+        "Digits 0 and 1 from the first network, 7 from the second, a quarter of each network's parameters kept, repaired "
+        "on unlabelled images and joined. The whole networks side by side are what could be reached."
+    )
+    bars = [
+        Bar("three digits, joined bricks", ours, f"{ours:.1%}"),
+        Bar("the whole networks side by side", whole, f"{whole:.1%}", 2),
+        Bar("parameters of the joined bricks", size, f"{size:.0%} of both", 1),
+    ]
+    figure = draw_bars(
+        "Three digits out of two networks", bars, top=1.0, about=about, part="bricks",
+        cards=(
+            ("three digits from two networks, nothing trained", f"{ours:.0%}"),
+            ("of both networks' parameters", f"{size:.0%}"),
+        ),
+        command=stage.said("assemble", "@zero-one", "@seven", "--out", "three"),
+    )  # fmt: skip
+    picture = draw_routes(routes(a, halves[0], list(FROM_A), scored=60))
+    command = stage.said(
+        "routes", "@a", "--data", "digits:A", "--classes", ",".join(FROM_A), "--out", "routes.html"
+    )
+    return [figure, replace(picture, command=command)], {"accuracy": ours, "whole": whole, "parameters": size}
+
+
+def _side_by_side(a: nn.Module, b: nn.Module, images: ImageData) -> float:
+    """Whole networks asked for the three digits only: 0 and 1 of the first, 7 (its third) of the second."""
+    logits = torch.cat([predict(a, images.test_images)[:, :2], predict(b, images.test_images)[:, 2:3]], 1)
+    return float((logits.argmax(1).numpy() == images.test_labels).mean())
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,54 @@
+"""Part 5 of the tour: which digits' logits follow from others', and a tenth digit added to a network that knows nine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from brickwork import store
+from brickwork.data.images import hold_out
+from brickwork.dependencies import add_classes, fit_map
+from brickwork.prediction import predict
+from brickwork.report.bars import Bar, draw_bars
+from brickwork.report.map_figure import MapFigure
+from brickwork.tour.stage import Stage
+
+
+def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+    """A map of nine digits, and the network with a tenth on top of its logits."""
+    nine, new, ten = (stage.digits(spec) for spec in ("digits:0-8", "digits:9", "digits"))
+    kept, held = hold_out(
+        nine.train_labels, 0.3
+    )  # logits of images a network was trained on are surer than others'
+    seen, unseen = (
+        replace(nine, train_images=nine.train_images[i], train_labels=nine.train_labels[i], train_masks=None)
+        for i in (kept, held)
+    )
+    model = stage.trained(stage.lenet(9), seen)
+    store.save(model, stage.folder / "nine")
+    logits = predict(model, unseen.train_images).numpy()
+    found = fit_map(
+        logits, unseen.train_labels, names=nine.classes, max_dependencies=3, holdout=0.3, seed=stage.seed
+    )
+    found.save(stage.folder / "map")
+    grown = add_classes(model, new, base_data=unseen, seed=stage.seed)
+    store.save(grown, stage.folder / "ten")
+    before, after = stage.accuracy(model, nine), stage.accuracy(grown, ten)
+    nines = ten.test_labels == 9
+    tenth = float((predict(grown, ten.test_images[nines]).argmax(1).numpy() == 9).mean())
+    about = (
+        "The network never saw a nine. A matrix on its nine logits, fitted in a moment, tells nines from the rest; the "
+        "first nine logits are what they were, bit for bit."
+    )
+    bars = [
+        Bar("nine digits, before", before, f"{before:.1%}", 2),
+        Bar("ten digits, after adding the nine", after, f"{after:.1%}"),
+        Bar("nines found among all ten", tenth, f"{tenth:.1%}", 1),
+    ]
+    figure = draw_bars(
+        "A tenth digit on top of nine", bars, top=1.0, about=about, part="dependencies",
+        cards=(("ten digits from a network that knows nine", f"{after:.0%}"),),
+        command=stage.said("depend", "add", "@nine", "--data", "digits:9", "--base-data", "digits:0-8", "--out", "ten"),
+    )  # fmt: skip
+    graph = MapFigure(found, stage.said("depend", "show", "@map", "--out", "map.html"))
+    return [graph, figure], {"before": before, "after": after, "tenth": tenth}

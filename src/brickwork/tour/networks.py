@@ -1,0 +1,40 @@
+"""Part 0 of the tour: two ordinary networks, each on its own half of the digits, from one start."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from brickwork import store
+from brickwork.report.bars import Bar, draw_bars
+from brickwork.tour.stage import Stage
+
+
+def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+    """A start and the two networks that training made of it."""
+    start = stage.lenet(5)
+    stage.nets["start"] = start.eval().to(stage.device)
+    bars, found = [], {}
+    store.save(start, stage.folder / "start")
+    for half in "ab":
+        images = stage.digits(f"digits:{half.upper()}")
+        model = stage.trained(copy.deepcopy(start), images)
+        store.save(
+            model,
+            stage.folder / half,
+            provenance={"command": "demo", "data": images.name, "seed": stage.seed},
+        )
+        right = stage.accuracy(model, images)
+        stage.nets[half] = model
+        bars.append(Bar(f"{half}: digits {', '.join(images.classes)}", right, f"{right:.1%}"))
+        found[half] = right
+    about = (
+        "Two LeNets from one random start. Neither has ever seen a digit of the other's half. Share of the test images "
+        "that each gets right."
+    )
+    figure = draw_bars(
+        "Two networks, five digits each", bars, top=1.0, about=about, part="networks",
+        cards=(("two networks, five digits each", " / ".join(f"{v:.0%}" for v in found.values())),),
+        command=stage.said("train", "lenet", "digits:A", "--out", "a"),
+    )  # fmt: skip
+    return [figure], {"accuracy": found}

@@ -1,0 +1,39 @@
+"""Part 4 of the tour: three tasks, one after another, as choices of kernels from one frozen pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from brickwork import continual
+from brickwork.continual.result import MB
+from brickwork.report.continual import draw_front
+from brickwork.tour.stage import Stage
+
+METHODS = ("finetune", "sequential", "probe", "pool(size=48)")
+
+
+def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+    """Three tasks of two digits by weight search, beside a whole network a task, one network for all, and a probe."""
+    tasks = continual.split_classes(stage.digits("digits:4-9"), tasks=3, per=2)
+    known = stage.digits("digits:0-3")
+    start = stage.trained(stage.lenet(4), known)
+    found = continual.run(
+        tasks, list(METHODS), start, out=stage.folder / "tasks", epochs=stage.epochs(8), batch_size=16, augment="none",
+        seed=stage.seed, device=stage.device, progress=False,
+    )  # fmt: skip
+    pool, whole = found.results[METHODS[-1]], found.results["finetune"]
+    cards = (
+        ("a task from the pool, in kilobytes", f"{pool.bytes_per_task / 1000:.1f}"),
+        ("a whole network a task", f"{whole.bytes_per_task / 1000:.0f}"),
+        ("three tasks from one pool, nothing forgotten", f"{pool.average_accuracy:.0%}"),
+    )
+    command = stage.said(
+        "continual", "digits:4-9", "--tasks", "3", "--classes-per-task", "2", "--start", "lenet", "--methods",
+        "'finetune,probe,pool(size=48)'", "--out", "tasks",
+    )  # fmt: skip
+    rows = {
+        name: {"accuracy": r.average_accuracy, "forgetting": r.forgetting, "mb": r.total_bytes / MB}
+        for name, r in found.results.items()
+    }
+    return [replace(draw_front(found), part="pools", cards=cards, command=command)], rows

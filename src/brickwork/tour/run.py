@@ -1,0 +1,50 @@
+"""The whole tour: part after part, then the page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from brickwork.report.book import Book
+from brickwork.report.parts import chapters
+from brickwork.tour.algebra import algebra
+from brickwork.tour.bricks import bricks
+from brickwork.tour.dependencies import dependencies
+from brickwork.tour.networks import networks
+from brickwork.tour.pools import pools
+from brickwork.tour.stage import Stage
+from brickwork.tour.transplant import transplant
+
+Part = Callable[[Stage], tuple[list[Any], dict[str, Any]]]
+#: name, what is happening, the function
+PARTS: tuple[tuple[str, str, Part], ...] = (
+    ("networks", "two networks are trained, each on its half of the digits", networks),
+    ("bricks", "three digits are cut out of both and joined", bricks),
+    ("algebra", "both networks are added up, cell after cell of a grid", algebra),
+    ("transplant", "sixes are plugged into a network that knew zeros", transplant),
+    ("pools", "three tasks are learned from one frozen pool", pools),
+    ("dependencies", "dependent digits are found, and a tenth is added to nine", dependencies),
+)
+RESULT, PAGE = "demo.json", "report.html"
+
+
+def take(stage: Stage) -> dict[str, Any]:
+    """Walk through all parts; writes their folders, the page and the numbers, and returns the numbers."""
+    placed, found, seconds = [], {}, {}
+    for number, (name, words, part) in enumerate(PARTS, 1):
+        stage.log(f"[{number}/{len(PARTS)}] {words} …")
+        began = time.perf_counter()
+        figures, found[name] = part(stage)
+        seconds[name] = round(time.perf_counter() - began, 1)
+        placed += [(name, figure) for figure in figures]
+    about = (
+        "Five ways to build networks out of trained ones, on handwritten digits of 8×8 pixels; every number on this page "
+        "comes from this run. Hover for values, use the search for a class, a layer or a method."
+    )
+    Book("Brickwork: the tour", chapters(placed), about).save(stage.folder / PAGE)
+    result = {"name": "demo", "seed": stage.seed, "device": str(stage.device), "page": str(stage.final / PAGE),
+              "parts": found, "seconds": seconds}  # fmt: skip
+    (stage.folder / RESULT).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return result

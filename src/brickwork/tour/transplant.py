@@ -1,0 +1,93 @@
+"""Part 3 of the tour: what one network sees of a six, given to a network that only ever marked the pixels of zeros."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from brickwork import zoo
+from brickwork.blueprint.splitting import split
+from brickwork.data.images import ImageData
+from brickwork.data.pixels import as_input
+from brickwork.origin import origin_of
+from brickwork.report.image_grid import draw_images
+from brickwork.tour.stage import FAST, Stage
+from brickwork.training import train
+from brickwork.transplant import How, TransplantNet, connect, save_net
+from brickwork.transplant.route import route_model
+
+SIZE, CUT, SHOWN = 32, "to_8.6", 8
+
+
+def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+    """A segmenter of zeros, one of sixes; sixes brought to the first one's task through an adapter."""
+    nets = {}
+    for seed, (name, digit) in enumerate((("zero", "0"), ("six", "6"))):
+        images = stage.digits(f"digits:{digit}", SIZE)
+        nets[name] = _segmenter(stage, images, seed), images
+    sixes = nets["six"][1]
+    net = TransplantNet((1, SIZE, SIZE))
+    for name, (model, _) in nets.items():
+        net = net.add(split(model, CUT), name, f"mark-{name}")
+    how = How(way="closed-form+distill", steps=4 if stage.quick else 60, lr=0.01)
+    grown = connect(net.eval(), "six", "mark-zero", how=how, data=sixes, progress=False)
+    save_net(grown.net, stage.folder / "net")
+    note = {k: grown.note[k]["accuracy"] for k in ("before", "after", "teacher_test")}
+    some = sixes.test_images[:SHOWN]
+    assert sixes.test_masks is not None
+    own = route_model(grown.net, "six", "mark-six")
+    bare = route_model(grown.net, "six", "mark-zero", direct=True)
+    rows = {
+        "a six": some.squeeze(-1),
+        "its pixels": 255 * (sixes.test_masks[:SHOWN] == 1),
+        "by their own network": 255 * _marked(own, some),
+        "by the zeros' upper half": 255 * _marked(bare, some),
+        "… behind the adapter": 255 * _marked(route_model(grown.net, "six", "mark-zero"), some),
+    }
+    about = (
+        f"The zeros' upper half gets {note['before']:.0%} of the pixels right on sixes' features as they come, "
+        f"{note['after']:.0%} behind an adapter of one small convolution, learned without a mask; the sixes' own network "
+        f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
+    )
+    command = stage.said("transplant", "list", "@net")
+    card = ("pixels of sixes right on the zeros' task", f"{note['before']:.0%} → {note['after']:.0%}")
+    figure = draw_images(
+        "Sixes on a task that knew zeros",
+        rows,
+        about=about,
+        part="transplant",
+        cards=(card,),
+        command=command,
+    )
+    return [figure], note
+
+
+def _segmenter(stage: Stage, images: ImageData, seed: int) -> nn.Module:
+    model = zoo.build(
+        "fcn8s", num_classes=2, in_channels=1, width=8, head=32, batch_norm=True, seed=stage.seed + seed
+    )
+    how = {
+        **FAST,
+        "batch_size": 16,
+        "lr": 3e-3,
+        "seed": stage.seed,
+        "device": stage.device,
+        "progress": False,
+    }
+    train(
+        model, images.train_images, None, masks=images.train_masks, epochs=stage.epochs(10), classes=("background", "digit"),
+        preprocessing=images.preprocessing(), **how,
+    )  # fmt: skip
+    return model.eval()
+
+
+def _marked(model: nn.Module, images: np.ndarray) -> np.ndarray:
+    where = next(model.parameters()).device
+    with torch.no_grad():
+        found: np.ndarray = (
+            model(as_input(images, origin_of(model).preprocessing, where)).argmax(1).cpu().numpy()
+        )
+    return found
