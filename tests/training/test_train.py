@@ -197,3 +197,10 @@ def test_a_recorded_step_is_a_matter_of_cuda_alone():
     assert torch.equal(nets[0][1].weight, nets[1][1].weight)
     with pytest.raises(RequestError, match="neither compiled nor hold a penalty"):
         train(nets[0], images, labels, record=True, compile=True)
+
+
+def test_a_hook_before_each_step_changes_buffers_and_hears_the_step():
+    model, heard = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), []
+    train(model, torch.randn(10, 1, 4, 4), torch.arange(10) % 2, epochs=2, batch_size=5, device="cpu", progress=False,
+          before_step=lambda step, steps: heard.append((step, steps, torch.is_grad_enabled())))  # fmt: skip
+    assert heard == [(k, 4, False) for k in range(4)]

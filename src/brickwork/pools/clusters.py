@@ -18,7 +18,7 @@ def k_means(vectors: Tensor, size: int, *, seed: int = 0, rounds: int = 25) -> T
     >>> k_means(torch.tensor([[0.0], [0.2], [9.0], [9.2]]), 2).flatten().tolist()
     [0.10000000149011612, 9.100000381469727]
     """
-    distinct = torch.unique(vectors, dim=0)
+    distinct = _distinct(vectors)
     if len(distinct) <= size:
         return distinct
     draw = torch.Generator().manual_seed(seed)
@@ -38,7 +38,26 @@ def k_means(vectors: Tensor, size: int, *, seed: int = 0, rounds: int = 25) -> T
             worst = torch.unique(vectors[error.topk(min(4 * dead, len(error))).indices], dim=0)
             some = worst[torch.randperm(len(worst), generator=draw)[:dead].to(worst.device)]
             centres[(~used).nonzero()[: len(some), 0]] = some
-    return torch.unique(centres, dim=0)
+    return _distinct(centres)
+
+
+def _distinct(vectors: Tensor) -> Tensor:
+    """Each vector once, sorted. By a hash of the rows where there are many: sorting whole rows takes minutes."""
+    if vectors.shape[1] == 1:
+        return torch.unique(vectors[:, 0])[:, None]
+    kept = vectors
+    if len(vectors) > 10_000:
+        bits = vectors.contiguous().view(torch.int32 if vectors.element_size() == 4 else torch.int64).long()
+        draw = torch.Generator().manual_seed(0)
+        factors = torch.randint(-(2**62), 2**62, (bits.shape[1],), generator=draw).to(bits.device) | 1
+        _, place = torch.unique((bits * factors).sum(1), return_inverse=True)
+        one = torch.zeros(int(place.max()) + 1, dtype=torch.int64, device=bits.device)
+        one.scatter_(0, place, torch.arange(len(place), device=bits.device))
+        if torch.equal(vectors[one][place], vectors):  # no two share a hash that are not the same
+            kept = vectors[one]
+    if len(kept) > 10_000:
+        return kept[kept[:, 0].argsort(stable=True)]
+    return torch.unique(kept, dim=0)
 
 
 def sums_by(vectors: Tensor, index: Tensor, size: int) -> tuple[Tensor, Tensor]:

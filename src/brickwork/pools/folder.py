@@ -122,17 +122,9 @@ class PoolFolder:
         Relative to what it started from where that is in the folder, to the base, or on its own. A task that another is
         relative to cannot be replaced: the other would change.
         """
-        path = self._file(name)
-        if name == BASE:
-            raise RequestError(f"{BASE!r} is the network the pool was made from; choose another name.")
         self.pool.rebuild(task)  # refuses what does not fit, before anything is written
         with self._lock():
-            if path.exists() and not force:
-                raise OutputExists(path)
-            if path.exists() and (bound := self.relatives(name)):
-                raise RequestError(
-                    f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}"
-                )
+            path = self.check_new(name, force=force)
             data = min(
                 (write_task(task, self.pool, r) for r in self._references(name, task, relative)), key=len
             )

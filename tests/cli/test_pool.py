@@ -1,0 +1,155 @@
+"""`brickwork pool` from the command line: tasks come and go, wrong requests write nothing."""
+
+import json
+
+import pytest
+import torch
+
+import brickwork
+from brickwork import cli, data, zoo
+from brickwork.cli.pool import TAKES, command, read_size
+from brickwork.pools import PoolFolder
+from brickwork.training import train
+
+QUICK = ["--epochs", "2", "--batch-size", "20", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """first: a network of three digits; tuned: on three others; pool: from the first, with task `b`."""
+    root = tmp_path_factory.mktemp("pools")
+    first, second = (data.load(spec, size=8, channels=1) for spec in ("digits:0-2@30", "digits:3-5@30"))
+    model = zoo.build("resnet8", num_classes=3, in_channels=1, width=4, seed=0)
+    for name, images in (("first", first), ("tuned", second)):
+        train(model, images.train_images, images.train_labels, classes=images.classes, epochs=3, lr=0.1, batch_size=20,
+              device="cpu", progress=False)  # fmt: skip
+        brickwork.save(model, root / name)
+    for call in (
+        ["cluster", "first", "--out", "pool", "--size", "24"],
+        ["learn", "pool", "--name", "b", "--data", "digits:3-5@30", "--lr", "0.1", *QUICK],
+    ):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as caught:
+            patch.chdir(root)
+            cli.main(["pool", *call])
+        assert not caught.value.code
+    return root
+
+
+@pytest.fixture
+def run(capsys, root, monkeypatch):
+    """Run `brickwork pool …` among the folders: (exit code, what it said on stdout or stderr)."""
+    monkeypatch.chdir(root)
+    capsys.readouterr()
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["pool", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return caught.value.code or 0, out if not caught.value.code else err
+
+    return call
+
+
+def test_a_task_from_learning_to_a_model_folder(run, root, tmp_path):
+    code, said = run("eval", "pool", "--name", "b", "--data", "digits:3-5", "--json", "--device", "cpu")
+    judged = json.loads(said)
+    assert code == 0 and judged["images"] > 0
+    code, _ = run("rebuild", "pool", "--name", "b", "--out", tmp_path / "b")
+    assert code == 0
+    x = torch.randn(3, 1, 8, 8)
+    folder = PoolFolder.open(root / "pool")
+    assert torch.equal(brickwork.load(tmp_path / "b")(x), folder.rebuild("b")(x))
+    assert judged["bytes"] == folder.bytes("b")
+
+
+def test_encode_start_budget_and_remove(run, root):
+    code, said = run(
+        "encode",
+        "pool",
+        "--name",
+        "c",
+        "--model",
+        "tuned",
+        "--data",
+        "digits:3-5@30",
+        "--json",
+        "--device",
+        "cpu",
+    )
+    report = json.loads(said)
+    assert code == 0 and report["test_accuracy"] > 0.6 and report["relative_to"] in ("base", None)
+    code, said = run("learn", "pool", "--name", "d", "--data", "digits:3-5@30", "--start", "best", "--budget", "3K",
+                     "--precision", "12", "--fold", "--json", *QUICK)  # fmt: skip
+    assert code == 0 and json.loads(said)["bytes"] <= 3000
+    assert run("rm", "pool", "--name", "d")[0] == 0 and run("rm", "pool", "--name", "c")[0] == 0
+    code, said = run("info", "pool", "--json")
+    told = json.loads(said)
+    assert code == 0 and [task["name"] for task in told["tasks"]] == ["b"]
+    assert told["total_bytes"] == told["bytes"] + told["tasks"][0]["bytes"]
+    assert "changed" in run("info", "pool", "--name", "b")[1]
+
+
+def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
+    code, said = run("pretrain", "first", "--data", "digits:0-2@30", "--out", tmp_path / "pool", "--size", "50", "--json",
+                     *QUICK)  # fmt: skip
+    report = json.loads(said)
+    assert code == 0 and report["made"] == "pretrain" and report["short"]["conv1.0"] == 4
+    assert PoolFolder.open(tmp_path / "pool").tasks == []
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (["learn", "pool", "--name", "z"], "needs --data"),
+        (["learn", "pool", "--data", "digits"], "needs --name"),
+        (["learn", "pool", "--name", "b", "--data", "digits"], "exists already"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--start", "bb"], "unknown start 'bb'"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--stay", "-1"], "stay is -1"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--budget", "much"], "--budget is 'much'"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--size", "4"], "--size belongs to pool"),
+        (["learn", "nowhere", "--name", "z", "--data", "digits"], "no pool.json"),
+        (["encode", "pool", "--name", "z", "--model", "first"], "needs --data"),
+        (["encode", "pool", "--name", "z", "--data", "digits"], "needs --model"),
+        (["eval", "pool", "--name", "z", "--data", "digits"], "unknown task 'z'"),
+        (["eval", "pool", "--name", "b", "--data", "digits"], "does not know"),
+        (["cluster", "first"], "needs --out"),
+        (["cluster", "first", "--out", "pool"], "exists already"),
+        (["cluster", "first", "--out", "new", "--size", "0"], "size is 0"),
+        (["pretrain", "first", "tuned", "--out", "new"], "takes one folder"),
+        (["pretrain", "first", "--out", "new"], "needs --data"),
+        (["rm", "pool", "--name", "z"], "unknown task 'z'"),
+        (["rebuild", "pool", "--name", "b", "--out", "first"], "exists already"),
+    ],
+    ids=lambda value: "-".join(value).replace("/", "") if isinstance(value, list) else "",
+)
+def test_wrong_requests_write_nothing(run, root, call, said):
+    before = sorted(str(p) for p in root.rglob("*"))
+    code, message = run(*call, *(["--device", "cpu"] if call[0] in ("learn", "eval") else []))
+    assert code == 2 and said in message, message
+    assert sorted(str(p) for p in root.rglob("*")) == before
+
+
+def test_every_option_belongs_to_an_action():
+    import inspect
+
+    known = set(inspect.signature(command).parameters) - {
+        "context",
+        "action",
+        "source",
+        "arch",
+        "as_json",
+        "debug",
+    }
+    assert set().union(*TAKES.values()) == known
+
+
+def test_sizes():
+    assert [read_size(text) for text in (None, "5", "1.5k", "2M")] == [None, 5, 1500, 2_000_000]

@@ -1,0 +1,186 @@
+"""Pools: with all kernels a network comes back exactly; what does not fit is refused by name."""
+
+import copy
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+
+from brickwork import zoo
+from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.pools import KernelPool
+from brickwork.pools.clusters import k_means, sums_by
+from brickwork.pools.layers import find_layers, head_of, replace_head
+from brickwork.pools.nearest import nearest
+from brickwork.pools.task import rounded
+
+EVERY = 10**6
+
+
+@pytest.mark.parametrize(
+    ("arch", "args", "group"),
+    [
+        ("lenet", {}, 1),
+        ("resnet8", {"width": 4}, 1),
+        ("mobilenetv2", {}, 1),
+        ("vit_small", {"dim": 24, "depth": 1}, 1),
+        ("vit_small", {"dim": 24, "depth": 1}, 3),
+    ],
+    ids=["lenet", "resnet8", "mobilenetv2", "vit", "vit-by-threes"],
+)
+def test_a_pool_of_all_kernels_reproduces_the_network(arch, args, group):
+    model = zoo.build(arch, num_classes=4, seed=0, **args).double()
+    pool = KernelPool.cluster([model], size=EVERY, group=group)
+    back = pool.rebuild(pool.task_of(model, precision=32))
+    for name, value in model.state_dict().items():
+        if not name.endswith("num_batches_tracked"):
+            assert torch.equal(back.state_dict()[name], value), name
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert torch.equal(back(x), model(x))
+
+
+@pytest.mark.parametrize(
+    ("library", "arch", "args"),
+    [
+        ("timm", "timm:test_efficientnet", {}),
+        ("transformers", "hf:resnet", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}),
+    ],
+    ids=["timm", "transformers"],
+)
+def test_networks_of_other_libraries_are_pooled(library, arch, args):
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"needs {library}")
+    model = zoo.build(arch, num_classes=3, seed=0, **args)
+    pool = KernelPool.cluster([model], size=EVERY)
+    x = torch.randn(2, 3, 64, 64)
+    assert torch.equal(pool.rebuild(pool.task_of(model, precision=32))(x), model(x))
+
+
+def test_tied_grouped_and_depthwise_layers(tied):
+    pool = KernelPool.cluster([tied], size=EVERY)
+    assert set(pool.layers) == {"depthwise", "grouped", "one"}  # the shared weight once
+    back = pool.rebuild(pool.task_of(tied, precision=32))
+    assert back.two.weight is back.one.weight
+    x = torch.randn(2, 4, 5, 5)
+    assert torch.equal(back(x), tied(x))
+
+
+def test_the_network_is_left_as_it_was(network):
+    before = copy.deepcopy(network.state_dict())
+    KernelPool.cluster([network, network], size=8)
+    assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
+
+
+def test_the_same_seed_gives_the_same_pool(network):
+    one, two = (KernelPool.cluster([network], size=16, seed=3) for _ in range(2))
+    assert one.hash == two.hash and one.base.hash == two.base.hash
+    assert one.hash != KernelPool.cluster([network], size=16, seed=4).hash
+
+
+def test_a_pool_smaller_than_asked_says_so(network):
+    pool = KernelPool.cluster([network], size=100)
+    assert pool.short["conv1.0"] == 4  # one channel in, four out
+    assert "conv4.0" not in pool.short and len(pool.layers["conv4.0"]) == 100
+
+
+def test_several_networks_share_a_pool(network):
+    other = zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=1)
+    pool = KernelPool.cluster([network, other], size=EVERY)
+    x = torch.randn(2, 1, 8, 8)
+    for model in (network, other):
+        assert torch.equal(pool.rebuild(pool.task_of(model, precision=32))(x), model(x))
+
+
+def test_grouped_scalars(network):
+    model = nn.Sequential(nn.Linear(12, 6), nn.ReLU(), nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 2))
+    assert [s.length for s in find_layers(model, "4", group=4).values()] == [4, 2]  # 6 inputs: two at a time
+    pool = KernelPool.cluster([model], size=5, group=4)
+    assert pool.layers["0"].shape == (5, 4)
+    pool.check(pool.rebuild(pool.base))
+
+
+def test_layers_without_a_pool_are_refused_by_name(network, pool):
+    wider = zoo.build("resnet8", num_classes=3, in_channels=1, width=8)
+    with pytest.raises(BadModel, match=r"'conv1\.0' is 8×1×3×3 and the pool's is 4×1×3×3"):
+        pool.check(wider)
+    with pytest.raises(BadModel, match="no layer 'fc'"):
+        pool.check(zoo.build("vgg16"))
+    more = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2))
+    less = KernelPool.cluster([nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 2))], size=4)
+    with pytest.raises(BadModel, match=r"layer '1' \(4×4\) has no pool"):
+        less.check(more)
+    with pytest.raises(BadModel, match="has no layer '1'"):
+        KernelPool.cluster([more], size=4).check(less.rebuild(less.base))
+
+
+def test_a_task_of_another_pool_is_refused(network, pool):
+    other = KernelPool.cluster([network], size=12)
+    with pytest.raises(BadModel, match=f"pool {other.hash[:12]}"):
+        pool.rebuild(other.base)
+
+
+def test_requests_that_cannot_be_right(network):
+    for options, said in (
+        ({"size": 0}, "size is 0"),
+        ({"group": 0}, "group is 0"),
+        ({"residual": -1}, "residual is -1"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            KernelPool.cluster([network], **options)
+    with pytest.raises(RequestError, match="none was given"):
+        KernelPool.cluster([])
+    with pytest.raises(BadModel, match="nothing to pool"):
+        KernelPool.cluster([nn.ReLU()])
+    with pytest.raises(BadModel, match="only layer"):
+        KernelPool.cluster([nn.Linear(2, 2)])
+    with pytest.raises(UnknownName, match="conv9"):
+        head_of(network, "conv9")
+    broken = copy.deepcopy(network)
+    broken.fc.weight.data[0, 0] = torch.nan
+    with pytest.raises(BadModel, match=r"fc\.weight has 1 of"):
+        KernelPool.cluster([broken])
+    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)), nn.Linear(3, 2))
+    with pytest.raises(BadModel, match="'0' is computed from others"):
+        KernelPool.cluster([normed])
+
+
+def test_new_heads():
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 5, 1, bias=False))
+    replace_head(net, "1", 2, seed=0)
+    first = net[1].weight.clone()
+    assert net[1].weight.shape == (2, 4, 1, 1) and net[1].bias is None
+    replace_head(net, "1", 2, seed=0)
+    assert torch.equal(first, net[1].weight)
+
+
+def test_k_means_serves_vectors_better_than_a_draw():
+    vectors = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
+    centres = k_means(vectors, 20)
+    assert len(centres) == 20
+
+    def error(book):
+        return (vectors - book[nearest(vectors, book)]).square().sum()
+
+    assert error(centres) < 0.8 * error(vectors[:20])
+    sums, counts = sums_by(vectors, nearest(vectors, centres), 20)
+    assert counts.sum() == 2000 and torch.allclose(sums.sum(0), vectors.double().sum(0))
+
+
+def test_k_means_of_few_and_of_repeated_vectors():
+    vectors = torch.tensor([[1.0], [1.0], [2.0]])
+    assert k_means(vectors, 5).tolist() == [[1.0], [2.0]]
+    heap = torch.cat([torch.zeros(500, 2), torch.eye(2) * 9, -torch.eye(2)])
+    assert len(k_means(heap, 4)) == 4  # a start inside the heap dies and is put elsewhere
+
+
+def test_values_are_rounded_where_that_keeps_them():
+    value = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    for bits, error in ((32, 0.0), (16, 2**-11), (12, 1.1 * 2**-7)):
+        assert ((rounded(value, bits) - value).abs() <= error * value.abs() + 1e-7).all()
+    tiny = torch.tensor([1e-9, 1.0])
+    assert torch.equal(rounded(tiny, 16)[1:], tiny[1:])
+    assert torch.equal(rounded(torch.tensor([7e4]), 16), torch.tensor([7e4]))
+    assert rounded(torch.tensor([3]), 12).dtype == torch.int64
+    with pytest.raises(RequestError, match="precision is 8"):
+        rounded(value, 8)
