@@ -19,7 +19,7 @@ from brickwork.continual.registry import method
 class SoftMasks(TaskFiles):
     """A real factor for every kernel (output × input channel) a task, stored in float16; batch norms and a head."""
 
-    lr: float = 0.01
+    lr: float = 0.015
     epochs: int | None = None
 
     optimizer = "adam"

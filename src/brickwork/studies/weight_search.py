@@ -53,6 +53,7 @@ def _parts() -> list[Part]:
         Part("packnet", "60 % freed", "packnet"),
         Part("packnet", "equal shares", "packnet(prune=equal)"),
         Part("ksm", "kernel-wise soft masks", "ksm"),
+        Part("ksm", "a smaller rate", "ksm(lr=0.003)"),
         *(Part("quantised", f"{b} bits", f"quantised(bits={b})") for b in (9, 8, 4, 2)),
         *(Part("lora", f"rank {r}", f"lora(rank={r})") for r in (1, 4, 16)),
         Part("lora", "rank 4, a smaller rate", "lora(rank=4, lr=0.003)"),
