@@ -42,6 +42,7 @@ class Chapter:
     title: str
     about: str = ""
     figures: Sequence[Figure] = field(default=(), repr=False)
+    heading: bool = True  # or the title is in the links alone, because a figure says it itself
 
     @property
     def short(self) -> str:
@@ -87,7 +88,7 @@ class Book:
 def _chapter(key: str, chapter: Chapter) -> str:
     about = f"<p>{escape(chapter.about)}</p>\n" if chapter.about else ""
     figures = "\n".join(_figure(f"{key}-{k}", figure) for k, figure in enumerate(chapter.figures))
-    title = f"<h2>{escape(chapter.title)}</h2>\n" if chapter.title else ""
+    title = f"<h2>{escape(chapter.title)}</h2>\n" if chapter.title and chapter.heading else ""
     return f'<section id="{key}">\n{title}{about}{figures}</section>'
 
 
