@@ -53,6 +53,7 @@ VERBS = (
         "Learn task after task with several methods; accuracy against megabytes on disk.",
     ),
     ("report", "report", "One page of what other verbs found: key numbers, figures, tables; opens offline."),
+    ("studio", "studio", "A local page: drag classes of networks onto a board, build one network of them."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
 )
 

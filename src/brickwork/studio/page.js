@@ -1,0 +1,141 @@
+// The studio's page: networks as blocks, classes as chips, a board of parts, Build.
+'use strict';
+const $ = id => document.getElementById(id);
+const token = new URLSearchParams(location.search).get('token') || '';
+const board = new Map();  // network -> {classes, data, budget}
+let models = [];
+
+function tag(name, attributes, ...inside) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...inside);
+  return made;
+}
+
+async function ask(path, body) {
+  const answer = await fetch(path, {
+    method: body ? 'POST' : 'GET', headers: {'X-Token': token, ...(body ? {'Content-Type': 'application/json'} : {})},
+    body: body && JSON.stringify(body),
+  });
+  const found = await answer.json();
+  if (!answer.ok) {
+    const told = found.detail;
+    throw new Error(Array.isArray(told) ? told.map(d => d.loc.slice(1).join('.') + ': ' + d.msg).join('; ') : told);
+  }
+  return found;
+}
+
+const wanted = () => ({
+  parts: [...board].map(([model, part]) => ({model, classes: part.classes, data: part.data, budget: part.budget})),
+  name: $('name').value, judge: $('judge').value.trim(),
+});
+
+function put(model, name) {
+  const known = models.find(m => m.name === model);
+  if (!known || !known.classes.includes(name)) return;
+  if (!board.has(model)) board.set(model, {classes: [], data: known.data, budget: 0.25});
+  const part = board.get(model);
+  if (part.classes.includes(name)) part.classes = part.classes.filter(c => c !== name);
+  else part.classes = known.classes.filter(c => c === name || part.classes.includes(c));
+  if (!part.classes.length) board.delete(model);
+  draw();
+}
+
+function chip(model, name, used) {
+  const made = tag('button', {type: 'button', class: used ? 'chip used' : 'chip', draggable: 'true', 'aria-pressed': String(used)}, name);
+  made.addEventListener('click', () => put(model, name));
+  made.addEventListener('dragstart', e => e.dataTransfer.setData('text/plain', JSON.stringify([model, name])));
+  return made;
+}
+
+function block(m) {
+  if (m.error) return tag('div', {class: 'block'}, tag('h3', {}, m.name), tag('small', {}, m.error));
+  const used = board.get(m.name);
+  return tag('div', {class: 'block', 'data-model': m.name},
+    tag('h3', {}, m.name), tag('small', {}, m.arch + ', ' + m.parameters.toLocaleString('en') + ' numbers' + (m.brick ? ', a brick' : '')),
+    tag('div', {class: 'chips'}, ...m.classes.map(c => chip(m.name, c, Boolean(used && used.classes.includes(c))))));
+}
+
+function part(model, p) {
+  const data = tag('input', {value: p.data, placeholder: 'digits:A, cifar10, a folder…', required: '', 'aria-label': 'Images of ' + model});
+  data.addEventListener('input', () => { p.data = data.value; ready(); });
+  const slider = tag('input', {type: 'range', min: '0.05', max: '1', step: '0.05', value: String(p.budget), 'aria-label': 'How much of ' + model});
+  const told = tag('span', {}, Math.round(100 * p.budget) + ' % kept');
+  slider.addEventListener('input', () => { p.budget = Number(slider.value); told.textContent = Math.round(100 * p.budget) + ' % kept'; resize(); });
+  return tag('div', {class: 'part', 'data-part': model}, tag('h3', {}, model),
+    tag('div', {class: 'chips'}, ...p.classes.map(c => chip(model, c, true))),
+    tag('label', {}, 'Images', data), tag('label', {}, told, slider));
+}
+
+function draw() {
+  $('models').replaceChildren(...models.map(block));
+  $('parts').replaceChildren(...[...board].map(([model, p]) => part(model, p)));
+  $('hint').hidden = board.size > 0;
+  ready();
+  resize();
+}
+
+const ready = () => { $('build').disabled = !board.size || [...board.values()].some(p => !p.data.trim()); };
+
+async function resize() {
+  if (!board.size) { $('size').textContent = ''; return; }
+  try {
+    const found = await ask('/api/size', wanted());
+    $('size').textContent = `About ${found.parameters.toLocaleString('en')} parameters, ${Math.round(100 * found.parameters / found.of)} % of the networks; classes ${found.classes.join(', ')}.`;
+    $('error').textContent = '';
+  } catch (error) { $('size').textContent = ''; $('error').textContent = error.message; }
+}
+
+function show(found) {
+  const right = found.accuracy === null ? 'no test images' : (100 * found.accuracy).toFixed(1) + ' %';
+  const picture = tag('div', {id: 'routes'});
+  picture.innerHTML = found.routes;  // drawn by the server, every name in it escaped
+  $('result').replaceChildren(
+    tag('div', {class: 'numbers'},
+      tag('div', {}, tag('b', {id: 'accuracy'}, right), tag('p', {}, 'of the test images right')),
+      tag('div', {}, tag('b', {}, found.parameters.toLocaleString('en')), tag('p', {}, 'parameters')),
+      tag('div', {}, tag('b', {}, found.classes.join(', ')), tag('p', {}, 'classes'))),
+    tag('p', {}, 'Saved in ' + found.folder + '. ', tag('a', {id: 'download', href: '/api/download?token=' + encodeURIComponent(token) + '&model=' + encodeURIComponent(found.folder)}, 'Download the model folder')),
+    picture);
+  $('result').hidden = false;
+}
+
+async function follow(number) {
+  for (;;) {
+    const job = await ask('/api/jobs/' + number);
+    $('bar').value = job.share;
+    $('words').textContent = job.words;
+    if (job.state === 'failed') throw new Error(job.error);
+    if (job.state === 'done') return job.result;
+    await new Promise(done => setTimeout(done, 300));
+  }
+}
+
+$('form').addEventListener('submit', async e => {
+  e.preventDefault();
+  $('error').textContent = '';
+  $('result').hidden = true;
+  $('build').disabled = true;
+  $('progress').hidden = false;
+  try {
+    show(await follow((await ask('/api/build', wanted())).job));
+    models = await ask('/api/models');
+    draw();
+  } catch (error) { $('error').textContent = error.message; }
+  $('progress').hidden = true;
+  ready();
+});
+
+const drop = $('drop');
+drop.addEventListener('dragover', e => { e.preventDefault(); drop.classList.add('over'); });
+drop.addEventListener('dragleave', () => drop.classList.remove('over'));
+drop.addEventListener('drop', e => {
+  e.preventDefault();
+  drop.classList.remove('over');
+  try {
+    const [model, name] = JSON.parse(e.dataTransfer.getData('text/plain'));
+    if (!(board.get(model) || {classes: []}).classes.includes(name)) put(model, name);
+  } catch { /* something else was dropped */ }
+});
+
+ask('/api/models').then(found => { models = found; draw(); }, error => { $('error').textContent = error.message; });

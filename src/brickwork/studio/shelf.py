@@ -1,0 +1,99 @@
+"""The folder that a studio works in: which model folders are in it, and no way out of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from brickwork import data, store
+from brickwork.bricks.brick import PROVENANCE
+from brickwork.data import DataSpec
+from brickwork.data.named import known_names
+from brickwork.errors import BrickworkError, RequestError
+from brickwork.store.config import CONFIG
+
+DEEP, MOST = 3, 200  # folders below the shelf that are looked into, models that are listed
+NAME = re.compile(r"[\w][\w.-]{0,63}")
+BUILT = "built"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Everything that a page may name is a path below `root`."""
+
+    root: Path
+
+    def models(self) -> list[dict[str, Any]]:
+        """The model folders, each with its classes and size; one that cannot be read is listed with its fault."""
+        found: list[dict[str, Any]] = []
+        for folder in self._folders():
+            name = folder.relative_to(self.root).as_posix()
+            try:
+                config = store.read_config(folder)
+            except BrickworkError as error:
+                found.append({"name": name, "error": str(error)})
+                continue
+            sizes = [_count(t.shape) for t in config.weights.tensors.values()]
+            found.append({
+                "name": name, "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
+                "classes": config.classes or [], "parameters": sum(sizes),
+                "brick": isinstance(config.provenance.get(PROVENANCE), dict),
+                "data": config.provenance.get("data") if isinstance(config.provenance.get("data"), str) else "",
+            })  # fmt: skip
+        return found
+
+    def model(self, name: str) -> Path:
+        """The model folder of this name; anything else is refused."""
+        folder = self._inside(name)
+        if not (folder / CONFIG).is_file():
+            raise RequestError(f"{name!r} is no model folder of this shelf.")
+        return folder
+
+    def new(self, name: str) -> Path:
+        """Where a model that is built goes."""
+        if not NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} is no name for a folder; use letters, digits, dots, - and _, at most 64."
+            )
+        folder = self._inside(f"{BUILT}/{name}")
+        if folder.exists():
+            raise RequestError(f"{BUILT}/{name} is there already; choose another name.")
+        return folder
+
+    def spec(self, text: str) -> DataSpec:
+        """A data set by name, or images inside the shelf."""
+        spec = data.parse(text)
+        if spec.source in known_names():
+            return data.check(spec)
+        if spec.source.startswith("hfds:"):
+            raise RequestError(
+                "a studio reads no data sets from elsewhere; save the images inside its folder."
+            )
+        return data.check(replace(spec, source=str(self._inside(spec.source))))
+
+    def _folders(self) -> list[Path]:
+        found = []
+        for place, folders, files in os.walk(self.root):
+            deep = len(Path(place).relative_to(self.root).parts)
+            folders[:] = sorted(f for f in folders if not f.startswith(".")) if deep < DEEP else []
+            if CONFIG in files and place != str(self.root):
+                found.append(Path(place))
+                folders[:] = []
+        return found[:MOST]
+
+    def _inside(self, name: str) -> Path:
+        root = self.root.resolve()
+        path = (root / name).resolve()
+        if path == root or not path.is_relative_to(root):
+            raise RequestError(f"{name!r} is not inside {self.root}.")
+        return path
+
+
+def _count(shape: list[int]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size

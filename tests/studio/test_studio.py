@@ -1,0 +1,172 @@
+"""The studio: who may ask, what may be named, and a person's way from two networks to a new one."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+
+import pytest
+import torch
+
+import brickwork
+from brickwork import data, store, zoo
+from brickwork.errors import RequestError
+from brickwork.studio.shelf import Shelf
+from brickwork.training import train
+
+uvicorn = pytest.importorskip("uvicorn", reason="the extra [studio] is not installed")
+TOKEN = "a-token"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shelf")
+    for seed, half in enumerate("AB"):
+        images = data.load(f"digits:{half}", size=16, channels=1)
+        model = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
+        train(
+            model,
+            images.train_images,
+            images.train_labels,
+            epochs=3,
+            classes=images.classes,
+            device="cpu",
+            progress=False,
+        )
+        store.save(model, folder / half.lower(), provenance={"data": f"digits:{half}"})
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text("{")
+    (folder.parent / "secret").mkdir(exist_ok=True)
+    (folder.parent / "secret" / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(root):
+    from brickwork.studio import make_app
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(make_app(root, TOKEN), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+
+def ask(address, path, body=None, token=TOKEN, host=None):
+    """Status and answer."""
+    headers = {"X-Token": token, "Content-Type": "application/json", **({"Host": host} if host else {})}
+    request = urllib.request.Request(
+        address + path, None if body is None else json.dumps(body).encode(), headers
+    )
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def board(*parts, name="new", **more):
+    made = [{"model": m, "classes": c, "data": d, "budget": 0.5} for m, c, d in parts]
+    return {"parts": made, "name": name, **more}
+
+
+@pytest.mark.parametrize("path", ["/", "/api/models", "/api/jobs/0", "/api/download?model=a"])
+def test_nothing_is_said_without_the_token(address, path):
+    assert ask(address, path, token="")[0] == ask(address, path, token="wrong")[0] == 403
+
+
+def test_another_name_for_this_machine_is_refused(address):
+    assert ask(address, "/api/models", host="evil.example")[0] == 403
+
+
+def test_models_are_listed_and_a_broken_one_says_so(address):
+    found = {m["name"]: m for m in json.loads(ask(address, "/api/models")[1])}
+    assert found["a"]["classes"] == list("01234") and found["b"]["data"] == "digits:B"
+    assert found["a"]["parameters"] == sum(
+        t.numel() for t in zoo.build("lenet", num_classes=5, in_channels=1).parameters()
+    )
+    assert "error" in found["broken"] and "secret" not in found
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (board(("a", ["7"], "digits:A")), "no class '7'"),
+        (board(("../secret", ["0"], "digits:A")), "not inside"),
+        (board(("/etc", ["0"], "digits:A")), "not inside"),
+        (board(("nothing", ["0"], "digits:A")), "no model folder"),
+        (board(("a", ["0"], "digits:A"), name="../out"), "no name for a folder"),
+        (board(("a", ["0"], "digits:A"), name="../../x"), "no name for a folder"),
+        (board(("a", ["0"], "/etc")), "not inside"),
+        (board(("a", ["0"], "../secret")), "not inside"),
+        (board(("a", ["0"], "hfds:user/set")), "elsewhere"),
+        (board(("a", ["0"], "no-such-set")), "no-such-set"),
+        (board(("a", [], "digits:A")), "classes"),
+        (board(), "parts"),
+        ({**board(("a", ["0"], "digits:A")), "shell": "rm"}, "shell"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_built_is_refused_before_anything_is_done(address, root, made, told):
+    status, answer = ask(address, "/api/build", made)
+    assert status == 422 and told in answer.decode()
+    assert not (root / "built").exists() or "new" not in [p.name for p in (root / "built").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", ".", "", "a/../../secret"])
+def test_downloads_stay_inside(address, name):
+    assert ask(address, f"/api/download?model={name}")[0] == 422
+
+
+def test_a_link_does_not_lead_out(root):
+    (root / "link").symlink_to(root.parent / "secret")
+    try:
+        with pytest.raises(RequestError, match="not inside"):
+            Shelf(root).model("link")
+    finally:
+        (root / "link").unlink()
+
+
+def test_a_build_fails_with_a_sentence(address):
+    status, answer = ask(address, "/api/build", board(("a", ["0"], "digits:B"), name="wrong"))
+    assert status == 200
+    job = json.loads(answer)["job"]
+    while (found := json.loads(ask(address, f"/api/jobs/{job}")[1]))["state"] == "running":
+        time.sleep(0.05)
+    assert found["state"] == "failed" and "does not know '5'" in found["error"]
+
+
+def test_a_persons_way_to_a_new_network(address, root, browser):
+    with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
+        tab.wait_for_selector("[data-model=a] .chip")
+        tab.drag_and_drop("[data-model=a] .chip:has-text('0')", "#drop")
+        tab.drag_and_drop("[data-model=b] .chip:has-text('7')", "#drop")
+        tab.click("[data-model=a] .chip:has-text('1')")
+        tab.wait_for_function("document.getElementById('size').textContent.includes('classes 0, 1, 7')")
+        assert "25 % of the networks" in tab.inner_text("#size")
+        tab.fill("#name", "three")
+        tab.click("#build")
+        tab.wait_for_selector("#accuracy", timeout=120_000)
+        assert float(tab.inner_text("#accuracy").split()[0]) > 90
+        assert tab.query_selector("#routes svg") is not None and tab.inner_text("#error") == ""
+        with tab.expect_download() as download:
+            tab.click("#download")
+        archive = zipfile.ZipFile(io.BytesIO(download.value.path().read_bytes()))
+        assert {"three/config.json", "three/model.safetensors"} <= set(archive.namelist())
+        tab.wait_for_selector("[data-model='built/three']")
+        assert not complaints
+    model = brickwork.load(root / "built" / "three")
+    assert model.brickwork_origin.classes == ("0", "1", "7")
+    assert model(torch.zeros(1, 1, 16, 16)).shape == (1, 3)
