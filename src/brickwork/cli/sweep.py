@@ -52,7 +52,12 @@ def command(
     precision: Annotated[
         Precision, typer.Option(help="The networks' own, or bf16: faster on a GPU.")
     ] = Precision.auto,
-    journal: Annotated[Path | None, typer.Option(help="File to go on from when stopped.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="File to go on from when stopped; with an engine, a folder.")
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")
+    ] = "inline",
     arch: ArchOption = None,
     device: DeviceOption = Device.auto,
     force: ForceOption = False,
@@ -67,6 +72,7 @@ def command(
     from brickwork import store
     from brickwork.atomic import check_output, write_folder
     from brickwork.devices import pick
+    from brickwork.engine.places import place
     from brickwork.origin import origin_of
 
     check_output(out, force=force, owns=OWNS)
@@ -80,18 +86,37 @@ def command(
     if len({str(spec) for spec in specs}) != len(specs):
         raise RequestError("a data set is named twice.")
 
+    place(engine)
+    if engine != "inline" and arch is not None:
+        raise RequestError(
+            "--arch names code of yours, which other processes do not load; use --engine inline."
+        )
+
     from brickwork.algebra import sweep
+    from brickwork.algebra.sweep_jobs import sweep_folders
     from brickwork.report.heat import draw_sweep
     from brickwork.report.runs import save_figures
 
-    models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
-    prepared = origin_of(models["A"]).preprocessing
-    fit: dict[str, Any] = {"size": prepared.size, "channels": prepared.channels} if prepared else {}
-    sets = {str(spec): images_of.load(spec, **fit) for spec in specs}
-    found = sweep(
-        models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, bn=str(bn),
-        batch_size=batch_size, cells=cells, precision=str(precision), journal=journal, progress=not as_json,
-    )  # fmt: skip
+    how: dict[str, Any] = {
+        "bn": str(bn),
+        "batch_size": batch_size,
+        "cells": cells,
+        "precision": str(precision),
+    }
+    if engine != "inline":
+        found = sweep_folders(
+            folders, [str(spec) for spec in specs], alpha=values, beta=others, engine=engine, kept=journal,
+            device=str(where), progress=not as_json, **how,
+        )  # fmt: skip
+    else:
+        models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
+        prepared = origin_of(models["A"]).preprocessing
+        fit: dict[str, Any] = {"size": prepared.size, "channels": prepared.channels} if prepared else {}
+        sets = {str(spec): images_of.load(spec, **fit) for spec in specs}
+        found = sweep(
+            models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, journal=journal,
+            progress=not as_json, **how,
+        )  # fmt: skip
     drawing = replace(draw_sweep(found), command=typed_line())
     with write_folder(out, force=force, owns=OWNS) as draft:
         (draft / "sweep.csv").write_text(found.csv(), encoding="utf-8")

@@ -1,0 +1,98 @@
+"""A sweep on an engine finds what a sweep here finds, and computes nothing twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from brickwork import cli, data, store, zoo
+from brickwork.algebra import sweep
+from brickwork.algebra.sweep_jobs import sweep_folders
+from brickwork.errors import JobFailed
+from brickwork.training import train
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("nets")
+    for seed, half in enumerate("AB"):
+        images = data.load(f"digits:{half}@20", size=16, channels=1)
+        model = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
+        train(
+            model,
+            images.train_images,
+            images.train_labels,
+            epochs=1,
+            classes=images.classes,
+            device="cpu",
+            progress=False,
+        )
+        store.save(model, root / half)
+    return {half: root / half for half in "AB"}
+
+
+GRID = {"alpha": [0.0, 0.5, 1.0], "beta": [0.0, 1.0]}
+SPECS = ["digits:A@5", "digits:B@5"]
+
+
+def test_the_same_cells_as_here(folders, tmp_path, monkeypatch):
+    sets = {spec: data.load(spec, size=16, channels=1) for spec in SPECS}
+    here = sweep(*(store.load(f) for f in folders.values()), data=sets, progress=False, **GRID)
+    there = sweep_folders(
+        folders, SPECS, engine="processes:2", kept=tmp_path / "kept", device="cpu", progress=False, **GRID
+    )
+    assert there.rows == here.rows and there.formula == here.formula
+    monkeypatch.setattr("brickwork.algebra.sweep_jobs.sweep", None)  # would fail if a row were computed again
+    again = sweep_folders(
+        folders, SPECS, engine="inline", kept=tmp_path / "kept", device="cpu", progress=False, **GRID
+    )
+    assert again.rows == here.rows
+
+
+def test_other_weights_are_another_sweep(folders, tmp_path):
+    options = {"engine": "inline", "kept": tmp_path / "kept", "device": "cpu", "progress": False, **GRID}
+    first = sweep_folders(folders, SPECS, **options)
+    store.save(store.load(folders["B"]), tmp_path / "A")
+    other = sweep_folders({"A": tmp_path / "A", "B": folders["B"]}, SPECS, **options)
+    assert other.rows != first.rows
+
+
+def test_a_row_that_fails_is_named(folders):
+    with pytest.raises(JobFailed, match=r"β = 0.*nosuchset"):
+        sweep_folders(folders, ["nosuchset"], engine="inline", device="cpu", progress=False, **GRID)
+
+
+def test_on_the_command_line(folders, tmp_path, capsys):
+    asked = [
+        "sweep",
+        *map(str, folders.values()),
+        "--data",
+        SPECS[0],
+        "--alpha",
+        "0,1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    with pytest.raises(SystemExit) as left:
+        cli.main(
+            [
+                *asked,
+                "--engine",
+                "processes:1",
+                "--journal",
+                str(tmp_path / "j"),
+                "--out",
+                str(tmp_path / "one"),
+            ]
+        )
+    one = json.loads(capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        cli.main([*asked, "--out", str(tmp_path / "two")])
+    two = json.loads(capsys.readouterr().out)
+    assert not left.value.code and one["rows"] == two["rows"]
+    for engine, word in (("cluster", "engine is 'cluster'"), ("processes:0", "processes[:N]")):
+        with pytest.raises(SystemExit) as left:
+            cli.main([*asked, "--engine", engine, "--out", str(tmp_path / "three")])
+        assert left.value.code == 2 and word in capsys.readouterr().err and not (tmp_path / "three").exists()
