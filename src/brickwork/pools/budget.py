@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from brickwork.errors import JobFailed, RequestError
 from brickwork.pools.pool import KernelPool
@@ -10,7 +11,7 @@ from brickwork.pools.search import Search
 from brickwork.pools.task import Task
 from brickwork.pools.taskfile import write_task
 
-LOOKS = 24  # at the size of the file, over a run
+LOOKS = 10  # at the size of the file, over a run
 FIRST = 12.0  # bits of a change, before anything is known
 
 
@@ -22,54 +23,49 @@ class Budget:
             raise RequestError(f"budget is {size} bytes; it must be above 0.")
         self.size, self.search, self.pool, self.tell = size, search, pool, tell
         self.total = sum(layer.count for layer in pool.shapes.values())
+        self.cost = FIRST  # bits that a change takes
+        self.fixed = 0  # bytes of all that is no change of an index
 
     def step(self, step: int, steps: int) -> None:
         """Before a training step."""
-        if step == 0 or step % max(1, steps // LOOKS) == 0:
-            self.look()
+        every = max(1, steps // LOOKS)
+        if step == 0 or step % every == 0:
+            task = self.tell()
+            if step == 0 or step == every:  # by then norms and head have moved, and take what they will take
+                self.fixed = self._bytes(replace(task, codes=_reference(task).codes))
+            self._learn_cost(task)
+            self.search.changes = min(self.total, max(0, int((self.size - self.fixed) * 8 / self.cost)))
         self.search.step(step, steps)
-
-    def look(self) -> None:
-        """Allow as many changes as the bytes that are left pay for, at what a change costs now."""
-        used, made = self.measure(self.tell())
-        fixed = used - made * self.cost / 8 if made else used
-        self.search.changes = min(self.total, max(0, int((self.size - fixed) * 8 / self.cost)))
-
-    cost = FIRST
-
-    def measure(self, task: Task) -> tuple[int, int]:
-        """Bytes of the file, and how many indices differ; what a change costs is learned on the way."""
-        other = task.reference
-        assert other is not None
-        used = len(write_task(task, self.pool, ("base", other)))
-        made = sum(int((codes != other.codes[name]).sum()) for name, codes in task.codes.items())
-        if made > 100:
-            same = Task(
-                task.pool,
-                task.origin,
-                other.codes,
-                task.own,
-                task.extra,
-                task.scales,
-                task.precision,
-                other,
-                task.facts,
-            )
-            self.cost = max(1.0, 8 * (used - len(write_task(same, self.pool, ("base", other)))) / made)
-        return used, made
 
     def settle(self, tell: Callable[[], Task]) -> None:
         """After training: give up the changes that gain least until the file is small enough."""
-        for _ in range(40):
-            used, made = self.measure(tell())
-            if used <= self.size:
-                return
-            if made == 0:
-                break
+        task = tell()
+        self.fixed = self._bytes(replace(task, codes=_reference(task).codes))
+        if self.fixed > self.size:
+            raise JobFailed(
+                f"the budget is {self.size} bytes, and norms, head and header alone take {self.fixed}; give more, or a "
+                "lower precision."
+            )
+        used, made = self._learn_cost(task)
+        while used > self.size:
             spare = int((used - self.size) * 8 / self.cost) + 1
             self.search.changes = max(0, made - max(spare, made // 200))
             self.search.choose()
-        raise JobFailed(
-            f"the budget is {self.size} bytes, and norms, head and header alone take {used}; give more, or a lower "
-            "precision."
-        )
+            used, made = self._learn_cost(tell())
+
+    def _learn_cost(self, task: Task) -> tuple[int, int]:
+        """Bytes of the file, and how many indices differ; what one costs is learned on the way."""
+        other = _reference(task)
+        used = self._bytes(task)
+        made = sum(int((codes != other.codes[name]).sum()) for name, codes in task.codes.items())
+        if made > 100:
+            self.cost = max(1.0, 8 * (used - self.fixed) / made)
+        return used, made
+
+    def _bytes(self, task: Task) -> int:
+        return len(write_task(task, self.pool, ("base", _reference(task))))
+
+
+def _reference(task: Task) -> Task:
+    assert task.reference is not None  # the search has seen to it
+    return task.reference

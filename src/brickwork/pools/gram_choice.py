@@ -38,12 +38,13 @@ def choose_in_gram(
         .argsort(descending=True, stable=True)
     )
     places = (order[:, None] * length + torch.arange(length, device=order.device)).reshape(-1)
+    unity = torch.eye(length, dtype=rows.dtype, device=rows.device)
     for g in range(groups):
         factor = _factor(gram[g][places][:, places])
         work = rows[g][:, places]
         for k in range(blocks):
             now, later = slice(k * length, (k + 1) * length), slice((k + 1) * length, size)
-            whiten = torch.linalg.inv(factor[now, now])
+            whiten = torch.linalg.solve_triangular(factor[now, now], unity, upper=True)
             seen, kernels = work[:, now] @ whiten, book @ whiten
             index = nearest(seen, kernels)
             if kept is not None:

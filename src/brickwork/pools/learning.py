@@ -12,6 +12,7 @@ from torch import nn
 
 from brickwork import zoo
 from brickwork.data.pixels import Images, as_input
+from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of
@@ -122,13 +123,13 @@ def measured_norms(
     task: Task,
     images: Images,
     *,
-    device: str | torch.device | None = None,
+    device: str | torch.device | None = "auto",
     batch_size: int = 250,
     fold: bool = False,
 ) -> Task:
     """The task with batch-norm statistics measured on these (unlabelled) images through the network as it is stored."""
-    model = pool.rebuild(task, device="cpu" if device in (None, "auto") else str(device))
-    where = next(model.parameters()).device
+    where = pick(device)
+    model = pool.rebuild(task, device=where)
     inputs = torch.as_tensor(images)
     parts = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
     prepared = (as_input(part, task.origin.preprocessing, where) for part in parts)

@@ -19,27 +19,39 @@ _FAST = {"nnan", "nsz", "arcp", "contract", "reassoc"}
 _BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _first_least(keys):
+    """The first place of the least: ties go to the lowest index."""
+    size = np.int32(keys.shape[0])
+    least = keys[0]
+    for k in range(size):
+        least = min(least, keys[k])
+    first = size
+    for k in range(size):
+        first = min(first, np.int32(k) if keys[k] == least else size)
+    return first
+
+
 @functools.lru_cache(maxsize=64)
 def _search(length: int) -> Callable[..., Any]:
-    """The loop for vectors of one length; `codes` is (length, K), `keys` the bits of `cost`, `zero` of its precision."""
+    """The loop for vectors of one length; `codes` is (length, K), the keys are the bits of the costs.
+
+    Two vectors at a time, so that an entry of the codebook is loaded once for both.
+    """
 
     @njit(cache=True, nogil=True, fastmath=_FAST)
-    def search(vectors, codes, found, cost, keys, zero):
-        size = codes.shape[1]
-        for row in range(vectors.shape[0]):
-            for k in range(size):
-                total = zero
+    def search(vectors, codes, found, cost_a, keys_a, cost_b, keys_b, zero):
+        for row in range(0, vectors.shape[0], 2):
+            other = min(row + 1, vectors.shape[0] - 1)
+            for k in range(codes.shape[1]):
+                a, b = zero, zero
                 for j in range(length):
-                    gap = vectors[row, j] - codes[j, k]
-                    total += gap * gap
-                cost[k] = total
-            least = keys[0]
-            for k in range(size):
-                least = min(least, keys[k])
-            first = np.int32(size)
-            for k in range(size):  # the first that attains it: ties go to the lowest index
-                first = min(first, np.int32(k) if keys[k] == least else np.int32(size))
-            found[row] = first
+                    entry = codes[j, k]
+                    gap_a, gap_b = vectors[row, j] - entry, vectors[other, j] - entry
+                    a += gap_a * gap_a
+                    b += gap_b * gap_b
+                cost_a[k], cost_b[k] = a, b
+            found[row], found[other] = _first_least(keys_a), _first_least(keys_b)
 
     return search
 
@@ -55,8 +67,9 @@ def search_cpu(vectors: np.ndarray, codebook: np.ndarray, threads: int = 1) -> n
 
     def part(i: int) -> None:
         rows = slice(bounds[i], bounds[i + 1])
-        cost = np.zeros(len(codebook), codebook.dtype)
-        search(vectors[rows], codes, found[rows], cost, cost.view(_BITS[cost.dtype]), cost.dtype.type(0))
+        costs = np.zeros((2, len(codebook)), codebook.dtype)
+        keys = costs.view(_BITS[costs.dtype])
+        search(vectors[rows], codes, found[rows], costs[0], keys[0], costs[1], keys[1], costs.dtype.type(0))
 
     if parts == 1:
         part(0)

@@ -71,7 +71,8 @@ class Chosen(nn.Module):
         }
         for name, value in held.items():
             self.register_buffer(name, value, persistent=False)
-        self.fresh = False
+        self.fresh = False  # whether the codebook is the one of the last choice
+        self.sorted: Sorted | None = None
 
     def forward(self, weight: Tensor) -> Tensor:
         used = Straight.apply(weight, self.kernels, self.pull)
@@ -85,7 +86,12 @@ class Chosen(nn.Module):
     def assign(self, weight: Tensor) -> Tensor:
         """The nearest kernel of each, (N,)."""
         vectors = self.vectors(weight)
-        if vectors.device.type != "cpu" or not self.fresh or self.book.shape[1] == 1:
+        if self.book.shape[1] == 1:
+            if self.sorted is None or not self.fresh:
+                self.sorted = Sorted(self.book)
+            self.fresh = True
+            return self.sorted.find(vectors)
+        if vectors.device.type != "cpu" or not self.fresh:
             self.fresh = True
             return nearest(vectors, self.book)
         # Closer to its kernel than half the way to that one's neighbour: no other can be nearer.
