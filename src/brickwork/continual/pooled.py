@@ -93,7 +93,7 @@ class WeightSearch(Pooled):
     fold: bool = False
     precision: int = 16
     optimizer: str = "sgd"
-    weight_decay: float = 5e-4
+    weight_decay: float = 0.0  # decay would draw temporary kernels away from the pool's for nothing
     lr: float = 0.02
     epochs: int | None = None
 

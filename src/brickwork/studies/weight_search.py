@@ -58,6 +58,8 @@ def _parts() -> list[Part]:
         *(Part("lora", f"rank {r}", f"lora(rank={r})") for r in (1, 4, 16)),
         Part("lora", "rank 4, a smaller rate", "lora(rank=4, lr=0.003)"),
         Part("pool", "weight search", POOL),
+        Part("pool", "weight search, from soft to hard", "pool(anneal=True)"),
+        Part("pool", "weight search with weight decay", "pool(weight_decay=0.0005)"),
         *(Part("pool", f"weight search within {size}", method) for size, method in BUDGETS.items()),
         Part("encode", "Gram metric", "pool-encode"),
         Part("encode", "nearest in weight", "pool-encode(metric=weight)"),
