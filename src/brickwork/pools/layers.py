@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -115,3 +116,21 @@ def replace_head(model: nn.Module, head: str, classes: int, *, seed: int | None 
             )
     parent, _, leaf = head.rpartition(".")
     setattr(model.get_submodule(parent), leaf, new.to(device).train(old.training))
+
+
+def same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) -> None:
+    """Refuse layers that are not those of a pool, by name."""
+    for name, layer in theirs.items():
+        if name not in mine:
+            raise BadModel(f"layer {name!r} ({_size(layer)}) has no pool; the pool serves {', '.join(mine)}.")
+        if layer.length != mine[name].length or layer.shape != mine[name].shape:
+            raise BadModel(
+                f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network."
+            )
+    for name in mine:
+        if name not in theirs:
+            raise BadModel(f"the network has no layer {name!r}, which the pool serves: another network.")
+
+
+def _size(layer: PoolLayer) -> str:
+    return "×".join(map(str, layer.shape))

@@ -13,7 +13,7 @@ from brickwork.errors import BadData, BadModel, MissingExtra, RequestError
 from brickwork.pools.nearest_cpu import search_cpu
 
 WAYS = ("auto", "sorted", "compiled", "products", "faiss")
-CHUNK = 32 * 2**20  # bytes of distances held at once by products
+CHUNK = 48 * 2**20  # bytes of distances held at once by products
 
 
 def nearest(vectors: Tensor, codebook: Tensor, *, way: str = "auto") -> Tensor:

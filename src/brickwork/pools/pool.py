@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import hashlib
 import json
@@ -16,11 +15,12 @@ from torch import Tensor, nn
 
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
-from brickwork.origin import Origin, attach, origin_of
+from brickwork.origin import Origin, origin_of
 from brickwork.pools.clusters import k_means
-from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, replace_head, weight_of
+from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
 from brickwork.pools.norms import with_statistics_of
+from brickwork.pools.rebuilding import bare, rebuilt
 from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
 from brickwork.progress import bar
@@ -81,7 +81,7 @@ class KernelPool:
         head = head_of(first, head)
         shapes = find_layers(first, head, group)
         for model in models[1:]:
-            _same_layers(shapes, find_layers(model, head_of(model, head), group))
+            same_layers(shapes, find_layers(model, head_of(model, head), group))
         where = pick(device)
         layers, second = {}, {}
         with bar("clustering", len(shapes), show=progress) as advance:
@@ -131,7 +131,7 @@ class KernelPool:
             shapes=shapes,
             head=head,
             origin=origin_of(model),
-            template=_bare(model),
+            template=bare(model),
             size=size,
             group=group,
             residual=residual or {},
@@ -208,37 +208,7 @@ class KernelPool:
 
     def rebuild(self, task: Task, *, device: str | torch.device = "cpu") -> nn.Module:
         """The task's network: an ordinary module, in evaluation mode, the same bits every time."""
-        if task.pool != self.hash:
-            raise BadModel(
-                f"the task was learned with pool {task.pool[:12]} and this is pool {self.hash[:12]}; open the pool it "
-                "belongs to."
-            )
-        model = copy.deepcopy(self.template)
-        weight = f"{self.head}.weight" if self.head else "weight"
-        if weight not in task.own:
-            raise BadModel(f"the task has no head {weight!r}; it is of another network.")
-        if outputs_of(model, self.head) != len(task.own[weight]):
-            replace_head(model, self.head, len(task.own[weight]))
-        if task.classes and len(task.classes) != len(task.own[weight]):
-            raise BadModel(
-                f"the task names {len(task.classes)} classes and its head has {len(task.own[weight])}."
-            )
-        state = {**task.own, **{s.parameter: self.weight(task, n) for n, s in self.shapes.items()}}
-        expected = {k: v for k, v in model.state_dict().items() if k not in self.tied}
-        for name in [*(n for n in expected if n not in state), *(n for n in state if n not in expected)]:
-            raise BadModel(f"the task is of another network: {name} is in only one of the two.")
-        for name, value in expected.items():
-            if state[name].shape != value.shape:
-                raise BadModel(f"the task is of another network: {name} is {tuple(state[name].shape)}, "
-                               f"not {tuple(value.shape)}.")  # fmt: skip
-        full = {**state, **{alias: state[name] for alias, name in self.tied.items()}}
-        model.load_state_dict({k: v.clone() for k, v in full.items()}, strict=True, assign=True)
-        for alias, name in self.tied.items():
-            parent, _, leaf = alias.rpartition(".")
-            source, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(parent), leaf, getattr(model.get_submodule(source), attribute))
-        attach(model, task.origin)
-        return model.eval().to(device)
+        return rebuilt(self, task).to(device)
 
     def weight(self, task: Task, name: str) -> Tensor:
         """A layer's dense weight."""
@@ -261,13 +231,14 @@ class KernelPool:
         known = {name for name, _ in model.named_modules()}
         if self.head not in known:
             raise BadModel(f"the network has no layer {self.head!r}, which is the head of the pool's.")
-        _same_layers(self.shapes, find_layers(model, self.head, self.group))
+        same_layers(self.shapes, find_layers(model, self.head, self.group))
 
     def _origin_for(self, origin: Origin, classes: int) -> Origin:
         """The record of a network of this architecture with so many classes."""
         args = dict(origin.args)
         word = "num_labels" if "num_labels" in args else "num_classes"
-        if origin.arch is not None and not origin.steps and not origin.parts:
+        plain = origin.arch is not None and not origin.steps and not origin.parts
+        if plain and (word in args or classes != outputs_of(self.template, self.head)):
             args[word] = classes
         return replace(origin, args=args, provenance={})
 
@@ -275,17 +246,6 @@ class KernelPool:
         most = max(len(book) for book in self.layers.values())
         return (f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
                 f"{most} kernels, {self.size_bytes:,} bytes)")  # fmt: skip
-
-
-def _bare(model: nn.Module) -> nn.Module:
-    """A copy without values where the state dict brings them all; else with them."""
-    bare = copy.deepcopy(model).cpu()
-    names = {id(v) for v in model.state_dict(keep_vars=True).values()}
-    for module in model.modules():
-        held = [*module._buffers.values(), *module._parameters.values(), *vars(module).values()]
-        if any(isinstance(v, Tensor) and id(v) not in names for v in held):
-            return bare
-    return bare.to("meta")
 
 
 def _checked(models: list[nn.Module], size: int, group: int, residual: int) -> nn.Module:
@@ -297,20 +257,3 @@ def _checked(models: list[nn.Module], size: int, group: int, residual: int) -> n
     for model in models:
         check_finite(state_of(model), "cannot make a pool")
     return models[0]
-
-
-def _same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) -> None:
-    for name, layer in theirs.items():
-        if name not in mine:
-            raise BadModel(f"layer {name!r} ({_size(layer)}) has no pool; the pool serves {', '.join(mine)}.")
-        if layer.length != mine[name].length or layer.shape != mine[name].shape:
-            raise BadModel(
-                f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network."
-            )
-    for name in mine:
-        if name not in theirs:
-            raise BadModel(f"the network has no layer {name!r}, which the pool serves: another network.")
-
-
-def _size(layer: PoolLayer) -> str:
-    return "×".join(map(str, layer.shape))

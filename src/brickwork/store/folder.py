@@ -166,7 +166,7 @@ def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
     try:
         with torch.device("meta"):
             model = _new(source, origin)
-        if _complete_in_state(model):
+        if complete_in_state(model):
             return model
     except BrickworkError:
         raise
@@ -182,7 +182,7 @@ def _new(source: Arch | None, origin: Origin) -> nn.Module:
     return called(source, None, origin.args)[0]
 
 
-def _complete_in_state(model: nn.Module) -> bool:
+def complete_in_state(model: nn.Module) -> bool:
     """Whether the state dict is all there is: other tensors would stay on the meta device, without values."""
     names = {id(v) for v in model.state_dict(keep_vars=True).values()}
     for module in model.modules():

@@ -1,0 +1,58 @@
+"""A task's network out of the pool's: the same module, its weights looked up, its other tensors the task's own."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from brickwork.errors import BadModel
+from brickwork.origin import attach
+from brickwork.pools.layers import outputs_of, replace_head
+from brickwork.pools.task import Task
+from brickwork.store.folder import complete_in_state
+
+if TYPE_CHECKING:
+    from brickwork.pools.pool import KernelPool
+
+
+def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
+    """An ordinary module in evaluation mode; a task of another pool or network is refused."""
+    if task.pool != pool.hash:
+        raise BadModel(
+            f"the task was learned with pool {task.pool[:12]} and this is pool {pool.hash[:12]}; open the pool it "
+            "belongs to."
+        )
+    model = copy.deepcopy(pool.template)
+    weight = f"{pool.head}.weight" if pool.head else "weight"
+    if weight not in task.own:
+        raise BadModel(f"the task has no head {weight!r}; it is of another network.")
+    if outputs_of(model, pool.head) != len(task.own[weight]):
+        replace_head(model, pool.head, len(task.own[weight]))
+    if task.classes and len(task.classes) != len(task.own[weight]):
+        raise BadModel(
+            f"the task names {len(task.classes)} classes and its head has {len(task.own[weight])}."
+        )
+    state = {**task.own, **{s.parameter: pool.weight(task, n) for n, s in pool.shapes.items()}}
+    expected = {k: v for k, v in model.state_dict().items() if k not in pool.tied}
+    for name in [*(n for n in expected if n not in state), *(n for n in state if n not in expected)]:
+        raise BadModel(f"the task is of another network: {name} is in only one of the two.")
+    for name, value in expected.items():
+        if state[name].shape != value.shape:
+            raise BadModel(f"the task is of another network: {name} is {tuple(state[name].shape)}, "
+                           f"not {tuple(value.shape)}.")  # fmt: skip
+    full = {**state, **{alias: state[name] for alias, name in pool.tied.items()}}
+    model.load_state_dict({k: v.clone() for k, v in full.items()}, strict=True, assign=True)
+    for alias, name in pool.tied.items():
+        parent, _, leaf = alias.rpartition(".")
+        source, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, getattr(model.get_submodule(source), attribute))
+    attach(model, task.origin)
+    return model.eval()
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """A copy without values where the state dict brings them all; else with them."""
+    alike = copy.deepcopy(model).cpu()
+    return alike.to("meta") if complete_in_state(model) else alike
