@@ -31,7 +31,7 @@ def test_demo(tmp_path, capsys):
     page = (out / "report.html").read_text()
     for title, _ in list(CHAPTERS.values())[:-1]:
         assert title in page
-    assert len(page) < 500_000 and page.count('class="card"') == 9
+    assert len(page) < 500_000 and page.count('class="card"') == 8
     assert json.loads((out / "demo.json").read_text()) == result
     with pytest.raises(SystemExit) as caught:
         cli.main(["demo", "--out", str(out)])

@@ -24,8 +24,10 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     )  # fmt: skip
     pool, whole = found.results[METHODS[-1]], found.results["finetune"]
     cards = (
-        ("a task from the pool, in kilobytes", f"{pool.bytes_per_task / 1000:.1f}"),
-        ("a whole network a task", f"{whole.bytes_per_task / 1000:.0f}"),
+        (
+            "a task from the pool, and a whole network",
+            f"{pool.bytes_per_task / 1000:.1f} / {whole.bytes_per_task / 1000:.0f} kB",
+        ),
         ("three tasks from one pool, nothing forgotten", f"{pool.average_accuracy:.0%}"),
     )
     command = stage.said(

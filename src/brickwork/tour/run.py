@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from brickwork.report.book import Book
+from brickwork.report.drawing import Drawing
 from brickwork.report.parts import chapters
+from brickwork.report.runs import save_figures
 from brickwork.tour.algebra import algebra
 from brickwork.tour.bricks import bricks
 from brickwork.tour.dependencies import dependencies
@@ -44,6 +46,9 @@ def take(stage: Stage) -> dict[str, Any]:
         "comes from this run. Hover for values, use the search for a class, a layer or a method."
     )
     Book("Brickwork: the tour", chapters(placed), about).save(stage.folder / PAGE)
+    save_figures(
+        stage.folder, [figure for _, figure in placed if isinstance(figure, Drawing)]
+    )  # the map has its folder
     result = {"name": "demo", "seed": stage.seed, "device": str(stage.device), "page": str(stage.final / PAGE),
               "parts": found, "seconds": seconds}  # fmt: skip
     (stage.folder / RESULT).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
