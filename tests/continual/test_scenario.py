@@ -67,3 +67,16 @@ def test_tasks_that_cannot_be_are_refused(digits):
     )
     with pytest.raises(BadData, match="no test images"):
         continual.sequence([empty])
+
+
+def test_what_is_held_out_is_neither_learned_from_nor_a_test_image():
+    tasks = continual.split_classes(data.load("digits@20", size=8, channels=1), tasks=2, per=5, seed=1)
+    held = tasks.held_out(0.25)
+    for before, after in zip(tasks.tasks, held.tasks, strict=True):
+        every = np.concatenate([after.train_images, after.test_images])
+        assert sorted(map(bytes, every)) == sorted(map(bytes, before.train_images))
+        assert len(after.test_labels) == 25 and set(after.test_labels) == set(range(5))
+        assert after.classes == before.classes and after.name == before.name
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(RequestError, match="above 0 and below 1"):
+            tasks.held_out(share)

@@ -60,6 +60,12 @@ def command(
         Path | None,
         typer.Option(help="A pool folder for the methods that need one; default: clustered from --start."),
     ] = None,
+    held_out: Annotated[
+        float | None,
+        typer.Option(
+            help="Judge on this share of the training images instead of the test images: to choose options."
+        ),
+    ] = None,
     forward: Annotated[
         bool, typer.Option("--forward", help="Also measure every task just before it is learned.")
     ] = False,
@@ -97,6 +103,8 @@ def command(
         )
     if len(specs) == 1 and tasks is None and classes_per_task is None:
         raise RequestError("give --tasks or --classes-per-task to split the data set, or several data sets.")
+    if held_out is not None and not 0 < held_out < 1:
+        raise RequestError(f"--held-out is {held_out:g}; it must be above 0 and below 1.")
     settings_for(None, 1000, specs[0].source, augment=augment)
     begun = find_start(start, parse_args(arg), size)
     if begun.segments:
@@ -108,6 +116,8 @@ def command(
         [images_of.load(s, seed=seed, size=begun.shape[1:], channels=begun.shape[0]) for s in specs],
         tasks, classes_per_task, class_seed,
     )  # fmt: skip
+    if held_out is not None:
+        scenario = scenario.held_out(held_out)
     if force:
         for name in chosen:
             folder = out / folder_name(name)

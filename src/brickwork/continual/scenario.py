@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.data.images import SPLITS, ImageData
+from brickwork.data.images import SPLITS, ImageData, hold_out
 from brickwork.errors import BadData, RequestError
 
 
@@ -45,6 +45,32 @@ class Scenario:
         images = sum(len(task.train_labels) for task in self.tasks)
         shape = _size(self.tasks[0].shape)
         return f"{self.name}: {len(self)} tasks of {each} classes, {images:,} training images of {shape}"
+
+    def held_out(self, share: float = 0.2) -> Scenario:
+        """The same tasks judged on a share of their training images, which is not learned from: to choose options by.
+
+        >>> from brickwork import data
+        >>> two = split_classes(data.load("digits@10", size=8), tasks=5).held_out(0.3)
+        >>> len(two.tasks[0].train_labels), len(two.tasks[0].test_labels)
+        (14, 6)
+        """
+        if not 0 < share < 1:
+            raise RequestError(f"the share held out is {share:g}; it must be above 0 and below 1.")
+        tasks = []
+        for task in self.tasks:
+            kept, held = hold_out(task.train_labels, share)
+            images, labels = task.train_images, task.train_labels
+            tasks.append(
+                ImageData(
+                    task.name,
+                    task.classes,
+                    train_images=images[kept],
+                    train_labels=labels[kept],
+                    test_images=images[held],
+                    test_labels=labels[held],
+                )
+            )
+        return Scenario(f"{self.name}, {share:.0%} of the training images held out", tuple(tasks))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: which task has which classes."""

@@ -34,6 +34,12 @@ SMOKE_POOL = {"epochs": 1, "batch_size": 32, "lr": 0.02, "schedule": "onecycle",
 SPLITS: dict[str, tuple[str, str, int, int]] = {
     "split": ("cifar10", "cifar100", 20, 5),
     "half": ("cifar100:A", "cifar100:B", 10, 5),
+    "rates": (
+        "cifar10",
+        "cifar100",
+        20,
+        5,
+    ),  # the first two tasks of another order, on held-out training images
 }
 #: whole sets one after another; of the large ones 500 training images a class, as many as a task of CIFAR-100 has
 SEQUENCE = ("cifar100", ("cifar10@500", "fashion_mnist@500", "mnist@500", "pets"))
@@ -55,7 +61,10 @@ class Scenes:
         if scene == "sequence":
             return continual.sequence([self.family.data(spec) for spec in SEQUENCE[1]], size=32)
         _, source, tasks, per = SPLITS[scene] if self.family.full else SMOKE_SPLIT
-        return continual.split_classes(self.family.data(source), tasks=tasks, per=per, seed=seed)
+        split = continual.split_classes(self.family.data(source), tasks=tasks, per=per, seed=seed)
+        if scene != "rates":
+            return split
+        return Scenario(f"two of {split.name}", split.tasks[:2]).held_out()
 
     def source(self, scene: str) -> ImageData:
         """What the start and the pool are trained on."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from brickwork.continual.registry import make
 from brickwork.continual.result import MB, ContinualResult
 from brickwork.errors import UnknownName
 from brickwork.studies.family import Family
@@ -25,6 +26,12 @@ BUDGETS = {
     "0.1 MB": "pool(budget=100000, fold=True)",
     "0.05 MB": "pool(budget=50000, fold=True)",
 }
+
+
+#: learning rates are chosen by the part "rates": three a method, on held-out training images of two tasks of an order of
+#: classes that nothing else uses
+RATES_SEED = 1992
+RATES = ("finetune", "bn-head", "probe", "lora", "ksm", "packnet", "quantised", "pool")
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,18 @@ def _parts() -> list[Part]:
             Part(arch, n, m, arch=arch)
             for n, m in (("one network a task", "finetune"), ("weight search", POOL))
         ]
+    rows += [
+        Part(
+            "rates",
+            f"{name}, {times:g} × its rate",
+            f"{name}(lr={times * usual:g})",
+            scene="rates",
+            seed=RATES_SEED,
+        )
+        for name in RATES
+        for usual in [float(vars(make(name)[1])["lr"])]
+        for times in (0.4, 1.0, 2.5)
+    ]
     rows += [
         Part("sequence", n, m, scene="sequence")
         for n, m in (("one network a task", "finetune"), ("linear probe", "probe"), ("batch norms and head", "bn-head"),
