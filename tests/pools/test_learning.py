@@ -185,6 +185,7 @@ def test_requests_that_cannot_be_right(pool, second):
         ({"stay": -0.5}, "stay is -0.5"),
         ({"precision": 8}, "precision is 8"),
         ({"norms": "none"}, "norms is 'none'"),
+        ({"norms": "measured", "budget": 5000}, "leave one out"),
         ({"classes": ["a", "a", "b"]}, "same name"),
         ({"residual": ["conv1.0"]}, "no second codebook"),
     ):

@@ -66,6 +66,10 @@ def learn(
         raise RequestError(f"precision is {precision}; it must be {', '.join(map(str, PRECISIONS))}.")
     if norms not in ("running", "measured"):
         raise RequestError(f"norms is {norms!r}; it must be 'running' or 'measured'.")
+    if budget is not None and norms == "measured":
+        raise RequestError(
+            "a budget is kept to the byte, which statistics measured afterwards would undo; leave one out."
+        )
     reference = start if isinstance(start, Task) else pool.base
     model = starting_model(pool, start, names, seed)
     search = Search(
