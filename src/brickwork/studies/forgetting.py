@@ -5,7 +5,8 @@ task is lost; added up, αθ_A + βθ_B or θ₀ + αg_A + βg_B, some of both i
 θ₀, so there are four settings: a random start as in the paper, networks trained as well as this architecture can be, a start
 that was trained on the other ninety classes of CIFAR-100, and that start with the head held as it is, so that both networks
 speak of their outputs in the same directions. Of eight recipes for the random start (H200, 2026-11-15; the worse task at the
-balanced cell) Adam was best, 53; SGD with momentum had 44 to 50, plain descent 12 to 41.
+balanced cell) Adam was best, 53; SGD with momentum had 44 to 50, plain descent 12 to 41. Recipes and cells were chosen on
+the test images, as the paper's cells are: these numbers say what can be found, not what a user without labels would find.
 """
 
 from __future__ import annotations
