@@ -1,4 +1,4 @@
-"""What tests of several folders share: a real browser for pages."""
+"""What tests of several folders share: one thread, the command line, a real browser for pages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from brickwork import cli
 
 Opened = Callable[..., AbstractContextManager[tuple[Any, list[str]]]]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    """Small networks train faster, and quietly beside others, on one thread."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `brickwork …` in this process: (exit code, stdout, stderr)."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(map(str, arguments)))
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call
 
 
 @pytest.fixture

@@ -40,15 +40,6 @@ def brickwork(*arguments: str, cwd: Path) -> Done:
     return Done(left.value.code, out.getvalue(), err.getvalue())
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks train faster, and quietly beside others, on one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """`brickwork train lenet digits:A --out a`, as in the README."""

@@ -9,14 +9,6 @@ from brickwork import data, zoo
 from brickwork.training import train
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="session")
 def digits():
     return {half: data.load(f"digits:{half}", size=16, channels=1) for half in "AB"}

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 import brickwork
 from brickwork import cli, data, store, zoo
@@ -13,14 +12,6 @@ from brickwork.origin import origin_of
 from brickwork.training import train
 
 VERBS = ("compress", "treat", "distil", "increment", "transfer", "adapt")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

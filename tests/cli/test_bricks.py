@@ -3,19 +3,10 @@
 import json
 
 import pytest
-import torch
 
 import brickwork
-from brickwork import cli, data, zoo
+from brickwork import data, zoo
 from brickwork.training import train
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +22,6 @@ def folders(tmp_path_factory):
         )  # fmt: skip
         brickwork.save(model, root / name)
     return root
-
-
-@pytest.fixture
-def run(capsys):
-    """Run `brickwork …` in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(list(map(str, arguments)))
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
 
 
 def test_from_models_to_a_model(run, folders, tmp_path):

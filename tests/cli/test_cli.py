@@ -16,19 +16,6 @@ from brickwork.errors import BadModel, JobFailed, RequestError
 BRICKWORK = [sys.executable, "-m", "brickwork"]
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([v, "--help"] for v, _, _ in cli.VERBS)])
 def test_help_imports_no_torch(arguments):
     code = (

@@ -4,19 +4,10 @@ import json
 from xml.etree import ElementTree
 
 import pytest
-import torch
 
 import brickwork
-from brickwork import cli, data, store, zoo
+from brickwork import data, store, zoo
 from brickwork.training import train
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -29,19 +20,6 @@ def folder(tmp_path_factory):
         progress=False,
     )  # fmt: skip
     return brickwork.save(model, tmp_path_factory.mktemp("models") / "a")
-
-
-@pytest.fixture
-def run(capsys):
-    """Run `brickwork …` in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(list(map(str, arguments)))
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
 
 
 def test_a_picture_of_each_kind(run, folder, tmp_path):

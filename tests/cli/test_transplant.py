@@ -20,14 +20,6 @@ from brickwork.transplant.options import How
 DIGITS = "digits:0-2"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """dog, cat: LeNets of three digits; wide: of another size; net: dog and cat, not yet connected."""

@@ -4,15 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-
-
-@pytest.fixture(autouse=True, scope="package")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def make_logits(rows=400, classes=12, seed=0):

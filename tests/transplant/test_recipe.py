@@ -31,14 +31,6 @@ seed: 1
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def folder(tmp_path):
     for seed, name in enumerate(("dog", "cat")):
