@@ -334,3 +334,43 @@ def test_words_said_without_torch():
     for name in verb.ADAPTER:
         assert defaults[name] == getattr(how, name), name
     assert np.all([name in How.__dataclass_fields__ for name in verb.ADAPTER])
+
+
+def test_tune_says_which_answers_differ_now(run, folders):
+    more = ("--steps", "3", "--device", "cpu")
+    assert (
+        run(
+            "connect",
+            "net",
+            "--category",
+            "cat",
+            "--task",
+            "classify",
+            "--way",
+            "closed-form",
+            "--out",
+            "joined",
+        )[0]
+        == 0
+    )
+    code, out, err = run(
+        "tune", "joined", "--category", "cat", "--task", "classify", "--data", DIGITS, "--out", "tuned", *more
+    )
+    assert (
+        code == 0
+        and "other answers than before: " in out
+        and "cat → classify" in out
+        and (folders / "tuned").is_dir()
+    )
+    for wrong, word in (
+        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--parts", "heads"], "'heads'"),
+        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"], "lr is 1e+30"),
+        (["--category", "dog", "--task", "cats", "--data", DIGITS], "does not reach"),
+        (
+            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"],
+            "--way belongs to",
+        ),
+        (["--category", "cat", "--task", "classify"], "needs --data"),
+    ):
+        code, out, err = run("tune", "joined", *wrong, "--out", "other", "--device", "cpu")
+        assert code == 2 and word in err and err.count("\n") == 1 and not (folders / "other").exists(), err

@@ -1,4 +1,4 @@
-"""`brickwork transplant add|connect|list|export|show|run`: grow a net of category and task modules."""
+"""`brickwork transplant add|connect|tune|list|export|show|run`: grow a net of category and task modules."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Action(StrEnum):
 
     add = "add"
     connect = "connect"
+    tune = "tune"
     list = "list"
     export = "export"
     show = "show"
@@ -62,6 +63,7 @@ TAKES = {
         *WORK,
     },
     Action.connect: {"category", "task", "data", "way", "teacher", "labels", *ADAPTER, *WORK},
+    Action.tune: {"category", "task", "data", "parts", "steps", "batch_size", "lr", *WORK},
     Action.list: {"arch"},
     Action.export: {"category", "task", "out", "arch", "force"},
     Action.show: {"category", "task", "data", "way", "teacher", "labels", "layer", *ADAPTER, *WORK},
@@ -116,6 +118,9 @@ def command(
     labels: Annotated[
         list[int] | None, typer.Option(help="Labelled images a class, 0 for none (show: repeatable).")
     ] = None,
+    parts: Annotated[
+        str, typer.Option(help="tune: which may change, of adapters, tasks and categories.")
+    ] = "adapters,tasks,categories",
     layer: Annotated[
         str | None, typer.Option(help="show: of the task module; none: what its last layer reads.")
     ] = None,
@@ -200,6 +205,13 @@ def command(
             lr=lr, seed=seed, learning=[n for n in given if n in ("steps", "batch_size", "lr", "seed")], **shared,
         )  # fmt: skip
     wanted = str(_needed("task", task, action))
+    if action == Action.tune:
+        from brickwork.cli.transplant_tune import tune
+
+        return tune(
+            source, list(_needed("category", category, action)), wanted, written, data=_needed("data", data, action),
+            parts=parts, learning={n: how[n] for n in given if n in ("steps", "batch_size", "lr")}, seed=seed, **shared,
+        )  # fmt: skip
     options = {"teacher": teacher, "how": how, "given": given, **shared}
     if action == Action.connect:
         from brickwork.cli.transplant_connect import connect

@@ -6,6 +6,7 @@ from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.closed_form import solve_features, solve_pseudo_gradients
 from brickwork.transplant.folders import load_net, save_net
 from brickwork.transplant.growth import add_learned_task, connect
+from brickwork.transplant.joint import tune
 from brickwork.transplant.learning import WAYS, Learned, learn_adapter
 from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import How
@@ -28,4 +29,5 @@ __all__ = [
     "solve_features",
     "solve_pseudo_gradients",
     "split",
+    "tune",
 ]  # fmt: skip

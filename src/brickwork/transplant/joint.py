@@ -1,0 +1,142 @@
+"""Joint fine-tuning (paper 3, appendix): parts of a net trained together on labelled images of several routes.
+
+Everything else in this package leaves every earlier answer bit for bit as it was. This does not: a part that is trained
+answers differently on every route that uses it. Which routes those are is told, and all others stay as they were.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from brickwork.data import ImageData
+from brickwork.data.pixels import as_input
+from brickwork.errors import BadData, JobFailed, RequestError
+from brickwork.origin import origin_of
+from brickwork.prediction import device_of
+from brickwork.progress import bar
+from brickwork.transplant.growth import Grown
+from brickwork.transplant.learning import task_loss
+from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
+from brickwork.transplant.route import judge, route_model, targets_for
+
+PARTS = ("adapters", "tasks", "categories")
+
+
+def tune(
+    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], *, parts: Sequence[str] = PARTS, steps: int = 200,
+    batch_size: int = 32, lr: float = 1e-4, seed: int = 0, progress: bool = True,
+) -> Grown:  # fmt: skip
+    """A net whose parts on these routes were trained together by Adam; the one given is left as it is.
+
+    routes: (category, task, labelled images). parts: which kinds of parts may change. Norms keep their statistics and
+    dropout is off. note["changed"] names the routes that answer differently now.
+    """
+    _check(net, routes, parts, steps, batch_size, lr)
+    made, trained = _copied(net, routes, parts)
+    wanted = [targets_for(route_model(net, c, t), images) for c, t, images in routes]
+    before = [judge(route_model(net, c, t), i, w) for (c, t, i), w in zip(routes, wanted, strict=True)]
+    _train(made, trained, routes, wanted, steps, batch_size, lr, seed, progress)
+    changed = [route for route in net.routes if _parts_of(made, *route) & {id(module) for module in trained}]
+    notes = []
+    for (c, t, images), targets, was in zip(routes, wanted, before, strict=True):
+        now = judge(route_model(made, c, t), images, targets)
+        notes.append({"category": c, "task": t, "data": images.name, "before": was, "after": now})
+        made.notes[c, t] = {
+            **made.notes.get((c, t), {}),
+            "tuned": {"data": images.name, "after": now, "seed": seed},
+        }
+    return Grown(made, {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]})
+
+
+def _check(
+    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], parts: Sequence[str], steps: int, batch_size: int,
+    lr: float,
+) -> None:  # fmt: skip
+    if not routes:
+        raise RequestError("nothing to tune: name a category, a task and labelled images.")
+    for name in parts:
+        if name not in PARTS:
+            raise RequestError(f"parts is {name!r}; it must be {', '.join(PARTS)}.")
+    for category, task, images in routes:
+        net.category(category), net.task(task)
+        if (category, task) not in net.routes:
+            raise RequestError(f"{category} does not reach {task}; connect them first.")
+        if len(images.train_images) == 0:
+            raise BadData(f"{images.name} has no training images to tune on.")
+    for name, value, good in (
+        ("steps", steps, steps >= 1),
+        ("batch_size", batch_size, batch_size >= 1),
+        ("lr", lr, 0 < lr < 1),
+    ):
+        if not good:
+            allowed = "above 0 and below 1" if name == "lr" else "1 or more"
+            raise RequestError(f"{name} is {value:g}; it must be {allowed}.")
+
+
+def _copied(
+    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], parts: Sequence[str]
+) -> tuple[TransplantNet, list[nn.Module]]:
+    """The net with its own copies of what is trained; every other part is the old one's."""
+    made = net._grown()
+    trained: list[nn.Module] = []
+    for category, task in dict.fromkeys((c, t) for c, t, _ in routes):
+        if "categories" in parts and made.categories[category] is net.categories[category]:
+            old = net.categories[category]
+            made.categories[category] = CategoryPart(copy.deepcopy(old.module), old.gives)
+            trained.append(made.categories[category].module)
+        if "tasks" in parts and made.tasks[task] is net.tasks[task]:
+            old_task = net.tasks[task]
+            made.tasks[task] = TaskPart(copy.deepcopy(old_task.module), old_task.reads)
+            trained.append(made.tasks[task].module)
+        adapter = made.routes[category, task]
+        if "adapters" in parts and adapter is not None:
+            made.routes[category, task] = copy.deepcopy(adapter)
+            trained.append(made.routes[category, task])  # type: ignore[arg-type]
+    if not trained:
+        raise RequestError(f"there is nothing of the kind {', '.join(parts)} on these routes.")
+    return made._settled(), trained
+
+
+def _train(
+    net: TransplantNet, trained: Sequence[nn.Module], routes: Sequence[tuple[str, str, ImageData]], wanted: Sequence[Any],
+    steps: int, batch_size: int, lr: float, seed: int, progress: bool,
+) -> None:  # fmt: skip
+    net.eval()
+    numbers = [p for module in trained for p in module.parameters()]
+    free = [p for p in numbers if p.requires_grad]
+    optimizer = torch.optim.Adam([p.requires_grad_(True) for p in numbers], lr)
+    draw = torch.Generator().manual_seed(seed)
+    turns = itertools.cycle(zip(routes, wanted, strict=True))
+    with bar("tuning together", steps, show=progress) as advance:
+        for step in range(steps):
+            (category, task, images), targets = next(turns)
+            model = route_model(net, category, task)
+            some = torch.randint(
+                0, len(images.train_images), (min(batch_size, len(images.train_images)),), generator=draw
+            )
+            x = as_input(images.train_images[some.numpy()], origin_of(model).preprocessing, device_of(model))
+            answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)
+            loss = task_loss(model(x), answers)
+            if not torch.isfinite(loss.detach()):
+                raise JobFailed(
+                    f"the loss became {float(loss.detach())} at step {step}; a smaller lr often helps."
+                )
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            advance(1)
+    kept = {id(p) for p in free}
+    for p in numbers:
+        p.grad = None
+        p.requires_grad_(id(p) in kept)
+
+
+def _parts_of(net: TransplantNet, category: str, task: str) -> set[int]:
+    adapter = net.routes[category, task]
+    return {id(net.category(category).module), id(net.task(task).module), id(adapter)}
