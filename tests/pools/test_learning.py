@@ -167,6 +167,16 @@ def test_folded_norms_are_the_same_function(pool, network):
     assert torch.equal(folded.own["conv1.1.running_var"], pool64.base.own["conv1.1.running_var"])
 
 
+def test_norms_that_are_measured_and_folded_are_the_same_function(pool, second):
+    options = {**QUICK, "epochs": 1, "norms": "measured", "precision": 32}
+    plain, folded = (
+        learn(pool, second.train_images, second.train_labels, fold=fold, **options) for fold in (False, True)
+    )
+    x = torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(pool.rebuild(plain)(x), pool.rebuild(folded)(x), atol=1e-4)
+    assert torch.equal(folded.own["conv1.1.running_var"], pool.base.own["conv1.1.running_var"])
+
+
 def test_the_best_start_is_found_by_the_data(pool, digits, learned):
     second = digits[1]
     scores = rank_starts(

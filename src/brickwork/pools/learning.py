@@ -77,10 +77,13 @@ def learn(
         changes=None if budget is None else 0,
     )  # fmt: skip
 
+    measure = norms == "measured"
+
     def told(facts: dict[str, Any]) -> Task:
         extra = {name: index.cpu().int() for name, index in search.extra.items()}
+        # what is measured anew goes with the weights of norms as they were trained, not with folded ones
         return pool.task_of(model, codes=search.codes, extra=extra, scales=search.scales, precision=precision,
-                            reference=reference, fold=fold, facts=facts)  # fmt: skip
+                            reference=reference, fold=fold and not measure, facts=facts)  # fmt: skip
 
     facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
              "images": len(images)}  # fmt: skip
@@ -96,7 +99,7 @@ def learn(
         limit.settle(lambda: told(facts))
     task = told(facts)
     search.finish()
-    return measured_norms(pool, task, images, device=device, fold=fold) if norms == "measured" else task
+    return measured_norms(pool, task, images, device=device, fold=fold) if measure else task
 
 
 def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: int) -> nn.Module:
