@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
@@ -74,6 +75,37 @@ def test_encoding_keeps_most_of_the_accuracy(pool, tuned, digits):
     blind = evaluate(pool.rebuild(encode(pool, tuned, metric="weight")), **judge).accuracy
     assert found["gram"] >= whole - 0.08 and found["gram"] >= found["weight"] - 0.03
     assert blind <= found["weight"] + 0.05
+
+
+class Again(nn.Module):
+    """A convolution that runs twice, with a batch norm of its own each time: it cannot be solved for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.twice, self.last = (
+            nn.Conv2d(1, 8, 3),
+            *(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2)),
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(4))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for norm, layer in zip(self.norms, (self.first, self.twice, self.twice, self.last), strict=True):
+            x = norm(layer(x)).relu()
+        return self.head(x.mean((2, 3)))
+
+
+def test_what_cannot_be_solved_for_is_made_up_for_by_the_rest(digits):
+    torch.manual_seed(0)
+    model, first = Again(), digits[0]
+    train(model, first.train_images, first.train_labels, classes=first.classes, epochs=12, lr=0.1, batch_size=20,
+          device="cpu", progress=False)  # fmt: skip
+    pool = KernelPool.cluster([model], size=16)
+    task = encode(pool, model, first.train_images, device="cpu", progress=False)
+    right = [
+        evaluate(m, first.test_images, first.test_labels).accuracy for m in (model.eval(), pool.rebuild(task))
+    ]
+    assert right[0] > 0.9 and right[1] > right[0] - 0.1
 
 
 def test_staying_changes_fewer_indices(pool, tuned, digits):

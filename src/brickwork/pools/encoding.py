@@ -7,10 +7,12 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.record import record
 from brickwork.data.pixels import Images, as_input
 from brickwork.devices import pick
 from brickwork.errors import BadData, RequestError
-from brickwork.moments import Source, match_responses
+from brickwork.moments import Source, match_responses, reestimate_batch_norm
+from brickwork.moments.layers import find_layers
 from brickwork.origin import origin_of
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.learning import measured_norms
@@ -61,7 +63,14 @@ def encode(
     where = pick(device)
     source = copy.deepcopy(model).to(where).eval()
     inputs = as_input(data, origin_of(model).preprocessing, where)
-    codes = {}
+    solved = {layer.path for layer in find_layers(record(source, inputs[:2]), source)}
+    # layers that run twice or share a weight cannot be solved for: the nearest kernel, before the others make up for it
+    codes = {
+        name: _near(pool, model, name, other if stay else None, stay)
+        for name in pool.shapes
+        if name not in solved
+    }
+    student = _with_kernels(source, pool, codes, inputs) if codes else source
 
     def choose(path: str, weight: Tensor, gram: Tensor) -> Tensor | None:
         if path not in pool.shapes:
@@ -71,14 +80,21 @@ def encode(
         return pool.layers[path].to(weight)[codes[path]].reshape(weight.shape)
 
     matched = match_responses(
-        source, [Source(source, inputs)], ridge=ridge, choose=choose, seed=seed, progress=progress
+        student, [Source(source, inputs)], ridge=ridge, choose=choose, seed=seed, progress=progress
     )
     result = matched.model.cpu()
-    for (
-        name
-    ) in pool.shapes:  # layers that run twice or share a weight cannot be solved for: the nearest kernel
-        codes.setdefault(name, _near(pool, model, name, other if stay else None, stay))
     return pool.task_of(result, codes=codes, precision=precision, reference=other, facts=facts)
+
+
+def _with_kernels(model: nn.Module, pool: KernelPool, codes: dict[str, Tensor], inputs: Tensor) -> nn.Module:
+    """A copy with these kernels in place, its batch norms measured anew."""
+    new = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, index in codes.items():
+            weight = new.get_submodule(name).weight
+            assert isinstance(weight, Tensor)
+            weight.copy_(pool.layers[name].to(weight)[index.to(weight.device)].reshape(weight.shape))
+    return reestimate_batch_norm(new, inputs.tensor_split(max(1, -(-len(inputs) // 250))))
 
 
 def _near(pool: KernelPool, model: nn.Module, name: str, other: Task | None, stay: float) -> Tensor:
