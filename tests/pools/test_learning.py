@@ -151,6 +151,19 @@ def test_only_the_changes_that_gain_most_are_made(pool, network):
     assert made == 7
 
 
+def test_layers_that_share_a_weight_share_its_kernels(tied):
+    pool = KernelPool.cluster([tied], size=8)
+    model = copy.deepcopy(tied)
+    search = Search(model, pool, None)
+    search.choose()
+    x = torch.randn(2, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    task = pool.task_of(model, codes=search.codes, precision=32)
+    assert torch.equal(model(x), pool.rebuild(task)(x))  # what is trained is what is kept
+    search.finish()
+    assert model.two.weight is model.one.weight
+    assert model.state_dict().keys() == tied.state_dict().keys()
+
+
 def test_folded_norms_are_the_same_function(pool, network):
     x = torch.randn(8, 1, 8, 8, dtype=torch.float64)
     exact = copy.deepcopy(network).double()

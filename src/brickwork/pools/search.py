@@ -51,6 +51,9 @@ class Search:
         self.layers: dict[str, Chosen] = {}
         self.weights: dict[str, float] = {}  # what a squared distance of the layer counts for
         self.started = False
+        self.places: list[
+            nn.Module
+        ] = []  # where the kernels are used; a weight that two layers share, in both
         keep = old if (stay or changes is not None) else None
         for name, layer in pool.shapes.items():
             module = model.get_submodule(name)
@@ -61,7 +64,9 @@ class Search:
                 second=pool.residual[name] if name in residual else None,
                 old=None if keep is None else keep.codes[name],
             )  # fmt: skip
-            parametrize.register_parametrization(module, "weight", chosen, unsafe=True)
+            for place in [m for m in model.modules() if m._parameters.get("weight") is weight]:
+                parametrize.register_parametrization(place, "weight", chosen, unsafe=True)
+                self.places.append(place)
             self.layers[name] = chosen
             # of the energy of one filter: what a norm behind the layer leaves of the change
             energy = float(weight.detach().square().mean()) * weight[0].numel()
@@ -114,10 +119,8 @@ class Search:
 
     def finish(self) -> None:
         """The model is an ordinary one again, its weights the temporary kernels."""
-        for name in self.layers:
-            parametrize.remove_parametrizations(
-                self.model.get_submodule(name), "weight", leave_parametrized=False
-            )
+        for place in self.places:
+            parametrize.remove_parametrizations(place, "weight", leave_parametrized=False)
 
     @property
     def codes(self) -> dict[str, Tensor]:
