@@ -1,6 +1,7 @@
 """Learning a task: the straight-through step, the search, its options, and what they cost in bytes."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from brickwork import zoo
 from brickwork.errors import BadData, BadModel, JobFailed, RequestError, UnknownName
 from brickwork.evaluation import evaluate
 from brickwork.pools import KernelPool, learn, rank_starts
+from brickwork.pools.budget import Budget
 from brickwork.pools.search import Search
 from brickwork.pools.straight import Chosen, Straight
 from brickwork.pools.taskfile import write_task
@@ -136,6 +138,27 @@ def test_a_budget_is_kept_to_the_byte(pool, second, learned):
         learn(pool, second.train_images, second.train_labels, budget=300, **{**QUICK, "epochs": 1})
     with pytest.raises(RequestError, match="budget is 0"):
         learn(pool, second.train_images, second.train_labels, budget=0, **QUICK)
+
+
+def test_a_budget_that_second_kernels_use_up_is_refused(network):
+    pool = KernelPool.cluster([network], size=12, residual=12)
+    model = pool.rebuild(pool.base)
+    search = Search(model, pool, pool.base, changes=10**6, residual=list(pool.shapes))
+    with torch.no_grad():
+        for name in search.layers:  # all on other kernels, which leave nothing
+            book = pool.layers[name]
+            search.temporary(name).copy_(
+                book[pool.base.codes[name].long() - 1].reshape(pool.shapes[name].shape)
+            )
+    search.choose()
+
+    def tell():
+        return pool.task_of(model, codes=search.codes, extra=search.extra, reference=pool.base)
+
+    limit = Budget(10**6, search, pool, tell)
+    limit.size = limit._bytes(replace(tell(), codes=pool.base.codes))  # enough for these second kernels
+    with pytest.raises(JobFailed, match="without a change of an index the file takes"):
+        limit.settle(tell)
 
 
 def test_only_the_changes_that_gain_most_are_made(pool, network):

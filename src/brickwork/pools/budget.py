@@ -49,6 +49,10 @@ class Budget:
             )
         used, made = self._learn_cost(task)
         while used > self.size:
+            if not made:  # factors of layers and second kernels take what they take, whatever the first are
+                raise JobFailed(
+                    f"the budget is {self.size} bytes, and without a change of an index the file takes {used}; give more."
+                )
             spare = int((used - self.size) * 8 / self.cost) + 1
             self.search.changes = max(0, made - max(spare, made // 200))
             self.search.choose()
