@@ -82,6 +82,43 @@ def test_a_task_is_told_relative_to_what_it_started_from(folder, pool):
     assert folder.tasks == ["second"] and same(folder.rebuild("second"), before)
 
 
+def chained(folder, pool):
+    """A task that was changed a little from one that is itself relative to another; the first two are in the folder."""
+    tasks = [another(pool, 1, 0.5)]
+    for name in ("res2.0.0", "conv2.0"):
+        last = tasks[-1]
+        tasks.append(replace(last, codes={**last.codes, name: last.codes[name].flip(0)}, reference=last))
+    folder.add("first", tasks[0])
+    folder.add("second", tasks[1])
+    assert folder.header("second")["reference"][0] == "first"
+    return tasks[2]
+
+
+def test_a_budget_is_kept_where_the_start_is_relative_to_another(folder, pool):
+    third = chained(folder, pool)
+    size = (
+        len(write_task(third, pool, ("second", third.reference))) + 20
+    )  # the header grows by the budget itself
+    folder.add("third", replace(third, facts={"budget": size}))
+    assert folder.bytes("third") <= size and PoolFolder.open(folder.path).task("third").hash == third.hash
+
+
+def test_a_budget_that_cannot_be_kept_without_the_start_is_refused(folder, pool):
+    third = chained(folder, pool)
+    size = len(write_task(third, pool, ("second", third.reference))) + 20
+    folder.remove("second")
+    with pytest.raises(RequestError, match=f"learned for {size} bytes and would take"):
+        folder.add("third", replace(third, facts={"budget": size}))
+    assert folder.tasks == ["first"]
+
+
+def test_a_task_is_not_told_relative_to_itself(folder, pool):
+    folder.add("one", another(pool, 1))
+    with pytest.raises(RequestError, match="relative to itself"):
+        folder.add("one", another(pool, 1), force=True, relative="one")
+    assert folder.task("one").hash == another(pool, 1).hash
+
+
 def test_no_task_changes_another(folder, pool):
     for name, seed in (("a", 1), ("b", 2), ("c", 3)):
         folder.add(name, another(pool, seed))

@@ -50,14 +50,12 @@ class Pooled(Method):
         ]
 
     def sources(self, bench: Bench, number: int, after: int) -> list[Path]:
-        """With the file that a task is told relative to, where that is another task's."""
-        reference = self.folder(bench).header(self.name(number))["reference"]
-        other = (
-            []
-            if reference is None or reference[0] == BASE
-            else [bench.path("pool") / TASKS / f"{reference[0]}.task"]
-        )
-        return [*super().sources(bench, number, after), *other]
+        """With the files that a task is told relative to, where those are other tasks'."""
+        others, name = [], self.name(number)
+        while (reference := self.folder(bench).header(name)["reference"]) and reference[0] != BASE:
+            name = reference[0]
+            others.append(bench.path("pool") / TASKS / f"{name}.task")
+        return [*super().sources(bench, number, after), *others]
 
     def folder(self, bench: Bench) -> PoolFolder:
         """Opened once for a bench: a pool does not change."""

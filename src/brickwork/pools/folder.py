@@ -128,6 +128,12 @@ class PoolFolder:
             data = min(
                 (write_task(task, self.pool, r) for r in self._references(name, task, relative)), key=len
             )
+            budget = task.facts.get("budget", len(data))
+            if relative == "auto" and len(data) > budget:
+                raise RequestError(
+                    f"{name!r} was learned for {budget} bytes and would take {len(data)}: what it started from is not in "
+                    f"{self.path}, or has a very long name. Add that first, or learn it again from the pool's base."
+                )
             with write_file(path) as temporary:
                 temporary.write_bytes(data)
         return path
@@ -208,16 +214,22 @@ class PoolFolder:
         return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
 
     def _references(self, name: str, task: Task, relative: str | None) -> list[tuple[str, Task] | None]:
-        """What the task could be told relative to. A chain is two long at most: a task is quick to load."""
+        """What the task could be told relative to. A chain is two long at most: a task is quick to load.
+
+        A budget was kept relative to what the task started from, however long that makes the chain.
+        """
         if relative is None:
             return [None]
+        if relative == name:
+            raise RequestError(f"{name!r} cannot be told relative to itself; name another task, or base.")
         if relative != "auto":
             return [(relative, self.task(relative))]
         found: list[tuple[str, Task] | None] = [None, *self._base()]
         wanted = task.reference
         for other in self.tasks if wanted is not None else []:
             header = self.header(other)
-            if other != name and header["task"] == wanted.hash and (header["reference"] or [BASE])[0] == BASE:  # type: ignore[union-attr]
+            short = (header["reference"] or [BASE])[0] == BASE or "budget" in task.facts
+            if other != name and header["task"] == wanted.hash and short:  # type: ignore[union-attr]
                 found.append((other, self.task(other)))
         return found
 
