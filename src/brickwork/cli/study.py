@@ -35,7 +35,10 @@ def command(
     ] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Only this data set (repeatable).")] = None,
     picks: Annotated[
-        list[str] | None, typer.Option("--pick", help="Only these classes, as in A0-2,B3-4 (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--pick", help="Only these parts: classes as in A0-2,B3-4, or words of rows (repeatable)."
+        ),
     ] = None,
     seeds: Annotated[
         int | None,

@@ -15,6 +15,7 @@ from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
+from brickwork.errors import UnknownName
 from brickwork.origin import origin_of
 from brickwork.studies.kept import kept
 from brickwork.studies.workshop import Workshop
@@ -26,6 +27,19 @@ MAMMALS = ("wolf", "fox", "leopard", "cattle", "rabbit")
 DISSIMILAR = ("rocket", "bicycle", "rose", "castle")
 SMALL, SMALL_DISSIMILAR = ("0", "6"), ("1",)
 SAMPLES = (10, 20, 50, 100)
+
+
+def asked(rows: Sequence[str], picks: tuple[str, ...] | None) -> set[str]:
+    """The rows that hold one of the picks, as words: "10 samples", "distill"; all of them without picks.
+
+    >>> sorted(asked(["10 samples, distill", "100 samples, distill", "10 samples, direct"], ("10 samples",)))
+    ['10 samples, direct', '10 samples, distill']
+    """
+    for pick in picks or ():
+        if not any(pick in row.split(", ") for row in rows):
+            words = dict.fromkeys(word for row in rows for word in row.split(", "))
+            raise UnknownName("row", pick, words)
+    return {row for row in rows if not picks or any(pick in row.split(", ") for pick in picks)}
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.studies.greenhouse import SAMPLES, Greenhouse
+from brickwork.studies.greenhouse import SAMPLES, Greenhouse, asked
 from brickwork.studies.registry import Row, study
 from brickwork.studies.workshop import Workshop
 
@@ -18,21 +18,35 @@ PAPER = {
 }
 
 
+#: way, start, the paper's column
+WAYS: tuple[tuple[str, str, int | None], ...] = (
+    ("direct-learn", "identity", 0), ("back-distill", "random", 1), ("back-distill", "identity", None),
+    ("closed-form", "identity", None),
+)  # fmt: skip
+
+
 @study("insert-adapter", paper="3, Table 2")
 def insert_adapter(
     *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+    picks: tuple[str, ...] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """An adapter of one or three convolutions learned inside a network: error against the network's own."""
     house = Greenhouse(Workshop(full, seed, device, progress, networks))
     names = house.categories
+    rows = [
+        f"insert {n} conv, {a} samples, {w}, {s} start"
+        for n in (1, 3)
+        for a in (0, *SAMPLES)
+        for w, s, _ in WAYS
+    ]
+    wanted = asked(rows, picks)
     own = [house.error([n], None, house.halves([n]).above, house.against_others([n])) for n in names]
     for layers in (1, 3):
         for amount in (0, *SAMPLES) if full else (0,):
-            for way, start, column in (
-                ("direct-learn", "identity", 0), ("back-distill", "random", 1), ("back-distill", "identity", None),
-                ("closed-form", "identity", None),
-            ):  # fmt: skip
-                if (way == "direct-learn" and amount == 0) or (way == "closed-form" and amount > 0):
+            for way, start, column in WAYS:
+                what = f"insert {layers} conv, {amount} samples, {way}, {start} start"
+                useless = (way == "direct-learn" and amount == 0) or (way == "closed-form" and amount > 0)
+                if useless or what not in wanted:
                     continue
                 errors = []
                 for name in names:
@@ -45,7 +59,7 @@ def insert_adapter(
                     PAPER[layers].get(amount, (None, None))[column] if full and column is not None else None
                 )
                 yield {
-                    "what": f"insert {layers} conv, {amount} samples, {way}, {start} start", "paper": paper,
+                    "what": what, "paper": paper,
                     "ours": round(float(np.mean(errors)), 2), "whole": round(float(np.mean(own)), 2),
                     "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)), "seed": seed,
                 }  # fmt: skip

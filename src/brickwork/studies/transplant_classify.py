@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.studies.greenhouse import SAMPLES, Greenhouse
+from brickwork.studies.greenhouse import SAMPLES, Greenhouse, asked
 from brickwork.studies.registry import Row, study
 from brickwork.studies.workshop import Workshop
 from brickwork.transplant import Dummy
@@ -31,22 +31,24 @@ WAYS: tuple[tuple[str, str, int, dict[str, Any], int | None], ...] = (
 @study("transplant-classify", paper="3, Table 3")
 def transplant_classify(
     *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+    picks: tuple[str, ...] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """Categories brought to the task module of one other category: error after learning an adapter."""
     house = Greenhouse(Workshop(full, seed, device, progress, networks))
     first, *others = house.categories
-    yield from _rows(house, others, {name: [first] for name in others}, SIMILAR if full else {})
+    yield from _rows(house, others, {name: [first] for name in others}, SIMILAR if full else {}, picks)
 
 
 @study("transplant-dissimilar", paper="3, Table 4")
 def transplant_dissimilar(
     *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+    picks: tuple[str, ...] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """The same to a task module of all other categories, dissimilar ones among them."""
     house = Greenhouse(Workshop(full, seed, device, progress, networks))
     others = house.categories[1:] if full else house.categories[1:2]
     served = {name: [n for n in (*house.categories, *house.dissimilar) if n != name] for name in others}
-    yield from _rows(house, others, served, GENERIC if full else {})
+    yield from _rows(house, others, served, GENERIC if full else {}, picks)
 
 
 def _rows(
@@ -54,12 +56,16 @@ def _rows(
     others: Sequence[str],
     served: dict[str, list[str]],
     paper: dict[int, tuple[float, float]],
+    picks: tuple[str, ...] | None,
 ) -> Iterator[Row]:
+    amounts = SAMPLES if house.shop.full else (20,)
+    wanted = asked([f"{a} samples, {way}, {start} start" for a in amounts for way, start, *_ in WAYS], picks)
     own = [house.error([n], None, house.halves([n]).above, house.against_others([n])) for n in others]
-    for amount in SAMPLES if house.shop.full else (20,):
+    for amount in amounts:
         for way, start, unlabelled, options, column in WAYS:
-            if way == "closed-form" and amount != min(SAMPLES if house.shop.full else (20,)):
-                continue  # it uses no image: once is enough
+            what = f"{amount} samples, {way}, {start} start"
+            if what not in wanted or (way == "closed-form" and amount != min(amounts)):
+                continue  # the closed form uses no image: once is enough
             errors = []
             for name in others:
                 student = house.halves(served[name])
@@ -70,7 +76,7 @@ def _rows(
                 )
                 errors.append(house.error([name], learned, student.above, house.against_others([name])))
             yield {
-                "what": f"{amount} samples, {way}, {start} start", "ours": round(float(np.mean(errors)), 2),
+                "what": what, "ours": round(float(np.mean(errors)), 2),
                 "paper": paper[amount][column] if column is not None and amount in paper else None,
                 "whole": round(float(np.mean(own)), 2), "unlabelled": unlabelled, "seed": house.shop.seed,
                 "errors": dict(zip(others, np.round(errors, 2).tolist(), strict=True)),

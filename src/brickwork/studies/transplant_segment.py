@@ -19,7 +19,7 @@ from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
-from brickwork.studies.greenhouse import SAMPLES
+from brickwork.studies.greenhouse import SAMPLES, asked
 from brickwork.studies.kept import kept
 from brickwork.studies.registry import Row, study
 from brickwork.studies.workshop import Workshop
@@ -56,19 +56,24 @@ WAYS: tuple[tuple[str, str, bool, dict[str, Any], int | None], ...] = (
 @study("transplant-segment", paper="3, Table 3")
 def transplant_segment(
     *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+    picks: tuple[str, ...] | None = None,
 ) -> Iterator[Row]:  # fmt: skip
     """Groups of breeds brought to the segmentation module of another: pixels right and IoU after learning an adapter."""
     kennel = Kennel(Workshop(full, seed, device, progress, networks))
     first, *others = kennel.groups
     own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
-    for amount in SAMPLES if full else (4,):
+    amounts = SAMPLES if full else (4,)
+    rows = [f"segment, {a} samples, {way}, {start} start" for a in amounts for way, start, *_ in WAYS]
+    wanted = asked(rows, picks)
+    for amount in amounts:
         for way, start, more, options, column in WAYS:
-            if way == "closed-form" and full and amount != min(SAMPLES):
-                continue  # it uses no image: once is enough
+            what = f"segment, {amount} samples, {way}, {start} start"
+            if what not in wanted or (way == "closed-form" and amount != min(amounts)):
+                continue  # the closed form uses no image: once is enough
             found = [kennel.after(name, first, way, start, amount, more, options) for name in others]
             pixels, ious = np.array(found).T
             yield {
-                "what": f"segment, {amount} samples, {way}, {start} start", "ours": round(float(pixels.mean()), 2),
+                "what": what, "ours": round(float(pixels.mean()), 2),
                 "paper": PAPER[amount][column] if full and column is not None else None,
                 "iou": round(float(ious.mean()), 2), "whole": round(float(np.mean(own, 0)[0]), 2),
                 "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": seed,
