@@ -188,6 +188,15 @@ def test_a_head_of_another_size_is_refused(folder, pool):
         folder.add("one", replace(task, own=head))
 
 
+def test_a_network_without_class_names_may_have_other_outputs(tied, tmp_path):
+    folder = PoolFolder.create(tmp_path / "pool", KernelPool.cluster([tied], size=4))
+    tied.head = torch.nn.Linear(8, 7)
+    task = folder.pool.task_of(tied)
+    folder.add("one", task)
+    opened = PoolFolder.open(folder.path, arch=type(tied))
+    assert opened.task("one").hash == task.hash and opened.rebuild("one").head.out_features == 7
+
+
 def test_a_reference_that_was_replaced_behind_our_back(folder, pool):
     first = another(pool, 1, 0.5)
     folder.add("first", first)

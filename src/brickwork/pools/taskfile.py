@@ -59,6 +59,8 @@ def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None 
         "stream": len(body),
         "facts": dict(task.facts),
     }
+    if not task.classes:  # else there are as many outputs as names
+        header["outputs"] = len(task.own[_head(pool)])
     text = zlib.compress(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), 9)
     whole = MAGIC + struct.pack("<I", len(text)) + text + body + raw
     return whole + hashlib.blake2b(whole, digest_size=CHECK).digest()
@@ -113,7 +115,8 @@ def read_task(
             for name in header["extra"]
         }
         origin = Origin.from_dict(header["origin"])
-        own = _read_own(stream, pool, reference, origin, header["own"], data[end:-CHECK])
+        outputs = len(origin.classes or ()) or header.get("outputs")
+        own = _read_own(stream, pool, reference, outputs, header["own"], data[end:-CHECK])
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadFile(f"{where} does not fit its pool: {error}.") from error
     task = Task(pool.hash, origin, codes, own, extra=extra, scales=header["scales"], precision=header["precision"],
@@ -177,7 +180,7 @@ def _write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None)
 
 
 def _read_own(
-    stream: Stream, pool: KernelPool, other: Task | None, origin: Origin, kinds: str, raw: bytes
+    stream: Stream, pool: KernelPool, other: Task | None, outputs: int | None, kinds: str, raw: bytes
 ) -> dict[str, Tensor]:
     models: dict[tuple[str, bool, str], np.ndarray] = {}
     own, at = {}, 0
@@ -185,8 +188,8 @@ def _read_own(
     expected = {k: v for k, v in pool.template.state_dict().items() if k not in mine and k not in pool.tied}
     for (name, like), kind in zip(expected.items(), kinds, strict=True):
         shape = tuple(like.shape)
-        if origin.classes and name.rpartition(".")[0] == pool.head:
-            shape = (len(origin.classes), *shape[1:])
+        if outputs and name.rpartition(".")[0] == pool.head:
+            shape = (outputs, *shape[1:])
         value = torch.zeros(shape, dtype=like.dtype)
         before = _comparable(other, name, value)
         if kind == SAME:
@@ -230,6 +233,10 @@ def _family(pool: KernelPool, name: str, kind: str) -> tuple[str, bool, str]:
     """Tensors whose values look alike share models."""
     parent, _, leaf = name.rpartition(".")
     return leaf, parent == pool.head, kind
+
+
+def _head(pool: KernelPool) -> str:
+    return f"{pool.head}.weight" if pool.head else "weight"
 
 
 def _extra(pool: KernelPool, extra: Mapping[str, Tensor]) -> list[str]:
