@@ -227,6 +227,13 @@ def test_a_result_that_is_no_json_is_an_error():
     assert "not JSON serializable" in result.error
 
 
+@pytest.mark.filterwarnings("ignore")  # ray's own
+def test_a_ray_that_is_not_there_is_refused_by_its_address():
+    pytest.importorskip("ray", reason="needs the extra ray")
+    with pytest.raises(RequestError, match="no Ray at 'nowhere'"):
+        engine.run([Job("engine_jobs:arrays", {"n": 2})], engine="ray:nowhere")
+
+
 @pytest.mark.parametrize("text", ["process", "processes:0", "processes:two", "inline:3", "ray:", ""])
 def test_unknown_engines_are_refused(text):
     with pytest.raises(RequestError, match=r"it must be inline, processes\[:N\] or ray\[:ADDRESS\]"):

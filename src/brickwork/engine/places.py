@@ -90,7 +90,13 @@ def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
     started = not ray.is_initialized()
     if started:
         local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
+        except (ValueError, ConnectionError) as error:
+            told = str(error).strip().splitlines()[0].rstrip(".")
+            raise RequestError(
+                f"there is no Ray at {address!r} ({told}); give HOST:PORT, auto for one that runs here, or leave it out."
+            ) from error
     try:
         remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)
         path = [] if address else list(sys.path)
