@@ -9,7 +9,7 @@ from torch import nn
 
 from brickwork import zoo
 from brickwork.errors import BadModel, RequestError, UnknownName
-from brickwork.pools import KernelPool
+from brickwork.pools import KernelPool, PoolFolder
 from brickwork.pools.clusters import k_means, sums_by
 from brickwork.pools.layers import find_layers, head_of, replace_head
 from brickwork.pools.nearest import nearest
@@ -112,6 +112,22 @@ def test_layers_without_a_pool_are_refused_by_name(network, pool):
         less.check(more)
     with pytest.raises(BadModel, match="has no layer '1'"):
         KernelPool.cluster([more], size=4).check(less.rebuild(less.base))
+
+
+def test_other_kinds_of_numbers_are_refused(network, pool, tmp_path):
+    double = copy.deepcopy(network).double()
+    for models, said in (
+        ([copy.deepcopy(network).half()], "weights are float16"),
+        ([copy.deepcopy(network).bfloat16()], "weights are bfloat16"),
+        ([network, double], "weights are float32 and float64"),
+    ):
+        with pytest.raises(BadModel, match=said):
+            KernelPool.cluster(models, size=8)
+    with pytest.raises(BadModel, match="network is float64 and the pool's kernels are float32"):
+        pool.task_of(double)
+    with pytest.raises(RequestError, match="only a pool in float32"):
+        PoolFolder.create(tmp_path / "pool", KernelPool.cluster([double], size=8))
+    assert not (tmp_path / "pool").exists()
 
 
 def test_a_task_of_another_pool_is_refused(network, pool):

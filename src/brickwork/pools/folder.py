@@ -50,6 +50,8 @@ class PoolFolder:
     def create(cls, path: str | Path, pool: KernelPool, *, force: bool = False) -> PoolFolder:
         """Write a pool without tasks; `force` replaces a pool that is there, with its tasks."""
         path = Path(path)
+        if any(book.dtype != torch.float32 for book in pool.layers.values()):
+            raise RequestError("only a pool in float32 can be written; make it from model.float().")
         with write_folder(path, force=force, owns=(POOL,)) as temporary:
             books = {f"first.{k}": v for k, v in pool.layers.items()}
             books |= {f"second.{k}": v for k, v in pool.residual.items()}

@@ -232,6 +232,12 @@ class KernelPool:
         if self.head not in known:
             raise BadModel(f"the network has no layer {self.head!r}, which is the head of the pool's.")
         same_layers(self.shapes, find_layers(model, self.head, self.group))
+        mine = next(iter(self.layers.values())).dtype
+        if other := {p.dtype for p in model.parameters() if p.is_floating_point()} - {mine}:
+            raise BadModel(
+                f"the network is {_short(other)} and the pool's kernels are {_short({mine})}; convert the network first, "
+                "as model.float() does."
+            )
 
     def _origin_for(self, origin: Origin, classes: int) -> Origin:
         """The record of a network of this architecture with so many classes."""
@@ -254,6 +260,17 @@ def _checked(models: list[nn.Module], size: int, group: int, residual: int) -> n
     for name, value, least in (("size", size, 1), ("group", group, 1), ("residual", residual, 0)):
         if value < least:
             raise RequestError(f"{name} is {value}; it must be {least} or more.")
+    kinds = set()
     for model in models:
         check_finite(state_of(model), "cannot make a pool")
+        kinds |= {p.dtype for p in model.parameters() if p.is_floating_point()}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        raise BadModel(
+            f"the weights are {_short(kinds)}; a pool is made from networks in float32. "
+            "Convert them first, as model.float() does."
+        )
     return models[0]
+
+
+def _short(kinds: set[torch.dtype]) -> str:
+    return " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
