@@ -4,12 +4,15 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from brickwork.errors import RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool
+from brickwork.pools import KernelPool, pretraining
+from brickwork.pools.nearest import nearest
 from brickwork.pools.pretraining import Books
 from brickwork.pools.search import Search
+from brickwork.training import train
 
 QUICK = {"epochs": 8, "lr": 0.05, "batch_size": 20, "device": "cpu", "progress": False}
 
@@ -28,6 +31,24 @@ def test_a_trained_pool_serves_its_network_better(network, digits):
     assert right[1] > 0.9 and right[1] >= right[0]
     assert trained.hash != clustered.hash and trained.base.classes == first.classes
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
+
+
+def test_the_base_is_said_in_the_kernels_as_they_are_in_the_end(digits, monkeypatch):
+    first, seen = digits[0], []
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    def spy(model, *args, **options):
+        seen.append(model)
+        return train(model, *args, **options)
+
+    monkeypatch.setattr(pretraining, "train", spy)
+    pool = KernelPool.pretrain(
+        network, first.train_images, first.train_labels, size=8, **{**QUICK, "decay": 0.5}
+    )
+    for name, layer in pool.shapes.items():
+        near = nearest(seen[0].get_submodule(name).weight.reshape(-1, layer.length), pool.layers[name])
+        assert torch.equal(pool.base.codes[name].long(), near), name
 
 
 def test_kernels_move_to_the_mean_of_those_that_choose_them(pool):

@@ -64,15 +64,12 @@ def pretrain(
     books = Books(search, decay=decay, refresh=refresh, revive=revive, seed=seed)
     train(pupil, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
           before_step=books.step, classes=names, **training)  # fmt: skip
-    search.choose()
-    codes = search.codes
     search.finish()
     pupil.cpu()
     layers = {name: chosen.book.detach().cpu() for name, chosen in search.layers.items()}
     facts = {"made": "pretrain", "epochs": epochs, "lr": lr, "beta": beta, "decay": decay, "seed": seed,
              "images": len(images), "revived": books.revived}  # fmt: skip
-    made = KernelPool.of(pupil, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
-    return replace(made, base=made.task_of(pupil, codes=codes, precision=16))
+    return KernelPool.of(pupil, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
 
 
 class Books:
