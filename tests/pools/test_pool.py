@@ -114,6 +114,14 @@ def test_layers_without_a_pool_are_refused_by_name(network, pool):
         KernelPool.cluster([more], size=4).check(less.rebuild(less.base))
 
 
+def test_weights_that_are_computed_are_refused_by_name(network):
+    for rule in (nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm):
+        model = copy.deepcopy(network)
+        rule(model.get_submodule("conv2.0"))
+        with pytest.raises(BadModel, match=r"layer 'conv2\.0' is computed from others"):
+            KernelPool.cluster([model], size=8)
+
+
 def test_other_kinds_of_numbers_are_refused(network, pool, tmp_path):
     double = copy.deepcopy(network).double()
     for models, said in (

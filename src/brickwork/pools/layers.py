@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from brickwork.errors import BadModel, UnknownName
+from brickwork.pools.straight import Chosen
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,12 @@ def _stored(name: str, module: nn.Module) -> Tensor:
     """The tensor that a layer keeps as its weight, also while a search uses another in its place."""
     if "weight" in module._parameters:
         return module.weight  # type: ignore[return-value]
-    original = getattr(getattr(getattr(module, "parametrizations", None), "weight", None), "original", None)
-    if not isinstance(original, Tensor):
+    rules = getattr(getattr(module, "parametrizations", None), "weight", None)
+    if rules is None or not all(isinstance(rule, Chosen) for rule in rules):
         raise BadModel(
             f"the weight of layer {name!r} is computed from others (weight norm?); make it a plain one first."
         )
-    return original
+    return rules.original
 
 
 def weight_of(model: nn.Module, name: str) -> Tensor:
