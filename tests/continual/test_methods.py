@@ -17,6 +17,7 @@ from brickwork.prediction import predict
 from brickwork.store.weights import state_hash
 
 FORGETS = {"sequential"}  # the only one whose earlier tasks change
+HANDS_ON = {"sequential", "packnet"}  # a task begins with what the one before left
 LATE = {"joint"}  # has no network before the last task
 
 
@@ -59,6 +60,11 @@ def test_a_method_learns_and_is_weighed(name, ran, start):
     assert result.shared_bytes == result.total_bytes - sum(result.own) >= 0
     assert np.isnan(result.seen[np.triu_indices(3, 1)]).all()
     assert len(result.curve) == 3 and result.curve[-1] == max(result.curve)
+
+
+@pytest.mark.parametrize("name", [*(n for n in continual.names() if n not in HANDS_ON), "pool(size=6)"])
+def test_nothing_is_handed_on_where_every_task_begins_alike(name, ran):
+    assert ran(name)[2].forward_transfer == 0
 
 
 @pytest.mark.parametrize("name", continual.names())
