@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from brickwork import continual, zoo
 from brickwork.continual.bench import Bench
+from brickwork.continual.computed import compute
 from brickwork.continual.files import pack, read_tensors, unpack, write_tensors
 from brickwork.continual.frozen import Probed
 from brickwork.continual.low_rank import Change
@@ -171,3 +172,25 @@ def test_methods_by_name():
             continual.parse(wrong)
     with pytest.raises(UnknownName):
         continual.parse("probe,prob")
+
+
+class Answers(torch.nn.Module):
+    """Two layers of one weight, and an answer that is not a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.head = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6), torch.nn.Linear(6, 3)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.head(self.two(self.one(x).relu()))}
+
+
+def test_a_probe_of_a_network_that_answers_with_a_dict():
+    model, x = Answers(), torch.randn(2, 6)
+    assert torch.equal(Probed(copy.deepcopy(model))(x), model(x)["logits"])
+
+
+def test_kernels_that_are_shared_are_not_changed_twice():
+    with pytest.raises(BadModel, match="layers one and two share a weight"):
+        compute(Answers(), lambda name, layer: Mask(layer.weight))

@@ -9,11 +9,19 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from brickwork.continual.networks import kernels_of
+from brickwork.errors import BadModel
 
 
 def compute(model: nn.Module, rule: Callable[[str, Any], nn.Module]) -> None:
     """Let `rule(name, layer)`, a module from weight to weight, compute every kernel below the head, in place."""
-    for name, layer in kernels_of(model).items():
+    layers = kernels_of(model)
+    owners: dict[int, str] = {}
+    for name, layer in layers.items():
+        if (other := owners.setdefault(id(layer.weight), name)) != name:
+            raise BadModel(
+                f"layers {other} and {name} share a weight, which this method would change twice; untie them first."
+            )
+    for name, layer in layers.items():
         parametrize.register_parametrization(layer, "weight", rule(name, layer))
 
 

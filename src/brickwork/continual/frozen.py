@@ -14,6 +14,7 @@ from brickwork.continual.networks import head_of, kernels_of, put
 from brickwork.continual.registry import method
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
+from brickwork.outputs import logits_of
 
 
 @method("probe")
@@ -56,7 +57,7 @@ class Probed(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         with torch.no_grad():
-            features = self.trunk(images)
+            features = logits_of(self.trunk(images))  # some answer with more than a tensor
         if features.shape != (len(images), self.head.in_features):
             raise BadModel(
                 f"the features of the network are {tuple(features.shape)}, not (N, {self.head.in_features}): its last "
