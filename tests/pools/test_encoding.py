@@ -47,6 +47,27 @@ def test_the_gram_metric_keeps_what_a_layer_answers():
     assert error(chosen) < 0.85 * error(near)
 
 
+def test_inputs_that_hardly_vary_still_give_a_metric():
+    draw = torch.Generator().manual_seed(0)
+    x = 3 + 1e-9 * torch.randn(200, 18, generator=draw, dtype=torch.float64)
+    gram = x.T @ x / 200 - x.mean(0)[:, None] * x.mean(0)  # nothing but rounding, and not positive
+    assert float(torch.linalg.eigvalsh(gram).min()) < 0
+    weight, book = (torch.randn(*shape, generator=draw) for shape in ((4, 2, 3, 3), (10, 9)))
+    assert choose_in_gram(weight, gram[None], book).shape == (8,)
+    with pytest.raises(BadData, match="NaN or infinite"):
+        choose_in_gram(weight, gram[None] * torch.nan, book)
+
+
+def test_a_layer_behind_which_all_is_switched_off(tuned, digits):
+    model = copy.deepcopy(tuned)
+    torch.nn.init.zeros_(
+        model.get_submodule("res1.1.1").weight
+    )  # as networks begin whose last norms are zero
+    pool = KernelPool.cluster([model], size=10**6)
+    task = encode(pool, model, digits[1].train_images, device="cpu", progress=False)
+    assert torch.equal(pool.weight(task, "res1.1.0"), model.get_submodule("res1.1.0").weight)
+
+
 def test_one_kernel_a_filter_is_the_best_in_the_metric():
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(6, 1, 3, 3, generator=draw, dtype=torch.float64)  # depthwise: a Gram matrix each

@@ -63,7 +63,7 @@ def write_choice(
     if isinstance(norm, _BatchNorm):
         scale = scale_and_shift(norm)[0].detach().double()
         dead = (
-            scale.abs() < 1e-6 * scale.abs().max()
+            scale.abs() <= 1e-6 * scale.abs().max()
         )  # a channel that is switched off says nothing of its weight
         free = torch.where(
             dead.reshape(-1, *ones), module.weight.detach().double(), free / scale.reshape(-1, *ones)

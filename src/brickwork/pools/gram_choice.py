@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from brickwork.errors import BadData
 from brickwork.pools.nearest import nearest
 
 DAMPING = 0.01  # of the mean diagonal: directions that the images hardly show
@@ -58,12 +59,19 @@ def choose_in_gram(
 
 
 def _factor(gram: Tensor) -> Tensor:
-    """The upper Cholesky factor of the inverse of a damped Gram matrix."""
+    """The upper Cholesky factor of the inverse of a damped Gram matrix; damped more where rounding is all there is of it."""
     gram = gram.double()
-    mean = gram.diagonal().mean().clamp(min=1e-30)
-    damped = gram + DAMPING * mean * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True)
+    unity = torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    damping = DAMPING * gram.diagonal().mean().clamp(min=1e-30)
+    while True:
+        root, failed = torch.linalg.cholesky_ex(gram + damping * unity)
+        if not failed:
+            factor, failed = torch.linalg.cholesky_ex(torch.cholesky_inverse(root), upper=True)
+            if not failed:
+                return factor
+        if not torch.isfinite(damping):
+            raise BadData("the Gram matrix of a layer's inputs holds NaN or infinite values.")
+        damping = damping * 10
 
 
 def _neighbour_distance(book: Tensor) -> float:
