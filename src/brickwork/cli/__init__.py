@@ -41,7 +41,11 @@ VERBS = (
     ("adapt", "adapt", "Match a model folder to images of another kind on unlabelled pairs."),
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("transplant", "transplant", "Plug category modules into task modules through small learned adapters."),
-    ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
+    (
+        "pool",
+        "pool",
+        "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each.",
+    ),
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
