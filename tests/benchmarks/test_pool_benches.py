@@ -1,8 +1,12 @@
 """The benchmarks of pools run, agree with float64, and refuse what cannot be right."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from brickwork import benchmarks
+from brickwork.benchmarks.pool_step import _Clock
 from brickwork.errors import RequestError
 
 
@@ -16,12 +20,30 @@ def test_nearest():
 
 def test_pool_step():
     found = benchmarks.find("pool-step").run(
-        arch="lenet", batch_size=8, steps=4, size=16, repeat=1, separate=False
+        arch="lenet", batch_size=8, steps=8, size=16, repeat=1, separate=False
     )
     assert [row["who"] for row in found.rows] == ["plain fine-tuning"] + [
-        f"pool, refresh {r}" for r in (1, 4, 16)
+        f"pool, refresh {r}"
+        for r in (1, 4)  # eight steps hold no round of sixteen
     ]
     assert all(row["step_s"] > 0 for row in found.rows)
+
+
+def test_a_step_is_measured_over_whole_rounds_of_its_refresh():
+    clock = _Clock(SimpleNamespace(refresh=4), torch.device("cpu"))
+    clock.times = [
+        0.0,
+        50.0,
+        51.0,
+        52.0,
+        53.0,
+        63.0,
+        64.0,
+        65.0,
+        66.0,
+        76.0,
+    ]  # a refresh takes ten, a step one
+    assert clock.step_s() == 13 / 4
 
 
 @pytest.mark.parametrize(

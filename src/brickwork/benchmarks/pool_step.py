@@ -24,6 +24,7 @@ from brickwork.training import train
 
 PLAIN = "plain fine-tuning"
 REFRESH = (1, 4, 16)
+WARM = 2  # steps that are left out
 
 
 @benchmark(
@@ -34,7 +35,7 @@ def pool_step(
     *,
     arch: str = "resnet18",
     batch_size: int = 64,
-    steps: int = 12,
+    steps: int = 20,
     size: int = 512,
     device: str = "cpu",
     repeat: int = 3,
@@ -48,7 +49,8 @@ def pool_step(
         raise RequestError(f"steps must be 4 or more, not {steps}")
     pick(device)
     arguments = {"arch": arch, "batch_size": batch_size, "steps": steps, "size": size, "device": device}
-    named = {PLAIN: f"{__name__}:plain", **{f"pool, refresh {r}": f"{__name__}:refresh_{r}" for r in REFRESH}}
+    seen = [r for r in REFRESH if r <= steps - WARM - 1]  # of the others no refresh would be measured
+    named = {PLAIN: f"{__name__}:plain", **{f"pool, refresh {r}": f"{__name__}:refresh_{r}" for r in seen}}
     with bar("pool-step", repeat * len(named)) as advance:
         found = in_turn(named, arguments, repeat=repeat, separate=separate, tell=advance)
     return Outcome(found, ratios(found, PLAIN, ("step_s", "peak_mb")))
@@ -107,9 +109,10 @@ class _Clock:
             self.search.step(step, steps)
 
     def step_s(self) -> float:
-        """The mean over the second half: a refresh every 16 steps counts for its share."""
-        half = self.times[len(self.times) // 2 :]
-        return (half[-1] - half[0]) / (len(half) - 1)
+        """The mean over as many whole rounds of the refresh as there are: it counts for its share."""
+        period = 1 if self.search is None else self.search.refresh
+        count = (len(self.times) - 1 - WARM) // period * period
+        return (self.times[-1] - self.times[-1 - count]) / count
 
 
 def _quick_pool(model: nn.Module, size: int) -> KernelPool:
