@@ -132,3 +132,14 @@ def test_a_file(tmp_path):
     assert listing(target.parent) == ["file.json"]
     with pytest.raises(RequestError, match="is a folder"), write_file(tmp_path):
         raise AssertionError("the block must not run")
+
+
+def test_files_have_the_usual_rights_whoever_wrote_them(tmp_path):
+    usual = tmp_path / "usual"
+    usual.write_text("x")
+    with write_folder(tmp_path / "new") as folder:
+        (folder / "file").touch(mode=0o600)
+    with write_file(tmp_path / "one") as file:
+        file.touch(mode=0o600)
+    rights = {path.stat().st_mode for path in (usual, tmp_path / "new" / "file", tmp_path / "one")}
+    assert len(rights) == 1

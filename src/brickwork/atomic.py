@@ -21,6 +21,10 @@ from brickwork.errors import JobFailed, OutputExists, RequestError
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
+
 @contextlib.contextmanager
 def write_folder(
     path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)
@@ -39,6 +43,7 @@ def write_folder(
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
             yield temporary
+            _open_to_readers(temporary)
             _flush_tree(temporary)
             _put_in_place(temporary, path, force)
         finally:
@@ -55,11 +60,19 @@ def write_file(path: str | Path, *, force: bool = True) -> Iterator[Path]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
+            os.chmod(temporary, 0o666 & ~_UMASK)
             _flush(temporary)
             os.replace(temporary, path)
             _flush(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _open_to_readers(folder: Path) -> None:
+    """The usual rights of a new file: some libraries write theirs for the owner alone."""
+    for file in folder.rglob("*"):
+        if file.is_file() and not file.is_symlink():
+            os.chmod(file, 0o666 & ~_UMASK)
 
 
 def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +16,8 @@ import brickwork
 from brickwork import data, zoo
 from brickwork.algebra import balanced_point, combine
 from brickwork.errors import BadData, BadModel, RequestError
-from brickwork.evaluation import evaluate
+from brickwork.evaluation import evaluate, evaluate_data
+from brickwork.origin import attach, origin_of
 from brickwork.report.heat import draw_sweep
 from brickwork.store import state_hash
 from brickwork.training import train
@@ -195,7 +197,7 @@ def test_the_command_line(task, tmp_path, capsys):
     assert code == 0, printed.err
     report = json.loads(printed.out)
     assert len(report["rows"]) == 18 and sorted(p.name for p in (tmp_path / "s").iterdir()) == [
-        "sweep.csv", "sweep.html", "sweep.svg",
+        "figures", "sweep.csv", "sweep.html", "sweep.svg",
     ]  # fmt: skip
     for wrong, message in (
         ([tmp_path / "A", *common, "--out", tmp_path / "s"], "exists"),
@@ -206,3 +208,27 @@ def test_the_command_line(task, tmp_path, capsys):
     ):
         code, printed = run("sweep", *wrong)
         assert code == 2 and message in printed.err and not (tmp_path / "x").exists(), printed.err
+
+
+def test_classes_of_a_data_set_are_found_by_name():
+    digits = data.load("digits@20", size=16, channels=1)
+    net = zoo.build("lenet", in_channels=1, seed=0)
+    train(
+        net,
+        digits.train_images,
+        digits.train_labels,
+        epochs=6,
+        classes=digits.classes,
+        device="cpu",
+        progress=False,
+    )
+    late = data.load("digits:B", size=16, channels=1)  # its label 0 is the network's output 5
+    found = brickwork.sweep(net, data=[late], alpha=[1.0], progress=False).table()[0]["accuracy"]
+    assert found == pytest.approx(evaluate_data(net, late).accuracy, abs=1e-5) and found > 0.5
+    half = zoo.build("lenet", num_classes=5, in_channels=1, seed=0)
+    attach(half, replace(origin_of(half), classes=tuple("abcde")))
+    assert (
+        len(brickwork.sweep(half, data=[late], alpha=[1.0], progress=False).rows) == 1
+    )  # five classes for five outputs, in order
+    with pytest.raises(BadData, match="10 classes and the networks 5 outputs"):
+        brickwork.sweep(half, data=[digits], alpha=[1.0], progress=False)

@@ -212,7 +212,7 @@ def test_a_tolerance_no_cut_meets(small):
 def test_classes_the_model_does_not_have(nets, digits, small):
     for asked, message in (
         (["zero"], "unknown class of the model 'zero'"),
-        ("5", "out of range"),
+        ("5", "unknown class '5'"),
         ("zero", "unknown class 'zero'"),
         ([7], "no class 7; it has 5"),
         ([True], "no class True"),

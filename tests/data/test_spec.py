@@ -81,3 +81,11 @@ def test_halves_share_out_every_class(count):
     names = [f"class{i}" for i in range(count)]
     assert class_indices("A,B", names) == list(range(count))
     assert 0 <= len(class_indices("A", names)) - len(class_indices("B", names)) <= 1
+
+
+def test_a_number_is_a_name_where_all_names_are_numbers():
+    late = ["5", "6", "7", "8", "9"]
+    assert class_indices("5-6,9", late) == [0, 1, 4]
+    for item in ("0", "4-6", "8-12", "7-5"):
+        with pytest.raises(RequestError):
+            class_indices(item, late)

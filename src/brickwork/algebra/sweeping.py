@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -48,9 +49,9 @@ def sweep(
 ) -> SweepResult:
     """Accuracy of every combination of α and β on every data set; the networks given are left unchanged.
 
-    With base θ_0: θ_0 + α(a − θ_0) + β(b − θ_0); without: αa + βb. data: test splits of ImageData, or (images, labels);
-    label k is output k. Where a and b normalise images differently, the first data set is prepared as a wants it and
-    the second as b does.
+    With base θ_0: θ_0 + α(a − θ_0) + β(b − θ_0); without: αa + βb. data: test splits of ImageData, whose classes are found
+    by name among a's or b's and else stand for the outputs in their order; or (images, labels), label k being output k.
+    Where a and b normalise images differently, the first data set is prepared as a wants it and the second as b does.
     bn: batch-norm statistics are combined like everything else, a variance below 0 counting as 0 ("linear"), or are
     the base's, or a's ("keep"). cells, batch_size: how many cells run in one pass, and how many images; chosen by the
     network's size and the device if left out. precision: the networks' own ("auto"), or "bf16": faster on a GPU, and
@@ -213,7 +214,7 @@ def _tests(
     dtype = next(p.dtype for p in a.parameters())
     found = []
     for number, (name, one) in enumerate(given.items()):
-        images, labels = (one.test_images, one.test_labels) if isinstance(one, ImageData) else one
+        images, labels = (one.test_images, _outputs(one, a, b)) if isinstance(one, ImageData) else one
         prepared = as_input(torch.as_tensor(images), ways[min(number, len(ways) - 1)], where)
         answers = torch.as_tensor(labels).to(where)
         if answers.shape != (len(prepared),) or not len(answers):
@@ -223,6 +224,21 @@ def _tests(
             prepared = prepared.contiguous(memory_format=torch.channels_last)
         found.append((name, prepared, answers))
     return found
+
+
+def _outputs(data: ImageData, a: nn.Module, b: nn.Module | None) -> Any:
+    """Which output each test image should have: by the classes' names as a or b has them, else by their order."""
+    known = [origin_of(m).classes for m in (a, b) if m is not None]
+    for names in known:
+        if names is not None and set(data.classes) <= set(names):
+            return np.array([names.index(name) for name in data.classes])[data.test_labels]
+    outputs = max((len(names) for names in known if names is not None), default=len(data.classes))
+    if len(data.classes) > outputs:
+        raise BadData(
+            f"{data.name} has {len(data.classes)} classes and the networks {outputs} outputs; select the classes they "
+            "know, or as many, in the order of the outputs."
+        )
+    return data.test_labels
 
 
 def _name(data: Any, number: int) -> str:

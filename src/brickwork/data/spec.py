@@ -72,10 +72,12 @@ def parse(text: str | DataSpec) -> DataSpec:
 def class_indices(selection: str | None, classes: Sequence[str]) -> list[int]:
     """The class numbers that a selection asks for, in the order asked. An exact class name goes first.
 
+    Where all names are numbers themselves, a number is a name: digit 0 is not the first of the digits 5 to 9.
+
     >>> class_indices("2-3,cat", ["cat", "dog", "fox", "owl"])
     [2, 3, 0]
-    >>> class_indices("B", ["cat", "dog", "fox", "owl"])
-    [2, 3]
+    >>> class_indices("B", ["cat", "dog", "fox", "owl"]), class_indices("6-7", ["5", "6", "7", "8"])
+    ([2, 3], [1, 2])
     """
     if selection is None:
         return list(range(len(classes)))
@@ -84,8 +86,17 @@ def class_indices(selection: str | None, classes: Sequence[str]) -> list[int]:
         chosen += _item_indices(item.strip(), classes)
     repeated = sorted({classes[i] for i in chosen if chosen.count(i) > 1})
     if repeated:
-        raise RequestError(f"classes ':{selection}' name {', '.join(repeated)} more than once.")
+        raise RequestError(f"classes {selection!r} name {', '.join(repeated)} more than once.")
     return chosen
+
+
+def _named(item: str, first: int, last: int, classes: Sequence[str]) -> list[int]:
+    """Numbers as names, of classes that are called by numbers."""
+    wanted = [str(k) for k in range(first, min(last, first + len(classes)) + 1)]
+    missing = [name for name in wanted if name not in classes]
+    if first > last or missing:
+        raise UnknownName("class", missing[0] if missing else item, classes, "Or a half (A, B).")
+    return [list(classes).index(name) for name in wanted]
 
 
 def _item_indices(item: str, classes: Sequence[str]) -> list[int]:
@@ -101,6 +112,8 @@ def _item_indices(item: str, classes: Sequence[str]) -> list[int]:
     number = re.fullmatch(r"(\d+)(?:-(\d+))?", item)
     if number:
         first, last = int(number[1]), int(number[2] or number[1])
+        if classes and all(name.isdigit() for name in classes):
+            return _named(item, first, last, classes)
         if first > last or last >= count:
             raise RequestError(
                 f"classes {item!r} are out of range; there are {count}, numbered 0 to {count - 1}."
