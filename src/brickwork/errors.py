@@ -71,8 +71,8 @@ class MissingExtra(RequestError):
 class OutputExists(RequestError):
     """The output is there already."""
 
-    def __init__(self, path: object) -> None:
-        super().__init__(f"{path} exists already; choose another --out, or pass --force to replace it.")
+    def __init__(self, path: object, option: str = "--out") -> None:
+        super().__init__(f"{path} exists already; choose another {option}, or pass --force to replace it.")
 
 
 class BadFile(RequestError):
