@@ -194,3 +194,19 @@ def test_a_probe_of_a_network_that_answers_with_a_dict():
 def test_kernels_that_are_shared_are_not_changed_twice():
     with pytest.raises(BadModel, match="layers one and two share a weight"):
         compute(Answers(), lambda name, layer: Mask(layer.weight))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pool(size=12.5)", "size is 12.5; it must be a whole number or None"),
+        ("pool(refresh=1.5)", "refresh is 1.5; it must be a whole number"),
+        ("finetune(epochs=1.5)", "epochs is 1.5"),
+        ("lora(rank=true)", "rank is True; it must be a whole number"),
+        ("pool(beta=much)", "beta is 'much'; it must be a number"),
+        ("pool(fold=1)", "fold is 1; it must be true or false"),
+    ],
+)
+def test_options_of_another_kind_are_refused(text, said):
+    with pytest.raises(RequestError, match=said):
+        make(text)

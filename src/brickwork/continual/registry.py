@@ -21,6 +21,14 @@ from brickwork.errors import RequestError, UnknownName
 REGISTRY: dict[str, type[Method]] = {}
 #: modules of this package that register methods; the order here is the order of `names()`
 MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet", "pooled")
+#: what the fields of a method may be, and how that is said
+KINDS = {
+    "bool": "true or false",
+    "str": "a word",
+    "int": "a whole number",
+    "float": "a number",
+    "None": "None",
+}
 Kind = TypeVar("Kind", bound=type[Method])
 
 
@@ -68,10 +76,12 @@ def make(text: str | Method) -> tuple[str, Method]:
             raise RequestError(f"{text!r}: {name} is given twice.")
         options[name] = _value(value)
     for field in fields(kind):
+        known = [k for k in KINDS if k in str(field.type).split(" | ")]
         value = options.get(field.name, field.default)
-        if isinstance(field.default, bool | str) and type(value) is not type(field.default):
-            allowed = "true or false" if isinstance(field.default, bool) else "a word"
-            raise RequestError(f"{field.name} is {value!r}; it must be {allowed}.")
+        if known and not any(_is(value, one) for one in known):
+            raise RequestError(
+                f"{field.name} is {value!r}; it must be {' or '.join(KINDS[one] for one in known)}."
+            )
     made = kind(**options)
     return _called(made), made
 
@@ -107,6 +117,14 @@ def _value(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def _is(value: object, kind: str) -> bool:
+    if isinstance(value, bool) or kind == "bool":
+        return isinstance(value, bool) and kind == "bool"
+    if value is None or kind == "None":
+        return value is None and kind == "None"
+    return isinstance(value, {"str": str, "int": int}.get(kind, int | float))
 
 
 def _called(made: Any) -> str:
