@@ -37,7 +37,9 @@ RESULT, PAGE = "demo.json", "report.html"
 def take(stage: Stage) -> dict[str, Any]:
     """Walk through all parts; writes their folders, the page and the numbers, and returns the numbers."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # networks as small as these run fastest on one; on busy cores two are ten times as slow
+    torch.set_num_threads(
+        1
+    )  # networks as small as these run fastest on one; on busy cores two are ten times as slow
     try:
         return _walk(stage)
     finally:
