@@ -196,7 +196,7 @@ def test_words_and_pictures(tmp_path):
     texts = {t for e in ElementTree.fromstring(drawing.svg()).iter() for t in e.itertext()}
     assert {"conv1", "fc3", "lr 0.001"} <= texts and drawing.svg() == draw_cancellation(found).svg()
     page = drawing.save(tmp_path / "c.html").read_text()
-    assert "http" not in page and page.count("<tr>") == 5
+    assert "://" not in page and page.count("<tr>") == 5
     assert drawing.save(tmp_path / "c.png").stat().st_size > 10_000
     wide = cancel(nn.Linear(4, 3), task(0), task(1), lr=[0.01, 0.1], steps=1, **QUIET)
     assert ">1 step<" in draw_cancellation(wide).svg()  # over the rates, where there are more of them

@@ -16,7 +16,7 @@ from brickwork.bricks import assemble as join_bricks
 from brickwork.bricks import disassemble
 from brickwork.studies.disassemble import PAPERS_WAY
 from brickwork.studies.registry import Row, study
-from brickwork.studies.workshop import Workshop, accuracy, mean_facts, side_by_side, some_of
+from brickwork.studies.workshop import Workshop, accuracy, mean_facts, places, side_by_side, some_of
 
 #: parts: (half, its classes by their number within the half)
 PICKS = {
@@ -80,7 +80,14 @@ def _rows(
     one_source = len(used) == 1
     images = shop.data(f"{source}:{used[0]}").train_images[:3000] if one_source else None
     original, paper, paper_tuned = PAPER.get((source, arch, name), (None, None, None))
-    theirs = [disassemble(halves[h], c, shop.data(f"{source}:{h}"), **PAPERS_WAY, **common) for h, c in pick]
+
+    def numbers(half: str, classes: str) -> list[int]:
+        return places(classes, len(shop.data(f"{source}:{half}").classes))
+
+    theirs = [
+        disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), **PAPERS_WAY, **common)
+        for h, c in pick
+    ]
     chosen = shop.chosen(source, tuple(n for brick in theirs for n in brick.classes))
     base: Row = {
         "paper": paper,
@@ -100,7 +107,8 @@ def _rows(
     for budget in budgets:
         began = time.perf_counter()
         bricks = [
-            disassemble(halves[h], c, shop.data(f"{source}:{h}"), budget=budget, **common) for h, c in pick
+            disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), budget=budget, **common)
+            for h, c in pick
         ]
         given: dict[str, Any] = {"source": nets[0], "images": images} if one_source else {}
         joined = join_bricks(bricks, **given)

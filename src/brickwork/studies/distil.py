@@ -13,7 +13,7 @@ from brickwork.bricks import assemble, disassemble
 from brickwork.bricks.distillation import distil as teach
 from brickwork.data.images import ImageData
 from brickwork.studies.registry import Row, study
-from brickwork.studies.workshop import Workshop, accuracy, mean_facts, side_by_side, some_of
+from brickwork.studies.workshop import Workshop, accuracy, mean_facts, places, side_by_side, some_of
 from brickwork.training import train
 
 #: teachers and their classes; the paper's: the original, the best of the others it compares, its own
@@ -48,9 +48,10 @@ def distil(
         for name, (pick, paper) in some_of(PICKS if full else SMALL, picks).items():
             bricks = [
                 disassemble(
-                    halves[h], c, shop.data(f"{source}:{h}"), budget=budget, seed=seed, progress=progress
+                    halves[h], places(c, len(half.classes)), half, budget=budget, seed=seed, progress=progress
                 )
                 for h, c in pick
+                for half in [shop.data(f"{source}:{h}")]
             ]
             teachers = [halves[h] for h, _ in pick]
             chosen = shop.chosen(source, tuple(n for brick in bricks for n in brick.classes))

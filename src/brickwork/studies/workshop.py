@@ -137,6 +137,15 @@ class Workshop:
         return pupil.eval()
 
 
+def places(text: str, count: int) -> list[int]:
+    """Classes by their number within a half, whatever they are called.
+
+    >>> places("0-1,4", 5)
+    [0, 1, 4]
+    """
+    return data.class_indices(text, [f"class {k}" for k in range(count)])
+
+
 def some_of(known: dict[str, Any], asked: tuple[str, ...] | None) -> dict[str, Any]:
     """The picks that were asked for by name; all without."""
     for name in asked or ():
