@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from brickwork import continual, zoo
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute
-from brickwork.continual.files import pack, read_tensors, unpack, write_tensors
+from brickwork.continual.files import pack, unpack, write_tensors
 from brickwork.continual.frozen import Probed
 from brickwork.continual.low_rank import Change
 from brickwork.continual.masks import Mask
 from brickwork.continual.networks import flat, head_of, kernels_of, load_flat, small_of, with_head
 from brickwork.continual.packnet import PackNet
 from brickwork.continual.quantised import Rounded, coded, decoded
-from brickwork.continual.readout import features_of, readout
+from brickwork.continual.readout import readout
 from brickwork.continual.registry import make
 from brickwork.errors import BadFile, BadModel, RequestError, UnknownName
 from brickwork.origin import origin_of
+from brickwork.pools.starts import head_features
+from brickwork.store.weights import read_safetensors
 
 
 @settings(max_examples=30, deadline=None)
@@ -98,7 +100,7 @@ def test_a_probe_trains_on_what_the_network_sees_in_evaluation(start):
 
 def test_features_and_the_readout(start, scenario):
     task = scenario.tasks[0]
-    x = features_of(start, task.test_images, torch.device("cpu"))
+    x = head_features(start, head_of(start), task.test_images)
     head = start.get_submodule(head_of(start))
     assert x.shape == (len(task.test_labels), head.in_features) and x.dtype == torch.float64
     assert readout(start, task, torch.device("cpu")) > 0.75
@@ -139,10 +141,10 @@ def test_files_are_the_same_bytes_and_damage_is_told(tmp_path):
     for name in ("x", "y"):
         write_tensors(tmp_path / name, tensors)
     assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
-    assert torch.equal(read_tensors(tmp_path / "x")["b"], tensors["b"])
+    assert torch.equal(read_safetensors(tmp_path / "x")["b"], tensors["b"])
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-4])
     with pytest.raises(BadFile, match="damaged or cut short"):
-        read_tensors(tmp_path / "x")
+        read_safetensors(tmp_path / "x")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from brickwork.pools.search import Search
 from brickwork.pools.straight import Chosen, Straight
 from brickwork.pools.taskfile import write_task
 
-QUICK = {"epochs": 6, "lr": 0.1, "batch_size": 20, "device": "cpu", "progress": False}
+QUICK = {"epochs": 6, "lr": 0.1, "refresh": 1, "batch_size": 20, "device": "cpu", "progress": False}
 
 
 @pytest.fixture(scope="module")

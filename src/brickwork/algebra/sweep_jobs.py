@@ -65,8 +65,7 @@ def row(
     where = pick(device)
     models = {name: store.load(folder, device=where) for name, folder in folders.items()}
     prepared = origin_of(models["A"]).preprocessing
-    fit: dict[str, Any] = {"size": prepared.size, "channels": prepared.channels} if prepared else {}
-    sets = {spec: images_of.load(spec, progress=False, **fit) for spec in data}
+    sets = {spec: images_of.load_for(prepared, spec, progress=False) for spec in data}
     found = sweep(
         models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=alpha, beta=[beta], progress=False, **options
     )  # fmt: skip

@@ -81,13 +81,7 @@ def images_for(model: nn.Module, spec: str | DataSpec, seed: int) -> ImageData:
     from brickwork import data as images_of
     from brickwork.origin import origin_of
 
-    prepared = origin_of(model).preprocessing
-    return images_of.load(
-        spec,
-        seed=seed,
-        size=prepared.size if prepared else None,
-        channels=prepared.channels if prepared else None,
-    )
+    return images_of.load_for(origin_of(model).preprocessing, spec, seed=seed)
 
 
 def some_of(images: np.ndarray, count: int, seed: int) -> np.ndarray:

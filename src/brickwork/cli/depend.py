@@ -309,11 +309,8 @@ class _Reader:
 
         assert self.data is not None
         model = store.load(folder, arch=self.arch, device=self.device)
-        prepared, known = origin_of(model).preprocessing, origin_of(model).classes
-        images = images_of.load(
-            self.data, seed=self.seed, size=prepared.size if prepared else None,
-            channels=prepared.channels if prepared else None,
-        )  # fmt: skip
+        known = origin_of(model).classes
+        images = images_of.load_for(origin_of(model).preprocessing, self.data, seed=self.seed)
         foreign = [name for name in images.classes if known is not None and name not in known]
         if foreign:
             raise BadData(

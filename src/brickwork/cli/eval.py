@@ -43,14 +43,7 @@ def command(
     store.read_config(folder)
     spec = images_of.check(data, split=str(split))
     model = store.load(folder, arch=arch, device=where)
-    prepared = origin_of(model).preprocessing
-    images = images_of.load(
-        spec,
-        seed=seed,
-        split=str(split),
-        size=prepared.size if prepared else None,
-        channels=prepared.channels if prepared else None,
-    )
+    images = images_of.load_for(origin_of(model).preprocessing, spec, seed=seed, split=str(split))
     found = evaluate_data(model, images, split=str(split), batch_size=batch_size)
     report = {"folder": str(folder), "data": str(spec), "split": str(split), **found.to_dict()}
     emit(report, str(found), as_json=as_json)

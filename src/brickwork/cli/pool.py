@@ -102,7 +102,10 @@ def command(
     revive: Annotated[
         int, typer.Option(help="pretrain: unused kernels start anew every so many steps.")
     ] = 100,
-    refresh: Annotated[int, typer.Option(help="Choose kernels every so many steps.")] = 1,
+    refresh: Annotated[
+        int | None,
+        typer.Option(help="Choose kernels every so many steps. Default: 4; pretrain: 1.", show_default=False),
+    ] = None,
     stay: Annotated[
         float, typer.Option(help="Keep an index of the start unless another gains so much.")
     ] = 0.0,
@@ -181,7 +184,8 @@ def command(
         }
         if action == Action.cluster:
             return cluster(source, make, **options)
-        return pretrain(source[0], {**make, "epochs": 6 if epochs is None else epochs}, **options)
+        defaults = {"epochs": 6 if epochs is None else epochs, "refresh": 1 if refresh is None else refresh}
+        return pretrain(source[0], {**make, **defaults}, **options)
     if action in (Action.learn, Action.encode):
         from brickwork.cli.pool_tasks import encode, learn
 
@@ -190,11 +194,9 @@ def command(
         if action == Action.encode:
             return encode(source[0], task, _needed("model", model, action), metric=str(metric), stay=stay,
                           precision=precision, **options)  # fmt: skip
-        how = {
-            k: values[k]
-            for k in ("beta", "refresh", "stay", "anneal", "scale", "precision", "fold", *TRAINING)
-        }
-        how |= {"norms": str(norms), "residual": tuple(two or ()), "epochs": 30 if epochs is None else epochs}
+        how = {k: values[k] for k in ("beta", "stay", "anneal", "scale", "precision", "fold", *TRAINING)}
+        how |= {"norms": str(norms), "residual": tuple(two or ()), "epochs": 30 if epochs is None else epochs,
+                "refresh": 4 if refresh is None else refresh}  # fmt: skip
         _needed("data", data, action)
         return learn(source[0], task, start=start, budget=read_size(budget), how=how, **options)
     from brickwork.cli.pool_inspect import evaluate, info, rebuild, remove

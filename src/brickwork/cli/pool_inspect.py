@@ -13,16 +13,17 @@ def evaluate(
 ) -> None:
     """A task's network on a data set."""
     from brickwork import data as images_of
-    from brickwork.cli.pool_make import load_for
     from brickwork.devices import pick
     from brickwork.evaluation import evaluate_data
+    from brickwork.origin import origin_of
     from brickwork.pools import PoolFolder
 
     where = pick(device)
     spec = images_of.check(data, split="test")
     opened = PoolFolder.open(folder, arch=arch)
     model = opened.rebuild(name, device=where)
-    found = evaluate_data(model, load_for(model, spec, seed, split="test"))
+    prepared = origin_of(model).preprocessing
+    found = evaluate_data(model, images_of.load_for(prepared, spec, seed=seed, split="test"))
     report = {
         "folder": str(folder),
         "name": name,

@@ -17,6 +17,7 @@ def cluster(
     from brickwork import data as images_of
     from brickwork import store
     from brickwork.atomic import check_output
+    from brickwork.cli.brick_folders import images_for
     from brickwork.devices import pick
     from brickwork.pools import KernelPool
     from brickwork.pools.folder import POOL
@@ -25,7 +26,7 @@ def cluster(
     where = pick(device)
     spec = None if data is None else images_of.check(data)
     models = [store.load(folder, arch=arch) for folder in folders]
-    images = None if spec is None else load_for(models[0], spec, seed).train_images
+    images = None if spec is None else images_for(models[0], spec, seed).train_images
     pool = KernelPool.cluster(models, **make, images=images, seed=seed, device=where, progress=not as_json)
     _write(pool, out, force, [str(f) for f in folders], as_json)
 
@@ -38,6 +39,7 @@ def pretrain(
     from brickwork import data as images_of
     from brickwork import store
     from brickwork.atomic import check_output
+    from brickwork.cli.brick_folders import images_for
     from brickwork.devices import pick
     from brickwork.errors import RequestError
     from brickwork.pools import KernelPool
@@ -49,24 +51,12 @@ def pretrain(
     where = pick(device)
     spec = images_of.check(data)
     model = store.load(folder, arch=arch)
-    images = load_for(model, spec, seed)
+    images = images_for(model, spec, seed)
     pool = KernelPool.pretrain(
         model, images.train_images, images.train_labels, classes=images.classes, seed=seed, device=where,
         progress=not as_json, **training(make, spec),
     )  # fmt: skip
     _write(pool, out, force, [str(folder)], as_json)
-
-
-def load_for(model: Any, spec: Any, seed: int, split: str | None = None) -> Any:
-    """Images as the model takes them."""
-    from brickwork import data as images_of
-    from brickwork.origin import origin_of
-
-    prepared = origin_of(model).preprocessing
-    return images_of.load(
-        spec, seed=seed, split=split, size=prepared.size if prepared else None,
-        channels=prepared.channels if prepared else None,
-    )  # fmt: skip
 
 
 def training(options: dict[str, Any], spec: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def learn(
     opened = pools.PoolFolder.open(folder, arch=arch)
     opened.check_new(name, force=force)
     beginning = _start(opened, start, arch)
-    images = _images(opened, spec, seed)
+    images = images_of.load_for(opened.pool.origin.preprocessing, spec, seed=seed)
     if start == "best":
         known = {
             BASE: opened.task(BASE),
@@ -51,7 +51,7 @@ def encode(
     """Say a model folder in kernels of the pool, without training."""
     from brickwork import data as images_of
     from brickwork import pools, store
-    from brickwork.cli.pool_make import load_for
+    from brickwork.cli.brick_folders import images_for
     from brickwork.devices import pick
     from brickwork.errors import RequestError
 
@@ -65,7 +65,7 @@ def encode(
     opened.check_new(name, force=force)
     network = store.load(model, arch=arch)
     opened.pool.check(network)
-    images = None if spec is None else load_for(network, spec, seed)
+    images = None if spec is None else images_for(network, spec, seed)
     task = pools.encode(
         opened.pool, network, None if images is None else images.train_images, metric=metric, stay=stay,
         precision=precision, seed=seed, device=where, progress=not as_json,
@@ -89,18 +89,6 @@ def _start(opened: Any, start: str, arch: str | None) -> Any:
         return store.load(start, arch=arch)
     known = ["base", "best", "random", *opened.tasks]
     raise UnknownName("start", start, known, "A model folder is taken too.")
-
-
-def _images(opened: Any, spec: Any, seed: int) -> Any:
-    from brickwork import data as images_of
-
-    prepared = opened.pool.origin.preprocessing
-    return images_of.load(
-        spec,
-        seed=seed,
-        size=prepared.size if prepared else None,
-        channels=prepared.channels if prepared else None,
-    )
 
 
 def _keep(

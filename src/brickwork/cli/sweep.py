@@ -111,8 +111,7 @@ def command(
     else:
         models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
         prepared = origin_of(models["A"]).preprocessing
-        fit: dict[str, Any] = {"size": prepared.size, "channels": prepared.channels} if prepared else {}
-        sets = {str(spec): images_of.load(spec, **fit) for spec in specs}
+        sets = {str(spec): images_of.load_for(prepared, spec) for spec in specs}
         found = sweep(
             models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, journal=journal,
             progress=not as_json, **how,

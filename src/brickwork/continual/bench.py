@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.files import read_tensors, write_tensors
+from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, with_head
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
+from brickwork.store.weights import read_safetensors
 from brickwork.training import train
 
 TRUNK = "trunk.safetensors"
@@ -67,7 +68,7 @@ class Bench:
         """The start as the file of `keep_trunk` has it; not to be changed."""
         if "trunk" not in self.held:
             model = copy.deepcopy(self.start)
-            load_partly(model, read_tensors(self.path(TRUNK)))
+            load_partly(model, read_safetensors(self.path(TRUNK)))
             self.held["trunk"] = model
         return self.held["trunk"]
 

@@ -13,17 +13,13 @@ from torch import Tensor
 
 from brickwork.atomic import file_hash, write_file
 from brickwork.errors import BadFile
-from brickwork.store.weights import read_safetensors, write_safetensors
+from brickwork.store.weights import write_safetensors
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Whole or not at all; the same values are the same bytes."""
     with write_file(path) as draft:
         write_safetensors({name: value.detach().clone() for name, value in tensors.items()}, draft, {})
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    return read_safetensors(path)
 
 
 def weigh(paths: Iterable[Path]) -> int:

@@ -6,32 +6,34 @@ counted, so a number that is reported belongs to what is on the disk.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from brickwork.continual.bench import TRUNK, Bench
-from brickwork.continual.files import read_tensors, write_tensors
-from brickwork.continual.networks import flat, head_of, head_tensors, load_flat, small_of
+from brickwork.continual.files import write_tensors
+from brickwork.continual.networks import flat, load_flat, load_head, small_of, stored_head
 from brickwork.errors import RequestError
+from brickwork.store.weights import read_safetensors
 
 
-class Method:
+class Method(ABC):
     """Learn a task (`learn`), and give the network of a task back from the files (`network`)."""
 
     pooled = False  # whether its numbers depend on the pool of the bench
 
-    def begin(self, bench: Bench) -> None:
+    def begin(self, bench: Bench) -> None:  # noqa: B027  most methods have nothing to write
         """Write what is there before the first task."""
 
+    @abstractmethod
     def learn(self, bench: Bench, number: int) -> None:
         """Learn a task and write what it adds."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how a task is learned.")
 
+    @abstractmethod
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         """The network of a task as it is after task `after`, read from the files; None: there is none yet."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how a network is read back.")
 
     def own(self, bench: Bench, number: int) -> list[Path]:
         """The files of one task alone."""
@@ -49,7 +51,7 @@ class Method:
         """What learning a task begins with; its features are what earlier tasks can have done for it."""
         return bench.start
 
-    def tidy(self, bench: Bench, after: int) -> None:
+    def tidy(self, bench: Bench, after: int) -> None:  # noqa: B027  most methods keep all files
         """Remove files that are not needed after task `after`; it is on record by now."""
 
 
@@ -84,26 +86,22 @@ class TaskFiles(Method):
         added = self.added(model)
         self.settle(model)
         small = {"small": flat(small_of(model))} if self.keeps_small else {}
-        head = {f"head.{name}": value.half() for name, value in head_tensors(model).items()}
-        write_tensors(bench.task_path(number), {**added, **small, **head})
+        write_tensors(bench.task_path(number), {**added, **small, **stored_head(model)})
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         model = bench.fresh(number, self.opening(bench, number))
-        stored = read_tensors(bench.task_path(number))
+        stored = read_safetensors(bench.task_path(number))
         with torch.no_grad():
             if self.keeps_small:
                 load_flat(small_of(model), stored["small"])
-            head = model.get_submodule(head_of(model))
-            for name, value in head.state_dict().items():
-                value.copy_(stored[f"head.{name}"])
+            load_head(model, stored)
             self.restore(model, stored)
         return model.eval()
 
     keeps_small = True  # batch norms and biases are of each task; without, they are the trunk's
 
     def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
-        """Say what is trained, in place."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what is trained.")
+        """Say what is trained, in place; everything is, otherwise."""
 
     def added(self, model: nn.Module) -> dict[str, Tensor]:
         """What the file of a task holds beside the small tensors and the head."""

@@ -80,6 +80,17 @@ def head_tensors(model: nn.Module) -> State:
     return {name: value.detach() for name, value in module.state_dict().items()}
 
 
+def stored_head(model: nn.Module) -> State:
+    """The head as a task's file holds it, in float16."""
+    return {f"head.{name}": value.half() for name, value in head_tensors(model).items()}
+
+
+def load_head(model: nn.Module, stored: State) -> None:
+    """Put a head back that a task's file holds, in place."""
+    for name, value in head_tensors(model).items():
+        value.copy_(stored[f"head.{name}"])
+
+
 def flat(tensors: State) -> Tensor:
     """Tensors one behind the other in the order of their names; float16 where all values fit.
 

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
-from brickwork.continual.files import pack, read_tensors, unpack, write_tensors
+from brickwork.continual.files import pack, unpack, write_tensors
 from brickwork.continual.method import Method, check_positive
-from brickwork.continual.networks import flat, halved, head_of, head_tensors, kernels_of, load_flat, small_of
+from brickwork.continual.networks import flat, halved, kernels_of, load_flat, load_head, small_of, stored_head
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError
+from brickwork.store.weights import read_safetensors
 
 State = dict[str, Tensor]
 
@@ -66,20 +67,18 @@ class PackNet(Method):
             packed[f"owner.{name}"] = pack(torch.where(kept[name], number + 1, owners[name]), bits)
         write_tensors(self._path(bench, number), packed)
         bench.held.pop("packed", None)
-        head = {f"head.{name}": value.half() for name, value in head_tensors(model).items()}
-        write_tensors(bench.task_path(number), {"small": flat(small_of(model)), **head})
+        write_tensors(bench.task_path(number), {"small": flat(small_of(model)), **stored_head(model)})
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         kernels, owners = self._packed(bench, after)
-        stored = read_tensors(bench.task_path(number))
+        stored = read_safetensors(bench.task_path(number))
         model = bench.fresh(number)
         with torch.no_grad():
             for name, layer in kernels_of(model).items():
                 known = (owners[name] > 0) & (owners[name] <= number + 1)
                 layer.weight.copy_(torch.where(known, kernels[name], 0.0))
             load_flat(small_of(model), stored["small"])
-            for name, value in model.get_submodule(head_of(model)).state_dict().items():
-                value.copy_(stored[f"head.{name}"])
+            load_head(model, stored)
         return model.eval()
 
     def shared(self, bench: Bench, after: int) -> list[Path]:
@@ -112,7 +111,7 @@ class PackNet(Method):
             }
         if bench.held.get("packed", (None,))[0] == after:  # every task is judged on the same packed weights
             return bench.held["packed"][1:]
-        stored = read_tensors(self._path(bench, after))
+        stored = read_safetensors(self._path(bench, after))
         kernels, owners = {}, {}
         for name, layer in layers.items():
             weight = layer.weight

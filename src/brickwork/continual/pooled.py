@@ -82,7 +82,7 @@ class WeightSearch(Pooled):
     size: int | None = None
     start: str = "pretrained"
     beta: float = 0.5
-    refresh: int = 1
+    refresh: int = 4
     stay: float = 0.0
     anneal: bool = False
     scale: bool = False

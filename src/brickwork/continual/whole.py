@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.continual.bench import Bench, load_partly
-from brickwork.continual.files import read_tensors, write_tensors
+from brickwork.continual.files import write_tensors
 from brickwork.continual.method import Method, check_positive
 from brickwork.continual.networks import head_of, head_tensors, with_head
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
+from brickwork.store.weights import read_safetensors
 
 
 @method("finetune")
@@ -34,7 +35,7 @@ class Finetune(Method):
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         model = bench.fresh(number)
-        load_partly(model, read_tensors(bench.task_path(number)))
+        load_partly(model, read_safetensors(bench.task_path(number)))
         return model.eval()
 
 
@@ -61,7 +62,7 @@ class Joint(Method):
         if after + 1 < len(bench.scenario):
             return None
         model = self._all(bench)
-        load_partly(model, read_tensors(self._path(bench)))
+        load_partly(model, read_safetensors(self._path(bench)))
         first = sum(len(task.classes) for task in bench.scenario.tasks[:number])
         rows = slice(first, first + len(bench.task(number).classes))
         small = bench.fresh(number, model)
@@ -107,8 +108,8 @@ class Sequential(Method):
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         model = bench.fresh(number)
-        head: dict[str, Tensor] = read_tensors(bench.task_path(number))
-        load_partly(model, read_tensors(self._path(bench, after)))
+        head: dict[str, Tensor] = read_safetensors(bench.task_path(number))
+        load_partly(model, read_safetensors(self._path(bench, after)))
         load_partly(
             model.get_submodule(head_of(model)), {n.removeprefix("head."): t for n, t in head.items()}
         )

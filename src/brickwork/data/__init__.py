@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from brickwork.data.images import IGNORE, SPLITS, ImageData
 from brickwork.data.spec import HUGGING_FACE, DataSpec, class_indices, parse
 from brickwork.errors import BadFile, RequestError
+from brickwork.origin import Preprocessing
 
-__all__ = ["IGNORE", "SPLITS", "DataSpec", "ImageData", "check", "class_indices", "load", "parse"]
+__all__ = ["IGNORE", "SPLITS", "DataSpec", "ImageData", "check", "class_indices", "load", "load_for", "parse"]
 
 
 def load(
@@ -41,6 +43,17 @@ def load(
     if parsed.amount is not None:
         images = images.take(parsed.amount, split=split or "train", seed=seed)
     return replace(images.fit(size=size, channels=channels), name=str(parsed))
+
+
+def load_for(prepared: Preprocessing | None, spec: str | DataSpec, **options: Any) -> ImageData:
+    """The images a spec names, in the size and channels that a model prepares; as they are where it does not say.
+
+    >>> load_for(Preprocessing((8, 8), 1, (0.0,), (1.0,)), "digits:3@2").train_images.shape
+    (2, 8, 8, 1)
+    """
+    if prepared is None:
+        return load(spec, **options)
+    return load(spec, size=prepared.size, channels=prepared.channels, **options)
 
 
 def check(

@@ -17,6 +17,7 @@ from brickwork.origin import origin_of
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.learning import measured_norms
 from brickwork.pools.pool import KernelPool
+from brickwork.pools.straight import Chosen
 from brickwork.pools.task import Task
 
 METRICS = ("gram", "weight")
@@ -99,8 +100,6 @@ def _with_kernels(model: nn.Module, pool: KernelPool, codes: dict[str, Tensor], 
 
 def _near(pool: KernelPool, model: nn.Module, name: str, other: Task | None, stay: float) -> Tensor:
     """The nearest kernels of one layer."""
-    from brickwork.pools.straight import Chosen
-
     weight = model.get_submodule(name).weight
     assert isinstance(weight, Tensor)
     chosen = Chosen(weight, pool.layers[name], old=None if other is None else other.codes[name])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from brickwork.errors import BadData
 from brickwork.pools.nearest import nearest
+from brickwork.pools.straight import spread
 
 DAMPING = 0.01  # of the mean diagonal: directions that the images hardly show
 
@@ -30,7 +31,7 @@ def choose_in_gram(
     found = torch.zeros(groups, rows.shape[1], blocks, dtype=torch.int64, device=weight.device)
     kept = None if old is None else old.to(weight.device).long().reshape(found.shape)
     book = book.to(rows)
-    unit = _neighbour_distance(book) * stay
+    unit = spread(book)[0] * stay
     order = (
         gram.diagonal(dim1=-2, dim2=-1)
         .mean(0)
@@ -72,11 +73,3 @@ def _factor(gram: Tensor) -> Tensor:
         if not torch.isfinite(damping):
             raise BadData("the Gram matrix of a layer's inputs holds NaN or infinite values.")
         damping = damping * 10
-
-
-def _neighbour_distance(book: Tensor) -> float:
-    if len(book) < 2:
-        return 0.0
-    gaps = torch.cdist(book, book, compute_mode="donot_use_mm_for_euclid_dist").square()
-    gaps.fill_diagonal_(torch.inf)
-    return float(gaps.min(1).values.mean())

@@ -141,6 +141,11 @@ class KernelPool:
         return replace(pool, base=pool.task_of(model, precision=16))
 
     @property
+    def head_weight(self) -> str:
+        """The name of the head's weight in a state dict."""
+        return f"{self.head}.weight" if self.head else "weight"
+
+    @property
     def size_bytes(self) -> int:
         """Of all codebooks."""
         return sum(t.numel() * t.element_size() for t in [*self.layers.values(), *self.residual.values()])

@@ -25,7 +25,7 @@ def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
             "belongs to."
         )
     model = copy.deepcopy(pool.template)
-    weight = f"{pool.head}.weight" if pool.head else "weight"
+    weight = pool.head_weight
     if weight not in task.own:
         raise BadModel(f"the task has no head {weight!r}; it is of another network.")
     if outputs_of(model, pool.head) != len(task.own[weight]):

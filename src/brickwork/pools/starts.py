@@ -36,26 +36,33 @@ def rank_starts(
     """
     if not tasks:
         raise RequestError("there is no task to start from yet; start from the pool's base.")
-    count = len(class_names(None, labels))
+    class_names(None, labels)  # refuses what are no labels
     truth = np.asarray(torch.as_tensor(labels).cpu())
     some = np.sort(np.random.default_rng(seed).permutation(len(truth))[:most])
     truth, seen = truth[some], torch.as_tensor(images)[torch.from_numpy(some)]
     train, test = hold_out(truth)
     if not len(test):
         raise RequestError(f"{len(truth)} images are too few to hold some out; name the task to start from.")
-    target = torch.nn.functional.one_hot(torch.from_numpy(truth), count).double()
+    target = torch.from_numpy(truth)
     scores = {}
     for name, task in tasks.items():
-        features = _features(pool.rebuild(task, device=pick(device)), pool.head, seen)
-        moments = Moments.empty(features.shape[1], count).add(features[train], target[train])
-        fit = solve_ridge(moments, ridge=ridge)
-        assert fit.bias is not None
-        right = (features[test] @ fit.weight + fit.bias).argmax(1) == torch.from_numpy(truth[test])
-        scores[name] = float(right.double().mean())
+        features = head_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
+        scores[name] = linear_readout(
+            features[train], target[train], features[test], target[test], ridge=ridge
+        )
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
 
 
-def _features(model: nn.Module, head: str, images: Tensor) -> Tensor:
+def linear_readout(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, *, ridge: float = 1e-2) -> float:
+    """Share right on the test features (n, d) of a linear layer in closed form; labels are (n,) class numbers."""
+    count = int(max(y.max(), y_test.max())) + 1
+    target = torch.nn.functional.one_hot(y.long(), count).double()
+    fit = solve_ridge(Moments.empty(x.shape[1], count, x.device).add(x, target), ridge=ridge)
+    assert fit.bias is not None
+    return float(((x_test @ fit.weight + fit.bias).argmax(1) == y_test).double().mean())
+
+
+def head_features(model: nn.Module, head: str, images: Images) -> Tensor:
     """What the head reads (n, d), float64 on the CPU."""
     seen: list[Tensor] = []
 

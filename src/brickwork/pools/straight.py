@@ -56,7 +56,7 @@ class Chosen(nn.Module):
         self.scaled, self.soft = scaled, soft
         self.pull = 2 * beta / weight.numel()  # of β · mean((kernels − weight)²)
         book = book.to(weight)
-        self.unit, reach = _spread(book)
+        self.unit, reach = spread(book)
         count = weight.numel() // book.shape[1]
         held = {
             "book": book,
@@ -121,7 +121,7 @@ class Chosen(nn.Module):
         self.kernels.copy_(found.reshape(self.kernels.shape))
 
 
-def _spread(book: Tensor) -> tuple[float, Tensor]:
+def spread(book: Tensor) -> tuple[float, Tensor]:
     """Mean squared distance of an entry to its neighbour; and for each the squared distance within which it is nearest."""
     if len(book) == 1:
         return 1.0, torch.full((1,), torch.inf, dtype=book.dtype, device=book.device)

@@ -60,7 +60,7 @@ def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None 
         "facts": dict(task.facts),
     }
     if not task.classes:  # else there are as many outputs as names
-        header["outputs"] = len(task.own[_head(pool)])
+        header["outputs"] = len(task.own[pool.head_weight])
     text = zlib.compress(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), 9)
     whole = MAGIC + struct.pack("<I", len(text)) + text + body + raw
     return whole + hashlib.blake2b(whole, digest_size=CHECK).digest()
@@ -233,10 +233,6 @@ def _family(pool: KernelPool, name: str, kind: str) -> tuple[str, bool, str]:
     """Tensors whose values look alike share models."""
     parent, _, leaf = name.rpartition(".")
     return leaf, parent == pool.head, kind
-
-
-def _head(pool: KernelPool) -> str:
-    return f"{pool.head}.weight" if pool.head else "weight"
 
 
 def _extra(pool: KernelPool, extra: Mapping[str, Tensor]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,9 +98,7 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
 
 
 def _images(model: nn.Module, spec: str) -> ImageData:
-    prepared = origin_of(model).preprocessing
-    fit: dict[str, Any] = {"size": prepared.size, "channels": prepared.channels} if prepared else {}
-    return data.load(spec, **fit)
+    return data.load_for(origin_of(model).preprocessing, spec)
 
 
 def _judged(joined: nn.Module, bricks: list[Brick], sets: list[ImageData], judge: Any) -> float | None:
@@ -129,9 +129,6 @@ def _routes(model: nn.Module, part: Wanted, images: ImageData) -> str:
 
 def zipped(folder: Path) -> bytes:
     """A model folder as a .zip, its files in order."""
-    import io
-    import zipfile
-
     kept = io.BytesIO()
     with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.iterdir()):
