@@ -22,7 +22,7 @@ class LowRank(TaskFiles):
     """W + BA with B (outputs × rank) and A (rank × the rest) a task, stored in float16; batch norms and a head."""
 
     rank: int = 4
-    lr: float = 0.01
+    lr: float = 0.004
     epochs: int | None = None
 
     optimizer = "adam"

@@ -30,7 +30,7 @@ class PackNet(Method):
     """
 
     prune: float | str = 0.6
-    lr: float = 0.02
+    lr: float = 0.05
     epochs: int | None = None
     again: float = 0.3  # epochs after pruning, as a share of those before
 

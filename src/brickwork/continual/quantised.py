@@ -24,7 +24,7 @@ class Quantised(TaskFiles):
 
     bits: int = 8
     aware: bool = True
-    lr: float = 0.02
+    lr: float = 0.05
     epochs: int | None = None
 
     def __post_init__(self) -> None:
