@@ -1,42 +1,97 @@
 """`brickwork demo`, in this process, in another, and interrupted."""
 
+import contextlib
+import html
+import io
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import brickwork
 from brickwork import cli
+from brickwork.cli.demo import next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 
 
-def test_demo(tmp_path, capsys):
-    out = tmp_path / "demo"
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["demo", "--out", str(out), "--quick", "--json", "--device", "cpu"])
-    assert not caught.value.code
-    printed, logged = capsys.readouterr()
+@pytest.fixture(scope="module")
+def toured(tmp_path_factory):
+    """A quick tour, taken once: the folder from which it was taken, what it printed, what it logged."""
+    home = tmp_path_factory.mktemp("tour")
+    printed, logged = io.StringIO(), io.StringIO()
+    with contextlib.chdir(home), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(logged):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["demo", "--out", "demo", "--quick", "--json", "--device", "cpu"])
+        assert not caught.value.code, logged.getvalue()
+    return home, printed.getvalue(), logged.getvalue()
+
+
+def test_demo(toured, run):
+    home, printed, logged = toured
+    out = home / "demo"
     result = json.loads(printed)
     assert [line[:5] for line in logged.splitlines()] == [f"[{k}/6]" for k in range(1, 7)]
     assert list(result["parts"]) == list(result["seconds"]) == [name for name, _, _ in PARTS]
     assert result["parts"]["bricks"]["parameters"] < 0.26
     assert result["parts"]["pools"]["pool(size=48)"]["forgetting"] == 0
-    for name in ("start", "a", "b", "zero-one", "seven", "three", "nine", "ten"):
+    for name in ("start", "a", "b", "zero-one", "seven", "three", "known", "nine", "ten"):
         assert brickwork.load(out / name).brickwork_origin.classes or name == "start"
     page = (out / "report.html").read_text()
     for title, _ in list(CHAPTERS.values())[:-1]:
         assert title in page
     assert len(page) < 500_000 and page.count('class="card"') == 8
     assert json.loads((out / "demo.json").read_text()) == result
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["demo", "--out", str(out)])
-    assert caught.value.code == 2
-    assert "--force" in capsys.readouterr().err
+    code, _, complaint = run("demo", "--out", out)
+    assert code == 2
+    assert "--force" in complaint
+
+
+def test_the_commands_of_the_page_run_as_written_and_give_its_numbers(toured, run, monkeypatch):
+    home, printed, _ = toured
+    monkeypatch.chdir(home)
+    found = json.loads(printed)["parts"]
+    page = (home / "demo" / "report.html").read_text()
+    shown = [html.unescape(text) for text in re.findall(r"<code>([^<]*)</code>", page)]
+    assert len(shown) == page.count("<figure") == 8
+    said = {}
+    for line in "\n".join(shown).splitlines():
+        code, said[line], complaint = _typed(run, line)
+        assert code == 0, f"{line}\n{complaint}"
+    for name, images, right in (
+        ("a", "digits:A", found["networks"]["accuracy"]["a"]),
+        ("b", "digits:B", found["networks"]["accuracy"]["b"]),
+        ("three", "digits:0,1,7", found["bricks"]["accuracy"]),
+        ("ten", "digits", found["dependencies"]["after"]),
+    ):
+        code, told, complaint = run("eval", name, images, "--json")
+        assert code == 0, complaint
+        assert json.loads(told)["accuracy"] == pytest.approx(right, abs=0.01), name
+    methods = json.loads((home / "tasks" / "continual.json").read_text())["methods"]
+    assert methods["pool(size=48)"]["average_accuracy"] == pytest.approx(
+        found["pools"]["pool(size=48)"]["accuracy"], abs=0.01
+    )
+    for folder in ("map", "demo/map"):
+        assert (home / folder / "map.json").read_bytes() == (home / "map" / "map.json").read_bytes()
+    for line, _ in next_commands(
+        home.joinpath("demo").relative_to(home)
+    ):  # after the page's: no name is taken
+        code, _, complaint = _typed(run, line)
+        assert code == 0, f"{line}\n{complaint}"
+
+
+def _typed(run, line):
+    """A line as a shell takes it apart."""
+    name, *words = shlex.split(line)
+    assert name == "brickwork"
+    return run(*words)
 
 
 def test_ctrl_c_leaves_the_old_demo(tmp_path):

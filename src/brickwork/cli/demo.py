@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -19,13 +20,18 @@ from brickwork.cli.common import (
     table,
 )
 
-NEXT = """Next, with {folder} being what was just made:
-  brickwork info {folder}/a                                                layers, channel spaces, sizes
-  brickwork disassemble {folder}/a --data digits:A --classes 2,3 --out part   the part of two digits
-  brickwork routes {folder}/b --data digits:B --classes 5,6 --out routes.html   which channels decide for them
-  brickwork sweep {folder}/a {folder}/b --base {folder}/start --data digits:A --data digits:B --out sum
-  brickwork depend show {folder}/map --out map.html                        which digits follow from others
-  brickwork report {folder}/map sum --out mine.html                        a page of your own"""
+#: what to try, and what it shows; the names written differ from those of the page's commands
+NEXT = (
+    ("info {a}", "layers, channel spaces, sizes"),
+    ("disassemble {a} --data digits:A --classes 2,3 --out part", "the part of two digits"),
+    ("routes {b} --data digits:B --classes 5,6 --out five-six.html", "which channels decide for them"),
+    (
+        "sweep {a} {b} --base {start} --data digits:A --data digits:B --out grid",
+        "both added up, a table and heat maps",
+    ),
+    ("depend show {map} --class 8", "a digit as a sum of others"),
+    ("report {map} grid --out mine.html", "a page of your own"),
+)
 
 
 def command(
@@ -55,4 +61,16 @@ def command(
     seconds = found["seconds"]
     rows = [(name, words, f"{seconds[name]:.1f}") for name, words, _ in PARTS]
     told = table(["part", "what happened", "seconds"], rows)
-    emit(found, f"{told}\n{NEXT.format(folder=out)}\n\nThe page: {found['page']}", as_json=as_json)
+    lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
+    text = "\n".join([told, f"Next, with {out} being what was just made:", *lines])
+    emit(found, f"{text}\n\nThe page: {found['page']}", as_json=as_json)
+
+
+def next_commands(folder: Path) -> list[tuple[str, str]]:
+    """Commands to try after the tour, and what they show.
+
+    >>> next_commands(Path("demo"))[0]
+    ('brickwork info demo/a', 'layers, channel spaces, sizes')
+    """
+    made = {name: shlex.quote(str(folder / name)) for name in ("a", "b", "start", "map")}
+    return [(f"brickwork {line.format(**made)}", words) for line, words in NEXT]

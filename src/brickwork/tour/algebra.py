@@ -12,7 +12,8 @@ from brickwork.tour.stage import Stage
 
 def algebra(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     """Every cell of θ₀ + α g_a + β g_b on both halves."""
-    grid = [0.0, 0.5, 1.0] if stage.quick else [round(0.1 * k, 1) for k in range(13)]
+    step, count = (0.5, 3) if stage.quick else (0.1, 13)
+    grid = [round(step * k, 10) for k in range(count)]
     sets = {f"digits:{h}": stage.digits(f"digits:{h}") for h in "AB"}
     found = sweep(
         stage.nets["a"],
@@ -24,7 +25,7 @@ def algebra(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         progress=False,
     )
     command = stage.said(
-        "sweep", "@a", "@b", "--base", "@start", "--data", "digits:A", "--data", "digits:B", "--alpha", "0:1.2:0.1",
-        "--out", "sum",
+        "sweep", "@a", "@b", "--base", "@start", "--data", "digits:A", "--data", "digits:B", "--alpha",
+        f"0:{grid[-1]:g}:{step:g}", "--out", "sum",
     )  # fmt: skip
     return [replace(draw_sweep(found), command=command)], {"balanced": found.balanced()}

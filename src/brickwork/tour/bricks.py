@@ -16,7 +16,8 @@ from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.routes import draw_routes
 from brickwork.tour.stage import Stage
 
-FROM_A, FROM_B = ("0", "1"), ("7",)
+FROM_A, FROM_B, BUDGET = ("0", "1"), ("7",), 0.25
+SCORED = 60  # images of the picture of routes
 
 
 def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
@@ -24,7 +25,7 @@ def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     a, b = stage.nets["a"], stage.nets["b"]
     halves = [stage.digits("digits:A"), stage.digits("digits:B")]
     parts = [
-        disassemble(model, list(names), images, budget=0.25, progress=False)
+        disassemble(model, list(names), images, budget=BUDGET, progress=False)
         for model, names, images in ((a, FROM_A, halves[0]), (b, FROM_B, halves[1]))
     ]
     joined = assemble(parts)
@@ -49,12 +50,18 @@ def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
             ("three digits from two networks, nothing trained", f"{ours:.0%}"),
             ("of both networks' parameters", f"{size:.0%}"),
         ),
-        command=stage.said("assemble", "@zero-one", "@seven", "--out", "three"),
+        command="\n".join([
+            *(stage.said("disassemble", f"@{net}", "--classes", ",".join(names), "--data", f"digits:{net.upper()}",
+                         "--budget", BUDGET, "--out", out)
+              for net, names, out in (("a", FROM_A, "zero-one"), ("b", FROM_B, "seven"))),
+            stage.said("assemble", "zero-one", "seven", "--out", "three"),
+            stage.said("eval", "three", "digits:" + ",".join(FROM_A + FROM_B)),
+        ]),
     )  # fmt: skip
-    picture = draw_routes(routes(a, halves[0], list(FROM_A), scored=60))
+    picture = draw_routes(routes(a, halves[0], list(FROM_A), scored=SCORED))
     command = stage.said(
-        "routes", "@a", "--data", "digits:A", "--classes", ",".join(FROM_A), "--out", "routes.html"
-    )
+        "routes", "@a", "--data", "digits:A", "--classes", ",".join(FROM_A), "--scored", SCORED, "--out", "routes.html"
+    )  # fmt: skip
     return [figure, replace(picture, command=command)], {"accuracy": ours, "whole": whole, "parameters": size}
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from brickwork import store
+from brickwork.origin import attach, origin_of
 from brickwork.report.bars import Bar, draw_bars
-from brickwork.tour.stage import Stage
+from brickwork.tour.stage import SIZE, Stage, as_options
 
 
 def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     """A start and the two networks that training made of it."""
     start = stage.lenet(5)
+    attach(start, replace(origin_of(start), input_shape=(1, SIZE, SIZE)))
     stage.nets["start"] = start.eval().to(stage.device)
     bars, found = [], {}
     store.save(start, stage.folder / "start")
@@ -28,6 +31,7 @@ def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         stage.nets[half] = model
         bars.append(Bar(f"{half}: digits {', '.join(images.classes)}", right, f"{right:.1%}"))
         found[half] = right
+    how = as_options(stage.training)
     about = (
         "Two LeNets from one random start. Neither has ever seen a digit of the other's half. Share of the test images "
         "that each gets right."
@@ -35,6 +39,8 @@ def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     figure = draw_bars(
         "Two networks, five digits each", bars, top=1.0, about=about, part="networks",
         cards=(("two networks, five digits each", " / ".join(f"{v:.0%}" for v in found.values())),),
-        command=stage.said("train", "lenet", "digits:A", "--out", "a"),
+        command="\n".join(
+            stage.said("train", "@start", f"digits:{half.upper()}", *how, *stage.seeded, "--out", half) for half in "ab"
+        ),
     )  # fmt: skip
     return [figure], {"accuracy": found}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from brickwork import continual
+from brickwork import continual, store
 from brickwork.continual.result import MB
 from brickwork.report.continual import draw_front
-from brickwork.tour.stage import Stage
+from brickwork.tour.stage import Stage, as_options
 
 METHODS = ("finetune", "sequential", "probe", "pool(size=48)")
 
@@ -18,9 +18,10 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     tasks = continual.split_classes(stage.digits("digits:4-9"), tasks=3, per=2)
     known = stage.digits("digits:0-3")
     start = stage.trained(stage.lenet(4), known)
+    store.save(start, stage.folder / "known")
+    how: dict[str, Any] = {"epochs": stage.epochs(8), "batch_size": 16, "augment": "none"}
     found = continual.run(
-        tasks, list(METHODS), start, out=stage.folder / "tasks", epochs=stage.epochs(8), batch_size=16, augment="none",
-        seed=stage.seed, device=stage.device, progress=False,
+        tasks, list(METHODS), start, out=stage.folder / "tasks", seed=stage.seed, device=stage.device, progress=False, **how
     )  # fmt: skip
     pool, whole = found.results[METHODS[-1]], found.results["finetune"]
     cards = (
@@ -31,8 +32,8 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         ("three tasks from one pool, nothing forgotten", f"{pool.average_accuracy:.0%}"),
     )
     command = stage.said(
-        "continual", "digits:4-9", "--tasks", "3", "--classes-per-task", "2", "--start", "lenet", "--methods",
-        "'finetune,probe,pool(size=48)'", "--out", "tasks",
+        "continual", "digits:4-9", "--tasks", 3, "--classes-per-task", 2, "--start", "@known", "--methods",
+        ",".join(METHODS), *as_options(how), *stage.seeded, "--out", "tasks",
     )  # fmt: skip
     rows = {
         name: {"accuracy": r.average_accuracy, "forgetting": r.forgetting, "mb": r.total_bytes / MB}

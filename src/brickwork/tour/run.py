@@ -56,7 +56,8 @@ def _walk(stage: Stage) -> dict[str, Any]:
         placed += [(name, figure) for figure in figures]
     about = (
         "Five ways to build networks out of trained ones, on handwritten digits of 8×8 pixels; every number on this page "
-        "comes from this run. Hover for values, use the search for a class, a layer or a method."
+        "comes from this run. Hover for values, use the search for a class, a layer or a method. The commands run as "
+        "they stand, in the folder from which the tour was taken, and write beside what it made."
     )
     Book("Brickwork: the tour", chapters(placed), about).save(stage.folder / PAGE)
     save_figures(

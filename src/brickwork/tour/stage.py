@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from brickwork.data.images import ImageData
 from brickwork.evaluation import evaluate
 from brickwork.training import train
 
-SIZE = 16
+SIZE, EPOCHS = 16, 12
 FAST: dict[str, Any] = {
     "batch_size": 32,
     "lr": 5e-3,
@@ -43,30 +44,40 @@ class Stage:
     def epochs(self, wanted: int) -> int:
         return 2 if self.quick else wanted
 
-    def lenet(self, classes: int, seed: int | None = None) -> nn.Module:
-        return zoo.build(
-            "lenet", num_classes=classes, in_channels=1, seed=self.seed if seed is None else seed
-        )
+    def lenet(self, classes: int) -> nn.Module:
+        return zoo.build("lenet", num_classes=classes, in_channels=1, seed=self.seed)
 
-    def trained(self, model: nn.Module, images: ImageData, epochs: int = 12, **more: Any) -> nn.Module:
+    @property
+    def training(self) -> dict[str, Any]:
+        """How the tour's classifiers are trained, in the words of `train`."""
+        return {"epochs": self.epochs(EPOCHS), **FAST}
+
+    def trained(self, model: nn.Module, images: ImageData) -> nn.Module:
         """The model, trained in place on a set's training images."""
-        how = {
-            **FAST,
-            "seed": self.seed,
-            "device": self.device,
-            "progress": False,
-            "epochs": self.epochs(epochs),
-            **more,
-        }
         train(
             model, images.train_images, images.train_labels, classes=images.classes, preprocessing=images.preprocessing(),
-            **how,
+            seed=self.seed, device=self.device, progress=False, **self.training,
         )  # fmt: skip
         return model.eval()
 
     def accuracy(self, model: nn.Module, images: ImageData) -> float:
         return evaluate(model, images.test_images, images.test_labels).accuracy
 
-    def said(self, *words: str) -> str:
-        """A command that does the same, with the tour's folder in it."""
-        return " ".join(["brickwork", *(word.replace("@", f"{self.final}/") for word in words)])
+    def said(self, *words: object) -> str:
+        """A command that does the same; `@a` is what the tour's folder holds as a."""
+        told = map(str, words)
+        return shlex.join(["brickwork", *(f"{self.final / w[1:]}" if w[:1] == "@" else w for w in told)])
+
+    @property
+    def seeded(self) -> tuple[str, ...]:
+        """The seed as a command says it."""
+        return ("--seed", str(self.seed)) if self.seed else ()
+
+
+def as_options(values: dict[str, Any]) -> tuple[str, ...]:
+    """Settings as a command says them.
+
+    >>> as_options({"batch_size": 32, "lr": 0.005})
+    ('--batch-size', '32', '--lr', '0.005')
+    """
+    return tuple(w for name, value in values.items() for w in (f"--{name.replace('_', '-')}", str(value)))

@@ -14,7 +14,7 @@ from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.report.image_grid import draw_images
-from brickwork.tour.stage import FAST, Stage
+from brickwork.tour.stage import FAST, Stage, as_options
 from brickwork.training import train
 from brickwork.transplant import How, TransplantNet, connect, save_net
 from brickwork.transplant.route import route_model
@@ -32,8 +32,10 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     net = TransplantNet((1, SIZE, SIZE))
     for name, (model, _) in nets.items():
         net = net.add(split(model, CUT), name, f"mark-{name}")
-    how = How(way="closed-form+distill", steps=4 if stage.quick else 60, lr=0.01)
-    grown = connect(net.eval(), "six", "mark-zero", how=how, data=sixes, progress=False)
+    save_net(net.eval(), stage.folder / "halves")
+    learning: dict[str, Any] = {"way": "closed-form+distill", "steps": 4 if stage.quick else 60, "lr": 0.01}
+    how = How(**learning)
+    grown = connect(net, "six", "mark-zero", how=how, data=sixes, progress=False)
     save_net(grown.net, stage.folder / "net")
     note = {k: grown.note[k]["accuracy"] for k in ("before", "after", "teacher_test")}
     some = sixes.test_images[:SHOWN]
@@ -52,7 +54,10 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         f"{note['after']:.0%} behind an adapter of one small convolution, learned without a mask; the sixes' own network "
         f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
     )
-    command = stage.said("transplant", "list", "@net")
+    command = stage.said(
+        "transplant", "connect", "@halves", "--category", "six", "--task", "mark-zero", "--data", "digits:6",
+        *as_options(learning), "--out", "net",
+    )  # fmt: skip
     card = ("pixels of sixes right on the zeros' task", f"{note['before']:.0%} → {note['after']:.0%}")
     figure = draw_images(
         "Sixes on a task that knew zeros",
