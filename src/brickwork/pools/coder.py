@@ -8,8 +8,16 @@ All compiled functions are in this one file: numba's cache looks at the file of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
+from numba.core.registry import cpu_target
+
+# numba reads a great part of itself at its first use, for a fifth of a second: part of the import, not of the first task
+cpu_target.typing_context.refresh()
+cpu_target.target_context.refresh()
 
 Place = tuple[
     int, int, int, int, int, int
@@ -71,8 +79,10 @@ def _bit(writing, data, at, model, number, value, pace):
         wide = bound
         model[number, 0] = chance + (((1 << 22) - chance) * pace[seen] >> 16)
     else:
-        low += bound
-        code -= bound
+        if writing:
+            low += bound
+        else:
+            code -= bound
         wide -= bound
         model[number, 0] = chance - (chance * pace[seen] >> 16)
     model[number, 1] = min(seen + 1, pace.shape[0] - 1)
@@ -98,63 +108,79 @@ def _tree(writing, data, at, model, bits, value, pace):
     return node - (1 << bits), at
 
 
-@njit(cache=True, nogil=True)
-def own(writing, data, at, codes, bits, model, pace):
-    """Indices on their own."""
-    for i in range(codes.shape[0]):
-        codes[i], at = _tree(writing, data, at, model, bits, codes[i], pace)
-    return at
+class Walks(NamedTuple):
+    """The three kinds of numbers in a stream."""
+
+    own: Callable[..., Place]
+    relative: Callable[..., Place]
+    numbers: Callable[..., Place]
 
 
-@njit(cache=True, nogil=True)
-def relative(writing, data, at, codes, old, table, columns, bits, flags, ranks, pace):
-    """Indices against old ones; table: rank of the new by old and new (writing), new by old and rank (reading)."""
-    above = np.zeros(columns, np.int64)
-    share = np.zeros(columns, np.int64)  # how often a column changed lately, in 1/256
-    left = row = column = 0
-    for i in range(codes.shape[0]):
-        context = left + 2 * above[column] + 4 * min(3, share[column] >> 5) + 16 * min(3, row >> 5)
-        changed, at = _bit(writing, data, at, flags, context, np.int64(codes[i] != old[i]), pace)
-        if changed:
-            rank = np.int64(table[old[i], codes[i]]) if writing else 0
-            rank, at = _tree(writing, data, at, ranks, bits, rank, pace)
-            if not writing:
-                codes[i] = table[old[i], min(rank, table.shape[1] - 1)]
-        elif not writing:
-            codes[i] = old[i]
-        above[column] = left = changed
-        share[column] += ((changed << 8) - share[column]) >> 4
-        row += ((changed << 8) - row) >> 4
-        column += 1
-        if column == columns:
-            left = row = column = 0
-    return at
+def _walks(writing: bool) -> Walks:
+    """To write or to read: known when it is compiled, which makes reading twice as fast as asking at every bit."""
+
+    @njit(cache=True, nogil=True)
+    def own(data, at, codes, bits, model, pace):
+        """Indices on their own."""
+        for i in range(codes.shape[0]):
+            codes[i], at = _tree(writing, data, at, model, bits, codes[i], pace)
+        return at
+
+    @njit(cache=True, nogil=True)
+    def relative(data, at, codes, old, table, columns, bits, flags, ranks, pace):
+        """Indices against old ones; table: rank of the new by old and new (writing), new by old and rank (reading)."""
+        above = np.zeros(columns, np.int64)
+        share = np.zeros(columns, np.int64)  # how often a column changed lately, in 1/256
+        left = row = column = 0
+        for i in range(codes.shape[0]):
+            context = left + 2 * above[column] + 4 * min(3, share[column] >> 5) + 16 * min(3, row >> 5)
+            changed, at = _bit(writing, data, at, flags, context, np.int64(codes[i] != old[i]), pace)
+            if changed:
+                rank = np.int64(table[old[i], codes[i]]) if writing else 0
+                rank, at = _tree(writing, data, at, ranks, bits, rank, pace)
+                if not writing:
+                    codes[i] = table[old[i], min(rank, table.shape[1] - 1)]
+            elif not writing:
+                codes[i] = old[i]
+            above[column] = left = changed
+            share[column] += ((changed << 8) - share[column]) >> 4
+            row += ((changed << 8) - row) >> 4
+            column += 1
+            if column == columns:
+                left = row = column = 0
+        return at
+
+    @njit(cache=True, nogil=True)
+    def numbers(data, at, values, model, pace):
+        """Whole numbers of either sign: length down a tree, sign, two modelled bits, the rest as they are."""
+        even = np.full((1, 2), 1 << 21, np.int64)
+        for i in range(values.shape[0]):
+            size = 0
+            while (abs(values[i]) >> size) > 0:
+                size += 1
+            size, at = _tree(writing, data, at, model, CLASSES, size, pace)
+            if size == 0:
+                values[i] = 0
+                continue
+            sign, at = _bit(writing, data, at, model, (1 << CLASSES) + size, np.int64(values[i] < 0), pace)
+            total = 1
+            for k in range(size - 2, -1, -1):
+                want = (abs(values[i]) >> k) & 1
+                if total < 4:
+                    got, at = _bit(
+                        writing, data, at, model, (1 << CLASSES) + 64 + 4 * size + total, want, pace
+                    )
+                else:
+                    even[0, 0], even[0, 1] = 1 << 21, 0  # nothing is known of this bit
+                    got, at = _bit(writing, data, at, even, 0, want, pace)
+                total = 2 * total + got
+            values[i] = -total if sign else total
+        return at
+
+    return Walks(own, relative, numbers)
 
 
-@njit(cache=True, nogil=True)
-def numbers(writing, data, at, values, model, pace):
-    """Whole numbers of either sign: length down a tree, sign, two modelled bits, the rest as they are."""
-    even = np.full((1, 2), 1 << 21, np.int64)
-    for i in range(values.shape[0]):
-        size = 0
-        while (abs(values[i]) >> size) > 0:
-            size += 1
-        size, at = _tree(writing, data, at, model, CLASSES, size, pace)
-        if size == 0:
-            values[i] = 0
-            continue
-        sign, at = _bit(writing, data, at, model, (1 << CLASSES) + size, np.int64(values[i] < 0), pace)
-        total = 1
-        for k in range(size - 2, -1, -1):
-            want = (abs(values[i]) >> k) & 1
-            if total < 4:
-                got, at = _bit(writing, data, at, model, (1 << CLASSES) + 64 + 4 * size + total, want, pace)
-            else:
-                even[0, 0], even[0, 1] = 1 << 21, 0  # nothing is known of this bit
-                got, at = _bit(writing, data, at, even, 0, want, pace)
-            total = 2 * total + got
-        values[i] = -total if sign else total
-    return at
+WRITE, READ = _walks(True), _walks(False)
 
 
 @njit(cache=True, nogil=True)

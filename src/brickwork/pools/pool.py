@@ -216,7 +216,7 @@ class KernelPool:
         return rebuilt(self, task).to(device)
 
     def weight(self, task: Task, name: str) -> Tensor:
-        """A layer's dense weight."""
+        """A layer's dense weight, in memory of its own."""
         book, codes = self.layers[name], task.codes.get(name)
         layer = self.shapes[name]
         if codes is None or len(codes) != layer.count:
@@ -224,9 +224,9 @@ class KernelPool:
             raise BadModel(
                 f"the task is of another network: {name} has {layer.count} kernels, and it names {found}."
             )
-        vectors = book[codes.long()]
+        vectors = book.index_select(0, codes)  # several times as fast as book[codes]
         if name in task.extra:
-            vectors = vectors + self.residual[name][task.extra[name].long()]
+            vectors = vectors + self.residual[name].index_select(0, task.extra[name])
         if name in task.scales:
             vectors = vectors * task.scales[name]
         return vectors.reshape(layer.shape)

@@ -34,7 +34,8 @@ def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
         raise BadModel(
             f"the task names {len(task.classes)} classes and its head has {len(task.own[weight])}."
         )
-    state = {**task.own, **{s.parameter: pool.weight(task, n) for n, s in pool.shapes.items()}}
+    state = {name: value.clone() for name, value in task.own.items()}
+    state |= {s.parameter: pool.weight(task, n) for n, s in pool.shapes.items()}
     expected = {k: v for k, v in model.state_dict().items() if k not in pool.tied}
     for name in [*(n for n in expected if n not in state), *(n for n in state if n not in expected)]:
         raise BadModel(f"the task is of another network: {name} is in only one of the two.")
@@ -43,7 +44,7 @@ def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
             raise BadModel(f"the task is of another network: {name} is {tuple(state[name].shape)}, "
                            f"not {tuple(value.shape)}.")  # fmt: skip
     full = {**state, **{alias: state[name] for alias, name in pool.tied.items()}}
-    model.load_state_dict({k: v.clone() for k, v in full.items()}, strict=True, assign=True)
+    model.load_state_dict(full, strict=True, assign=True)
     for alias, name in pool.tied.items():
         parent, _, leaf = alias.rpartition(".")
         source, _, attribute = name.rpartition(".")

@@ -10,43 +10,46 @@ from __future__ import annotations
 import numpy as np
 
 from brickwork.pools import coder
+from brickwork.pools.packing import bits_of
 
 
 class Stream:
     """A coder with its buffer. `Stream()` writes, `Stream(data)` reads.
 
     >>> out = Stream()
-    >>> codes = np.array([3, 1, 3, 3], np.int64)
+    >>> codes = np.array([3, 1, 3, 3], np.int32)
     >>> data = (out.own(codes, 4), out.close())[1]
-    >>> Stream(data).own(np.zeros(4, np.int64), 4).tolist()
+    >>> Stream(data).own(np.zeros(4, np.int32), 4).tolist()
     [3, 1, 3, 3]
     """
 
     def __init__(self, data: bytes | None = None) -> None:
         self.writing = data is None
+        self.walk = coder.WRITE if self.writing else coder.READ
         self.data = np.zeros(1 << 16, np.uint8) if data is None else np.frombuffer(data, np.uint8).copy()
         self.at = coder.beginning(None if data is None else self.data)
 
     def own(self, codes: np.ndarray, size: int) -> np.ndarray:
-        """Indices below `size` on their own; reading fills `codes` (n,) int64 and returns it."""
-        bits = max(1, int(size - 1).bit_length())
+        """Indices (n,) below `size` on their own; reading takes the place of `codes`. Returned as int32."""
+        codes, bits = np.ascontiguousarray(codes, np.int32), bits_of(size)
         self._room(len(codes) * bits)
         model = coder.models(1 << bits)
-        self.at = coder.own(self.writing, self.data, self.at, codes, bits, model, coder.PACE)
+        self.at = self.walk.own(self.data, self.at, codes, bits, model, coder.PACE)
         return codes
 
     def relative(self, codes: np.ndarray, old: np.ndarray, order: np.ndarray, columns: int) -> np.ndarray:
         """Indices against old ones, in rows of `columns`; order (K, K−1): from each kernel the others by distance."""
+        codes, old = np.ascontiguousarray(codes, np.int32), np.ascontiguousarray(old, np.int32)
         size = len(order)
-        bits = max(1, int(max(size - 2, 0)).bit_length())
+        bits = bits_of(size - 1)
         self._room(len(codes) * (bits + 1))
         table = order
         if self.writing or size == 1:
             table = np.zeros((size, size), np.int32)
             np.put_along_axis(table, order.astype(np.int64), np.arange(size - 1, dtype=np.int32)[None], 1)
         flags, ranks = coder.models(coder.FLAGS), coder.models(1 << bits)
-        self.at = coder.relative(
-            self.writing, self.data, self.at, codes, old, table, columns, bits, flags, ranks, coder.PACE
+        self.at = self.walk.relative(
+            self.data, self.at, codes, old, table, columns, bits, flags, ranks, coder.PACE
         )
         return codes
 
@@ -54,7 +57,7 @@ class Stream:
         """Small whole numbers of either sign, |v| < 2³⁰; `model` from `coder.number_models` is shared between calls."""
         self._room(len(values) * 40)
         model = coder.number_models() if model is None else model
-        self.at = coder.numbers(self.writing, self.data, self.at, values, model, coder.PACE)
+        self.at = self.walk.numbers(self.data, self.at, values, model, coder.PACE)
         return values
 
     def close(self) -> bytes:
@@ -78,14 +81,24 @@ def neighbours(book: np.ndarray) -> np.ndarray:
     [[1, 2], [0, 2], [1, 0]]
     """
     top = float(np.abs(book).max()) or 1.0
-    whole = np.rint(book.astype(np.float64) / top * 2048)  # products of these are exact in float64
-    squares = (whole * whole).sum(1)
-    distance = (squares[:, None] + squares[None] - 2 * (whole @ whole.T)).astype(np.int64)
+    whole = np.rint(book.astype(np.float64) / top * 2048)
+    squares, ones = (whole * whole).sum(1)[:, None], np.ones((len(book), 1))
+    # |a|² + |b|² − 2 a·b in one product, exact: whole numbers far below 2⁵³
+    left, right = np.hstack([whole, squares, ones]), np.hstack([-2 * whole, ones, squares]).T
+    # a few rows at a time, in memory that is warm: new memory would take longer than the sums
+    rows = [slice(k, k + 64) for k in range(0, len(book), 64)]
+    few = np.empty((64, len(book)))
     bits = len(book).bit_length()
-    shift = max(0, int(distance.max()).bit_length() - (30 - bits))
-    keys = ((((distance >> shift) + 1) << bits) | np.arange(len(book))).astype(
-        np.int32
-    )  # ties: the lower index first
+    most = max(float(np.matmul(left[r], right, out=few[: len(left[r])]).max()) for r in rows)
+    scale = 0.5 ** max(0, int(most).bit_length() - (30 - bits))
+    keys = np.empty((len(book), len(book)), np.int32)
+    for r in rows:
+        some = np.matmul(left[r], right, out=few[: len(left[r])])
+        some *= scale
+        keys[r] = some  # cut off, not rounded
+    keys += 1
+    keys <<= bits
+    keys |= np.arange(len(book), dtype=np.int32)  # ties: the lower index first
     np.fill_diagonal(keys, 0)
     keys.sort(axis=1)
     return keys[:, 1:] & ((1 << bits) - 1)

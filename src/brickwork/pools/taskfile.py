@@ -1,6 +1,6 @@
 """A task as the bytes of a file: a JSON header, one stream of coded numbers, a checksum. Nothing in it is ever run.
 
-    BWTASK1\\n | length of the header | header, JSON under zlib | stream | blake2b of all before, 16 bytes
+    BWTASK1\\n | length of the header | header, JSON under zlib | stream | bytes | blake2b of all before, 16 bytes
 
 Layers and tensors come in the order of the pool's network, so the header need not name them. A task is told on its own or
 relative to another, which the header names, with its hash.
@@ -9,10 +9,12 @@ relative to another, which the header names, with its hash.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from torch import Tensor
 from brickwork.errors import BadFile
 from brickwork.origin import Origin
 from brickwork.pools.coder import number_models
+from brickwork.pools.packing import pack, packed_size, unpack
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
 from brickwork.pools.task import Task, exact_in
@@ -32,21 +35,25 @@ MAGIC = b"BWTASK1\n"
 CHECK = 16
 #: how a tensor is told: all zero, as in the reference, in 12 or 16 bits a value, or as its bytes are
 ZERO, SAME, SHORT, HALF, RAW = "0=stb"
+#: how a layer's indices are told: relative to the reference's, on their own in the stream, or packed among the bytes
+RELATIVE, OWN, PACKED = "rop"
 #: from this share of changed indices on a layer is cheaper on its own
 _MOSTLY = 0.9
+_FORMATS = (1, 2)  # 2: some indices are packed
 
 
 def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None = None) -> bytes:
     """The file of a task; `reference` is the name and the task that it is told relative to."""
     other = None if reference is None else reference[1]
     stream = Stream()
-    modes = "".join(_write_codes(stream, pool, task, other, name) for name in pool.shapes)
+    packed: list[bytes] = []
+    modes = "".join(_write_codes(stream, packed, pool, task, other, name) for name in pool.shapes)
     for name in _extra(pool, task.extra):
-        stream.own(_int64(task.extra[name]), len(pool.residual[name]))
+        stream.own(task.extra[name].numpy(), len(pool.residual[name]))
     kinds, raw = _write_own(stream, pool, task, other)
     body = stream.close()
     header = {
-        "format": 1,
+        "format": 2 if PACKED in modes else 1,
         "pool": task.pool,
         "task": task.hash,
         "origin": origin_config(task.origin),
@@ -62,7 +69,7 @@ def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None 
     if not task.classes:  # else there are as many outputs as names
         header["outputs"] = len(task.own[pool.head_weight])
     text = zlib.compress(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), 9)
-    whole = MAGIC + struct.pack("<I", len(text)) + text + body + raw
+    whole = MAGIC + struct.pack("<I", len(text)) + text + body + b"".join(packed) + raw
     return whole + hashlib.blake2b(whole, digest_size=CHECK).digest()
 
 
@@ -82,9 +89,9 @@ def read_header(data: bytes, where: object) -> dict[str, Any]:
     try:
         header = json.loads(zlib.decompress(data[start : start + size]))
         OriginConfig.model_validate(header["origin"])
-        if header["format"] != 1:
+        if header["format"] not in _FORMATS:
             raise BadFile(
-                f"{where} has format {header['format']!r}; this Brickwork reads format 1. Upgrade Brickwork."
+                f"{where} has format {header['format']!r}; this Brickwork reads formats 1 and 2. Upgrade Brickwork."
             )
     except (zlib.error, ValueError, KeyError, TypeError, ValidationError) as error:
         raise BadFile(f"{where} is not a valid task file: {error}.") from error
@@ -104,19 +111,25 @@ def read_task(
             raise BadFile(f"{where} is relative to {header['reference'][0]!r}, which is not at hand.")
         reference = find(*header["reference"])
     at, end = header["at"], header["at"] + header["stream"]
-    stream = Stream(data[at:end])
+    stream, rest = Stream(data[at:end]), io.BytesIO(data[end:-CHECK])
     try:
-        codes = {
-            name: _read_codes(stream, pool, reference, name, mode)
-            for name, mode in zip(pool.shapes, header["codes"], strict=True)
-        }
+        told = list(zip(pool.shapes, header["codes"], strict=True))
+        with ThreadPoolExecutor(2) as crew:  # tables of later layers are made while the first are read
+            tables = {
+                name: crew.submit(pool.neighbours, name)
+                for name, mode in told
+                if mode == RELATIVE and reference is not None
+            }
+            codes = {
+                name: _read_codes(stream, rest, pool, reference, name, mode, tables) for name, mode in told
+            }
         extra = {
-            name: _int32(stream.own(np.zeros(pool.shapes[name].count, np.int64), len(pool.residual[name])))
+            name: torch.from_numpy(stream.own(_none(pool, name), len(pool.residual[name])))
             for name in header["extra"]
         }
         origin = Origin.from_dict(header["origin"])
         outputs = len(origin.classes or ()) or header.get("outputs")
-        own = _read_own(stream, pool, reference, outputs, header["own"], data[end:-CHECK])
+        own = _read_own(stream, pool, reference, outputs, header["own"], rest)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadFile(f"{where} does not fit its pool: {error}.") from error
     task = Task(pool.hash, origin, codes, own, extra=extra, scales=header["scales"], precision=header["precision"],
@@ -126,31 +139,49 @@ def read_task(
     return task
 
 
-def _write_codes(stream: Stream, pool: KernelPool, task: Task, other: Task | None, name: str) -> str:
-    codes, layer = _int64(task.codes[name]), pool.shapes[name]
+def _write_codes(
+    stream: Stream, packed: list[bytes], pool: KernelPool, task: Task, other: Task | None, name: str
+) -> str:
+    codes, layer, size = task.codes[name].numpy(), pool.shapes[name], len(pool.layers[name])
     if other is not None:
-        old = _int64(other.codes[name])
+        old = other.codes[name].numpy()
         if np.mean(codes != old) < _MOSTLY:
             stream.relative(codes, old, pool.neighbours(name), layer.count // layer.shape[0])
-            return "r"
-    stream.own(codes, len(pool.layers[name]))
-    return "o"
+            return RELATIVE
+    trial = Stream()
+    trial.own(codes, size)
+    # a hundredth is less than quick reading is worth
+    if 100 * packed_size(len(codes), size) <= 101 * len(trial.close()):
+        packed.append(pack(codes, size))
+        return PACKED
+    stream.own(codes, size)
+    return OWN
 
 
-def _read_codes(stream: Stream, pool: KernelPool, other: Task | None, name: str, mode: str) -> Tensor:
-    layer = pool.shapes[name]
-    codes = np.zeros(layer.count, np.int64)
-    if mode == "r":
-        if other is None:
-            raise ValueError(f"{name} is relative to a task, and none is named")
-        stream.relative(
-            codes, _int64(other.codes[name]), pool.neighbours(name), layer.count // layer.shape[0]
-        )
+def _read_codes(
+    stream: Stream,
+    rest: io.BytesIO,
+    pool: KernelPool,
+    other: Task | None,
+    name: str,
+    mode: str,
+    tables: Mapping[str, Future[np.ndarray]],
+) -> Tensor:
+    layer, size = pool.shapes[name], len(pool.layers[name])
+    if mode == PACKED:
+        codes = unpack(rest.read(packed_size(layer.count, size)), layer.count, size)
+    elif mode == OWN:
+        codes = stream.own(_none(pool, name), size)
+    elif mode != RELATIVE:
+        raise ValueError(f"{name} is told in a way that is not known, {mode!r}")
+    elif other is None:
+        raise ValueError(f"{name} is relative to a task, and none is named")
     else:
-        stream.own(codes, len(pool.layers[name]))
-    if len(codes) and codes.max() >= len(pool.layers[name]):
-        raise ValueError(f"{name} names kernel {codes.max()} of {len(pool.layers[name])}")
-    return _int32(codes)
+        columns = layer.count // layer.shape[0]
+        codes = stream.relative(_none(pool, name), other.codes[name].numpy(), tables[name].result(), columns)
+    if len(codes) and codes.max() >= size:
+        raise ValueError(f"{name} names kernel {codes.max()} of {size}")
+    return torch.from_numpy(codes)
 
 
 def _write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) -> tuple[str, bytes]:
@@ -180,10 +211,10 @@ def _write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None)
 
 
 def _read_own(
-    stream: Stream, pool: KernelPool, other: Task | None, outputs: int | None, kinds: str, raw: bytes
+    stream: Stream, pool: KernelPool, other: Task | None, outputs: int | None, kinds: str, rest: io.BytesIO
 ) -> dict[str, Tensor]:
     models: dict[tuple[str, bool, str], np.ndarray] = {}
-    own, at = {}, 0
+    own = {}
     mine = {s.parameter for s in pool.shapes.values()}
     expected = {k: v for k, v in pool.template.state_dict().items() if k not in mine and k not in pool.tied}
     for (name, like), kind in zip(expected.items(), kinds, strict=True):
@@ -202,10 +233,10 @@ def _read_own(
             value = _from_steps(steps if before is None else steps + _steps(before, kind), kind, value)
         elif kind == RAW:
             size = value.numel() * value.element_size()
-            if at + size > len(raw):
+            raw = bytearray(rest.read(size))
+            if len(raw) < size:
                 raise ValueError(f"{name} is cut short")
-            value = torch.frombuffer(bytearray(raw[at : at + size]), dtype=like.dtype).reshape(shape)
-            at += size
+            value = torch.frombuffer(raw, dtype=like.dtype).reshape(shape)
         own[name] = value
     return own
 
@@ -239,9 +270,6 @@ def _extra(pool: KernelPool, extra: Mapping[str, Tensor]) -> list[str]:
     return [name for name in pool.shapes if name in extra]
 
 
-def _int64(codes: Tensor) -> np.ndarray:
-    return codes.numpy().astype(np.int64)
-
-
-def _int32(codes: np.ndarray) -> Tensor:
-    return torch.from_numpy(codes.astype(np.int32))
+def _none(pool: KernelPool, name: str) -> np.ndarray:
+    """A place for the indices of a layer."""
+    return np.zeros(pool.shapes[name].count, np.int32)

@@ -28,6 +28,7 @@ from brickwork.store.config import (
     origin_config,
     read_config,
 )
+from brickwork.store.valueless import valueless
 from brickwork.zoo.external import called
 
 Arch = str | Callable[..., nn.Module]
@@ -164,7 +165,7 @@ def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
         model = None if origin.parts else _new(source, origin)
         return replay(model, origin)
     try:
-        with torch.device("meta"):
+        with valueless():
             model = _new(source, origin)
         if complete_in_state(model):
             return model
@@ -212,7 +213,7 @@ def _check_fits(origin: Origin, state: w.State) -> None:
     if origin.arch is None or origin.steps or origin.parts:
         return
     try:
-        with torch.device("meta"):
+        with valueless():
             built = zoo.build(origin.arch, **origin.args)
     except Exception:  # not buildable without values; loading will check the real thing
         return

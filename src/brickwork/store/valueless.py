@@ -1,0 +1,37 @@
+"""Modules built for their shapes alone: nothing is drawn for tensors that have no place to keep it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+_DRAWS = {Tensor.normal_, Tensor.uniform_, Tensor.log_normal_, Tensor.exponential_, Tensor.random_}
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Random values of meta tensors are left out: torch works them out by code whose import alone takes a second."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function in _DRAWS and args[0].is_meta:
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def valueless() -> Iterator[None]:
+    """Modules built in this block have shapes and types, and no values.
+
+    >>> with valueless():
+    ...     layer = torch.nn.Linear(3, 2)
+    >>> layer.weight.is_meta, layer.weight.shape
+    (True, torch.Size([2, 3]))
+    """
+    with torch.device("meta"), _NothingDrawn():
+        yield
