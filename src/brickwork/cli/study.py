@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,7 @@ def command(
         chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks, seeds=seeds
     )
     context = {
-        "command": "brickwork " + " ".join(sys.argv[1:]), "commit": _commit(), "date": str(datetime.date.today()),
+        "command": shlex.join(["brickwork", *sys.argv[1:]]), "commit": _commit(), "date": str(datetime.date.today()),
         **describe(str(device)),
     }  # fmt: skip
     result: dict[str, Any] = {

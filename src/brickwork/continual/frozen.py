@@ -22,7 +22,7 @@ from brickwork.outputs import logits_of
 class Probe(TaskFiles):
     """A linear layer a task on the features of the start, which stays as it is, statistics included."""
 
-    lr: float = 0.25
+    lr: float = 0.6
     epochs: int | None = None
 
     keeps_small = False
