@@ -10,7 +10,7 @@ import typer
 
 import brickwork
 from brickwork import cli, store, zoo
-from brickwork.cli.common import Device, parse_args, reporting, table
+from brickwork.cli.common import Device, parse_args, remember, reporting, table, typed_line
 from brickwork.errors import BadModel, JobFailed, RequestError
 
 BRICKWORK = [sys.executable, "-m", "brickwork"]
@@ -184,3 +184,9 @@ def test_table_of_nothing():
 
 def test_devices_are_words():
     assert [str(d) for d in Device] == ["auto", "cpu", "cuda"]
+
+
+@pytest.mark.parametrize("device", [["--device", "cpu"], ["--device=cpu"], []])
+def test_a_typed_line_leaves_out_what_changes_nothing(device):
+    remember(["routes", *device, "a b", "--json", "--force", "--debug", "--seed=3"])
+    assert typed_line() == "brickwork routes 'a b' --seed=3"

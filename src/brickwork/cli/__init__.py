@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from brickwork.cli.actions import PanelCommand, command_class
 from brickwork.cli.common import remember, reporting
 
 #: verb, module of brickwork.cli, help line
@@ -73,13 +75,16 @@ def application(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_top)
-    typed = next((a for a in arguments if not a.startswith("-")), None)
+    place = next((k for k, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    typed = arguments[place] if place < len(arguments) else None
     completing = any(name.startswith("_") and name.endswith("_COMPLETE") for name in os.environ)
     for verb, module, line in VERBS:
         function: Callable[..., Any] = _elsewhere
+        kind: type[TyperCommand] = PanelCommand
         if verb == typed or completing:
-            function = reporting(importlib.import_module(f"brickwork.cli.{module}").command)
-        app.command(verb, help=function.__doc__ or line, short_help=line)(function)
+            found = importlib.import_module(f"brickwork.cli.{module}")
+            function, kind = reporting(found.command), command_class(found, arguments[place + 1 :])
+        app.command(verb, cls=kind, help=function.__doc__ or line, short_help=line)(function)
     return app
 
 

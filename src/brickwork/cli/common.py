@@ -9,7 +9,7 @@ import math
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,11 +69,11 @@ def remember(arguments: Sequence[str]) -> None:
 
 def typed_line() -> str:
     """This command as it was typed, to run again; without what changes nothing in its result."""
-    words: list[str] = []
-    for word in _LINE:
-        if words[-1:] == ["--device"]:
-            words.pop()
-        elif word not in ("--force", "--json", "--debug"):
+    words, left = [], iter(_LINE)
+    for word in left:
+        if word == "--device":
+            next(left, None)
+        elif not word.startswith("--device=") and word not in ("--force", "--json", "--debug"):
             words.append(word)
     return shlex.join(["brickwork", *words])
 
@@ -83,22 +83,6 @@ def typed(context: typer.Context) -> list[str]:
     return [
         n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
     ]
-
-
-def refuse_foreign(
-    context: typer.Context,
-    action: str,
-    takes: Mapping[Any, set[str]],
-    everywhere: set[str],
-    said: Mapping[str, str],
-) -> None:
-    """Of a verb with several actions: an option of another action is refused, not ignored. `said`: names as typed."""
-    for name in typed(context):
-        if name not in takes[action] | everywhere:
-            word = said.get(name, name).replace("_", "-")
-            owners = " and ".join(str(a) for a, names in takes.items() if name in names)
-            verb = context.info_name
-            raise RequestError(f"--{word} belongs to {verb} {owners}, not to {verb} {action}.")
 
 
 def parse_args(pairs: Iterable[str] | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from brickwork.errors import RequestError
 if TYPE_CHECKING:
     from brickwork.continual import Scenario
 
+TASKS, TRAINING, START = "The tasks", "The training", "The start"  # headings of the help
 RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
 
 
@@ -38,39 +39,69 @@ def command(
     out: OutOption,
     start: Annotated[
         str,
-        typer.Option(help="What every method starts from: a model folder, or an architecture, untrained."),
+        typer.Option(
+            rich_help_panel=START,
+            help="What every method starts from: a model folder, or an architecture, untrained.",
+        ),
     ],
     methods: Annotated[
         str, typer.Option(help="Comma-separated, with options in brackets, as in lora(rank=8).")
     ] = "finetune,joint,sequential,probe,bn-head,lora,pool",
-    tasks: Annotated[int | None, typer.Option(min=1, help="Tasks to split one data set into.")] = None,
-    classes_per_task: Annotated[int | None, typer.Option(min=1, help="Classes of a task.")] = None,
-    class_seed: Annotated[
-        int | None, typer.Option(min=0, help="Shuffle the classes first.", show_default="their order")
+    tasks: Annotated[
+        int | None, typer.Option(min=1, rich_help_panel=TASKS, help="Tasks to split one data set into.")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Of each task, for every method.")] = 30,
+    classes_per_task: Annotated[
+        int | None, typer.Option(min=1, rich_help_panel=TASKS, help="Classes of a task.")
+    ] = None,
+    class_seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, rich_help_panel=TASKS, help="Shuffle the classes first.", show_default="their order"
+        ),
+    ] = None,
+    epochs: Annotated[
+        int, typer.Option(min=1, rich_help_panel=TRAINING, help="Of each task, for every method.")
+    ] = 30,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Images a step.", show_default="up to 128, fewer for small tasks"),
+        typer.Option(
+            min=1,
+            rich_help_panel=TRAINING,
+            help="Images a step.",
+            show_default="up to 128, fewer for small tasks",
+        ),
     ] = None,
     augment: Annotated[
-        str | None, typer.Option(help="none, flip, crop or crop+flip; default: what suits the data.")
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."
+        ),
     ] = None,
     pool: Annotated[
         Path | None,
-        typer.Option(help="A pool folder for the methods that need one; default: clustered from --start."),
+        typer.Option(
+            rich_help_panel=START,
+            help="A pool folder for the methods that need one; default: clustered from --start.",
+        ),
     ] = None,
-    held_out: Annotated[
+    holdout: Annotated[
         float | None,
         typer.Option(
-            help="Judge on this share of the training images instead of the test images: to choose options."
+            rich_help_panel=TASKS,
+            help="Judge on this share of the training images instead of the test images: to choose options.",
         ),
     ] = None,
     forward: Annotated[
-        bool, typer.Option("--forward", help="Also measure every task just before it is learned.")
+        bool,
+        typer.Option(
+            "--forward", rich_help_panel=TASKS, help="Also measure every task just before it is learned."
+        ),
     ] = False,
     size: Annotated[
-        int | None, typer.Option(min=1, help="Height and width of the images, for an architecture.")
+        int | None,
+        typer.Option(
+            min=1, rich_help_panel=START, help="Height and width of the images, for an architecture."
+        ),
     ] = None,
     arg: ArgsOption = None,
     seed: SeedOption = 0,
@@ -103,8 +134,8 @@ def command(
         )
     if len(specs) == 1 and tasks is None and classes_per_task is None:
         raise RequestError("give --tasks or --classes-per-task to split the data set, or several data sets.")
-    if held_out is not None and not 0 < held_out < 1:
-        raise RequestError(f"--held-out is {held_out:g}; it must be above 0 and below 1.")
+    if holdout is not None and not 0 < holdout < 1:
+        raise RequestError(f"--holdout is {holdout:g}; it must be above 0 and below 1.")
     settings_for(None, 1000, specs[0].source, augment=augment)
     begun = find_start(start, parse_args(arg), size)
     if begun.segments:
@@ -116,8 +147,8 @@ def command(
         [images_of.load(s, seed=seed, size=begun.shape[1:], channels=begun.shape[0]) for s in specs],
         tasks, classes_per_task, class_seed,
     )  # fmt: skip
-    if held_out is not None:
-        scenario = scenario.held_out(held_out)
+    if holdout is not None:
+        scenario = scenario.held_out(holdout)
     if force:
         for name in chosen:
             folder = out / folder_name(name)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from brickwork.cli.actions import refuse_foreign
 from brickwork.cli.common import (
     ArchOption,
     DebugOption,
@@ -17,7 +18,6 @@ from brickwork.cli.common import (
     JsonOption,
     SeedOption,
     emit,
-    refuse_foreign,
 )
 
 
@@ -59,12 +59,13 @@ class Selection(StrEnum):
 
 
 #: what each action takes, by the names of the parameters; everything else is refused, not ignored
-EVERYWHERE = {"action", "source", "out", "seed", "device", "force", "as_json", "debug"}
+EVERYWHERE = {"action", "source", "as_json", "debug"}
+WORK = {"out", "seed", "device", "force"}
 TAKES = {
     Action.fit: {"data", "targets", "labels", "names", "lam", "relative", "max_dependencies", "loss", "selection", "refit",
-                 "positive_weight", "holdout", "delta", "bootstrap", "null", "arch"},
-    Action.show: {"target", "logits", "targets"},
-    Action.add: {"data", "base_data", "how", "on", "strength", "arch"},
+                 "positive_weight", "holdout", "delta", "bootstrap", "null", "arch", *WORK},
+    Action.show: {"target", "logits", "targets", "out", "force"},
+    Action.add: {"data", "base_data", "how", "on", "strength", "arch", *WORK},
 }  # fmt: skip
 
 
@@ -83,7 +84,9 @@ def command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="fit: folder to write the map to; show: a page (.html) or its graph (.svg)."),
+        typer.Option(
+            help="fit: folder to write the map to; show: a page (.html) or its graph (.svg); add: a model folder."
+        ),
     ] = None,
     targets: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from brickwork.cli.actions import refuse_foreign
 from brickwork.cli.common import (
     ArchOption,
     DebugOption,
@@ -16,7 +17,6 @@ from brickwork.cli.common import (
     ForceOption,
     JsonOption,
     SeedOption,
-    refuse_foreign,
 )
 from brickwork.errors import RequestError
 

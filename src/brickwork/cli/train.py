@@ -32,6 +32,7 @@ class CutBy(StrEnum):
     coefficient = "coefficient"
 
 
+TRAINING, APART, RUNNING = "The training", "Classes kept apart", "How it runs"  # headings of the help
 FROM_RECIPE = "Default: the architecture's recipe."
 
 
@@ -46,52 +47,94 @@ def command(
     out: OutOption,
     arg: ArgsOption = None,
     epochs: Annotated[
-        int | None, typer.Option(help="0 writes the network untrained, to start others from. " + FROM_RECIPE)
+        int | None,
+        typer.Option(
+            rich_help_panel=TRAINING,
+            help="0 writes the network untrained, to start others from. " + FROM_RECIPE,
+        ),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help=FROM_RECIPE)] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate. " + FROM_RECIPE)] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw. " + FROM_RECIPE)] = None,
+    batch_size: Annotated[int | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
+    lr: Annotated[
+        float | None, typer.Option(rich_help_panel=TRAINING, help="Peak learning rate. " + FROM_RECIPE)
+    ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(rich_help_panel=TRAINING, help="sgd, adam or adamw. " + FROM_RECIPE)
+    ] = None,
     schedule: Annotated[
-        str | None, typer.Option(help="onecycle (default), cosine, milestones or constant.")
+        str | None,
+        typer.Option(rich_help_panel=TRAINING, help="onecycle (default), cosine, milestones or constant."),
     ] = None,
     milestones: Annotated[
-        str | None, typer.Option(help="Epochs at which the rate falls to a tenth, e.g. 30,45.")
+        str | None,
+        typer.Option(rich_help_panel=TRAINING, help="Epochs at which the rate falls to a tenth, e.g. 30,45."),
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(help=FROM_RECIPE)] = None,
-    momentum: Annotated[float | None, typer.Option(help="Of sgd; default 0.9.")] = None,
-    nesterov: Annotated[bool | None, typer.Option(help="Of sgd; default on.", show_default=False)] = None,
-    label_smoothing: Annotated[float | None, typer.Option(help=FROM_RECIPE)] = None,
+    weight_decay: Annotated[float | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
+    momentum: Annotated[
+        float | None, typer.Option(rich_help_panel=TRAINING, help="Of sgd; default 0.9.")
+    ] = None,
+    nesterov: Annotated[
+        bool | None, typer.Option(rich_help_panel=TRAINING, help="Of sgd; default on.", show_default=False)
+    ] = None,
+    label_smoothing: Annotated[float | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
     augment: Annotated[
-        str | None, typer.Option(help="none, flip, crop or crop+flip; default: what suits the data.")
+        str | None,
+        typer.Option(
+            rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."
+        ),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32 or bf16; default: bf16 on a GPU, else float32.")
+        str | None,
+        typer.Option(rich_help_panel=TRAINING, help="float32 or bf16; default: bf16 on a GPU, else float32."),
     ] = None,
     size: Annotated[
         int | None, typer.Option(min=1, help="Height and width of the images; default: the architecture's.")
     ] = None,
     cut: Annotated[
         list[str] | None,
-        typer.Option("--cut", metavar="A:B", help="Keep two classes' logits uncorrelated (repeatable)."),
+        typer.Option(
+            "--cut",
+            rich_help_panel=APART,
+            metavar="A:B",
+            help="Keep two classes' logits uncorrelated (repeatable).",
+        ),
     ] = None,
     cut_strength: Annotated[
-        float | None, typer.Option(help="Weight of --cut in the loss; default 1.")
+        float | None, typer.Option(rich_help_panel=APART, help="Weight of --cut in the loss; default 1.")
     ] = None,
     cut_by: Annotated[
         CutBy,
-        typer.Option(help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient."),
+        typer.Option(
+            rich_help_panel=APART,
+            help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient.",
+        ),
     ] = CutBy.covariance,
-    compile: Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile.")] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", rich_help_panel=RUNNING, help="Compile the model with torch.compile.")
+    ] = False,
     record: Annotated[
         bool,
-        typer.Option("--record", help="On a GPU: record one step and replay it; fast for small batches."),
+        typer.Option(
+            "--record",
+            rich_help_panel=RUNNING,
+            help="On a GPU: record one step and replay it; fast for small batches.",
+        ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder for a checkpoint after each epoch; the same command resumes.")
+        Path | None,
+        typer.Option(
+            rich_help_panel=RUNNING,
+            help="Folder for a checkpoint after each epoch; the same command resumes.",
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the checkpoint, if there is one.")] = True,
-    metrics: Annotated[Path | None, typer.Option(help="File for one line of JSON an epoch.")] = None,
-    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard curves.")] = None,
+    resume: Annotated[
+        bool, typer.Option(rich_help_panel=RUNNING, help="Go on from the checkpoint, if there is one.")
+    ] = True,
+    metrics: Annotated[
+        Path | None, typer.Option(rich_help_panel=RUNNING, help="File for one line of JSON an epoch.")
+    ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(rich_help_panel=RUNNING, help="Folder for TensorBoard curves.")
+    ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
     force: ForceOption = False,
