@@ -5,6 +5,7 @@ import pytest
 from brickwork import studies
 from brickwork.errors import BadFile, UnknownName
 from brickwork.studies import dependency as module
+from brickwork.studies.registry import Run
 from brickwork.studies.workshop import SMOKE
 
 
@@ -33,11 +34,11 @@ def test_smoke_on_digits(monkeypatch):
 
 def test_requests():
     with pytest.raises(UnknownName, match="did you mean 'imagenet'"):
-        list(module.dependency(full=True, sets=("imagenett",)))
+        list(module.dependency(Run(True), sets=("imagenett",)))
 
 
 def test_missing_logits_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
     monkeypatch.setattr("brickwork.dependencies.sources.SHARED", "elsewhere")
     with pytest.raises(BadFile, match=r"efficientnet_lite0 are not there.*BRICKWORK_DATA"):
-        list(module.dependency(full=True))
+        list(module.dependency(Run(True)))

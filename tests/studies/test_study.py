@@ -5,32 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from brickwork import studies
-from brickwork.cli import main
 from brickwork.errors import UnknownName
 
 
-def run(arguments, capsys):
-    with pytest.raises(SystemExit) as left:
-        main(arguments)
-    return left.value.code, capsys.readouterr()
-
-
-def test_the_list_names_every_study(capsys):
-    code, printed = run(["study", "--json"], capsys)
+def test_the_list_names_every_study(run):
+    code, printed, _ = run("study", "--json")
     assert code == 0
-    assert [s["name"] for s in json.loads(printed.out)["studies"]] == studies.names()
+    assert [s["name"] for s in json.loads(printed)["studies"]] == studies.names()
 
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
-    """Trained once for all studies; small networks run fastest on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(tmp_path_factory.mktemp("networks"))
-    torch.set_num_threads(threads)
+    """Trained once for all studies."""
+    return str(tmp_path_factory.mktemp("networks"))
 
 
 SMOKE = {
@@ -48,12 +37,12 @@ SMOKE = {
 
 
 @pytest.mark.parametrize("name", SMOKE)
-def test_smoke(name, networks, capsys, tmp_path):
+def test_smoke(name, networks, run, tmp_path):
     out = tmp_path / "rows.json"
     options = [*SMOKE[name], "--networks", networks, "--device", "cpu", "--out", str(out)]
-    code, printed = run(["study", name, "--smoke", "--json", *options], capsys)
-    assert code == 0
-    result = json.loads(printed.out)
+    code, printed, complaint = run("study", name, "--smoke", "--json", *options)
+    assert code == 0, complaint
+    result = json.loads(printed)
     assert json.loads(out.read_text()) == result and result["complete"]
     assert {"name", "command", "hardware", "date", "rows"} <= result.keys()
     assert all({"what", "paper", "ours", "seed"} <= row.keys() for row in result["rows"])
@@ -87,25 +76,25 @@ def test_smoke(name, networks, capsys, tmp_path):
         assert nothing < 30 < 90 < matched
 
 
-def test_latency_smoke(capsys):
-    code, printed = run(["study", "latency", "--smoke", "--json", "--device", "cpu"], capsys)
-    assert code == 0
-    assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed.out)["rows"])
+def test_latency_smoke(run):
+    code, printed, complaint = run("study", "latency", "--smoke", "--json", "--device", "cpu")
+    assert code == 0, complaint
+    assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed)["rows"])
 
 
-def test_an_option_a_study_does_not_have(capsys):
-    code, printed = run(["study", "latency", "--smoke", "--pick", "A0"], capsys)
-    assert code == 2 and "study latency has no --pick" in printed.err
-    code, printed = run(["study", "assemble", "--smoke", "--pick", "A9"], capsys)
-    assert code == 2 and "A9" in printed.err
+def test_an_option_a_study_does_not_have(run):
+    code, _, complaint = run("study", "latency", "--smoke", "--pick", "A0")
+    assert code == 2 and "study latency has no --pick" in complaint
+    code, _, complaint = run("study", "assemble", "--smoke", "--pick", "A9")
+    assert code == 2 and "A9" in complaint
 
 
 @pytest.mark.parametrize("wrong", [["study", "asemble"], ["study", "assemble", "--smoke", "--full"]])
-def test_wrong_requests(wrong, capsys):
-    code, printed = run(wrong, capsys)
+def test_wrong_requests(wrong, run):
+    code, printed, complaint = run(*wrong)
     assert code == 2
-    assert printed.out == ""
-    assert "assemble" in printed.err or "--smoke" in printed.err
+    assert printed == ""
+    assert "assemble" in complaint or "--smoke" in complaint
 
 
 def test_an_unknown_study_is_refused_by_name():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from brickwork import studies
 from brickwork.continual import parse
@@ -15,11 +14,8 @@ from brickwork.studies.weight_search import PARTS
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
-    """Trained once for all; small networks run fastest on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(tmp_path_factory.mktemp("networks"))
-    torch.set_num_threads(threads)
+    """Trained once for all."""
+    return str(tmp_path_factory.mktemp("networks"))
 
 
 def rows_of(networks, **options):

@@ -17,11 +17,8 @@ from brickwork.studies.family import Family, plain_pixels
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
-    """Trained once for all; small networks run fastest on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(tmp_path_factory.mktemp("networks"))
-    torch.set_num_threads(threads)
+    """Trained once for all."""
+    return str(tmp_path_factory.mktemp("networks"))
 
 
 def rows_of(name, networks, **options):

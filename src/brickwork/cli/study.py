@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import inspect
 import json
 import shlex
 import subprocess
@@ -105,7 +104,7 @@ def _options(chosen: Any, **given: Any) -> dict[str, Any]:
     """What was given, as the study takes it; an option it does not have is refused, not ignored."""
     from brickwork.errors import RequestError
 
-    known = inspect.signature(chosen.run).parameters
+    known = (*chosen.options, *(["networks"] if chosen.trains else []))
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if v}
     foreign = [name for name in options if name not in known]
     if foreign:

@@ -15,7 +15,7 @@ from torch import nn
 from brickwork.bricks import assemble as join_bricks
 from brickwork.bricks import disassemble
 from brickwork.studies.disassemble import PAPERS_WAY
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy, mean_facts, places, side_by_side, some_of
 
 #: parts: (half, its classes by their number within the half)
@@ -50,20 +50,16 @@ PAPER = {
 
 @study("assemble", paper="2, Table 2")
 def assemble(
+    run: Run,
     *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
     archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
     sets: tuple[str, ...] | None = None,
     picks: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.25, 0.5),
 ) -> Iterator[Row]:
     """Join parts of one network or of two trained on different classes, with no training."""
-    shop = Workshop(full, seed, device, progress, networks)
-    for source in sets or (("cifar10",) if full else ("digits",)):
+    shop = Workshop.of(run)
+    for source in sets or (("cifar10",) if run.full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             halves = {h: shop.network(arch, f"{source}:{h}") for h in "AB"}
             for name, pick in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from brickwork.algebra import combine
 from brickwork.studies.cast import Play, Table, curves, scenes, share
 from brickwork.studies.family import Family, mean
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 
 #: Table 1, on the 40 images of the small scale; and the accuracy of θ_A and of g alone
 TABLE_1: Table = {
@@ -40,21 +40,13 @@ ALONE = {("small", "train"): (1.0, 0.72), ("large", "test"): (0.61, 0.40)}  # θ
 
 
 @study("gradient-assignment", paper="1, Tables 1-2, Figures 1-2")
-def gradient_assignment(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:
+def gradient_assignment(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Add α times what a LeNet learned to five random and five trained networks, at three scales."""
-    facts: Row = {"seed": seed, "unit": "share right"}
-    for scale, split, casts in scenes(Family(full, seed, device, progress, networks), picks):
+    facts: Row = {"seed": run.seed, "unit": "share right"}
+    for scale, split, casts in scenes(Family.of(run), picks):
         nets = [cast.teacher(scale) for cast in casts]
         gs = [combine([(1.0, a), (-1.0, cast.zero)]) for a, cast in zip(nets, casts, strict=True)]
-        known = ALONE.get((scale, split), (None, None)) if full else (None, None)
+        known = ALONE.get((scale, split), (None, None)) if run.full else (None, None)
         for who, models, paper in zip(("θ_A", "g alone"), (nets, gs), known, strict=True):
             each = [share(model, *cast.judged(split)) for model, cast in zip(models, casts, strict=True)]
             yield {
@@ -71,4 +63,4 @@ def gradient_assignment(
                 if cast.thetas[kind]
             ]
             what, table = f"{scale}, {split}: {kind} θ_i + αg", PAPER.get((scale, split, kind), {})
-            yield from curves(what, plays, table, facts, full=full)
+            yield from curves(what, plays, table, facts, full=run.full)

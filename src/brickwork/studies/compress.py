@@ -7,7 +7,7 @@ from typing import Any
 
 from brickwork.bricks.compression import compress as shrink
 from brickwork.studies.disassemble import PAPERS_WAY
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy, facts_of
 
 #: (set, network): the original, compressed, after one epoch of fine-tuning, share of parameters and FLOPs that went
@@ -21,19 +21,15 @@ PAPER = {
 
 @study("compress", paper="2, Tables 4, 6, 7")
 def compress(
+    run: Run,
     *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
     archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
     sets: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.5, 0.4, 0.25, 0.1),
 ) -> Iterator[Row]:
     """Drop what no class needs, without training: accuracy against what is left."""
-    shop = Workshop(full, seed, device, progress, networks)
-    for source in sets or (("cifar10",) if full else ("digits",)):
+    shop = Workshop.of(run)
+    for source in sets or (("cifar10",) if run.full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
             whole = accuracy(net, half)
@@ -44,7 +40,7 @@ def compress(
             }
             ways |= {f"{b:.0%} of the parameters": {"budget": b} for b in budgets}
             for what, options in ways.items():
-                brick = shrink(net, half, seed=seed, progress=progress, **options)
+                brick = shrink(net, half, seed=run.seed, progress=run.progress, **options)
                 yield (
                     {
                         "what": f"{source} {arch}, {what}", "paper": paper, "ours": accuracy(brick.model, half),
@@ -52,6 +48,6 @@ def compress(
                         "ours_tuned": accuracy(shop.fine_tuned(brick.model, half, lr=1e-3), half), **facts_of(brick),
                         "latency": shop.latency_ratio(brick.model, [net], half),
                         "gone": round(100 * (1 - brick.parameters), 2), "paper_gone": gone, "paper_flops_gone": faster,
-                        "note": brick.note, "arch": arch, "classes": len(half.classes), "seed": seed,
+                        "note": brick.note, "arch": arch, "classes": len(half.classes), "seed": run.seed,
                     }
                 )  # fmt: skip

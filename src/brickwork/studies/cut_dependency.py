@@ -21,7 +21,7 @@ from brickwork.dependencies.partial import PENALTIES
 from brickwork.errors import RequestError
 from brickwork.evaluation import auroc
 from brickwork.prediction import predict
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 from brickwork.training import train
 
@@ -57,26 +57,30 @@ FIT: dict[str, Any] = {"lam": 0.05, "relative": True}
 
 @study("cut-dependency", paper="5, Table 3")
 def cut_dependency(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    archs: tuple[str, ...] | None = None, sets: tuple[str, ...] | None = None, seeds: int | None = None,
+    run: Run,
+    *,
+    archs: tuple[str, ...] | None = None,
+    sets: tuple[str, ...] | None = None,
+    seeds: int | None = None,
     epochs: int | None = None,
-) -> Iterator[Row]:  # fmt: skip
+) -> Iterator[Row]:
     """A link between classes of different kinds cut by fine-tuning: accuracy, coefficient, AUROC and AUPR outside."""
     source, outside = (
-        ("cifar100", sets or ("cifar10", "mnist")) if full else ("digits:A", sets or ("digits:B",))
+        ("cifar100", sets or ("cifar10", "mnist")) if run.full else ("digits:A", sets or ("digits:B",))
     )
-    first = Workshop(full, seed, device, progress, networks)
+    first = Workshop.of(run)
     shops = [
-        Workshop(full, seed + k, device, progress, networks, _sets=first._sets)
-        for k in range(seeds or (5 if full else 1))
+        Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))
     ]
     for arch in first.archs(archs, ("resnet18",)):
         found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
         for shop in shops:
-            for way, numbers in _one_run(shop, source, arch, outside, epochs or (10 if full else 3)).items():
+            for way, numbers in _one_run(
+                shop, source, arch, outside, epochs or (10 if run.full else 3)
+            ).items():
                 found[way].append(numbers)
         for way, runs in found.items():
-            yield _row(f"{source} {arch}, {way}", runs, way if full else "", seed)
+            yield _row(f"{source} {arch}, {way}", runs, way if run.full else "", run.seed)
 
 
 def _one_run(

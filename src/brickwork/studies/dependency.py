@@ -18,7 +18,7 @@ from brickwork.dependencies import CovLasso, DependencyMap, fit_map
 from brickwork.dependencies.sources import shared_logits
 from brickwork.errors import UnknownName
 from brickwork.prediction import predict
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 
 NETWORKS = ("efficientnet_lite0", "efficientnet_lite2")
@@ -45,24 +45,27 @@ class Network:
 
 @study("dependency", paper="5, Table 1")
 def dependency(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, sets: tuple[str, ...] | None = None,
-    archs: tuple[str, ...] | None = None, networks: str | None = None, splits: int | None = None,
-) -> Iterator[Row]:  # fmt: skip
+    run: Run,
+    *,
+    sets: tuple[str, ...] | None = None,
+    archs: tuple[str, ...] | None = None,
+    splits: int | None = None,
+) -> Iterator[Row]:
     """Replace every class's logit by a few others': accuracy kept, within one network and between two."""
-    for source in sets or (("imagenet",) if full else ("digits",)):
+    for source in sets or (("imagenet",) if run.full else ("digits",)):
         if source not in LIMITS:
             raise UnknownName("set of this study", source, LIMITS)
-        shop = Workshop(full, seed, device, progress, networks)
+        shop = Workshop.of(run)
         found_in, labels, names = _networks(shop, source, archs)
         limit, holdout = LIMITS[source]
-        draws = splits or (5 if full else 1)
+        draws = splits or (5 if run.full else 1)
         for title, features, targets, own in _pairs(found_in):
             for name, options in ESTIMATORS.items():
                 began = time.process_time()
                 found = [
                     fit_map(
                         features.logits, labels, targets=None if targets is None else targets.logits, names=names,
-                        holdout=holdout, seed=seed + k,
+                        holdout=holdout, seed=run.seed + k,
                         model=CovLasso(max_dependencies=limit, own=own, **options),
                     )
                     for k in range(draws)
@@ -70,7 +73,7 @@ def dependency(
                 row = _row(found, targets is not None)
                 seconds = round((time.process_time() - began) / draws, 1)
                 what = f"{source} {title}, {name}, at most {limit} others"
-                yield {"what": what, **row, "cpu_seconds": seconds, "seed": seed}
+                yield {"what": what, **row, "cpu_seconds": seconds, "seed": run.seed}
 
 
 def _pairs(networks: list[Network]) -> Iterator[tuple[str, Network, Network | None, bool]]:

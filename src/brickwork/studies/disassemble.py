@@ -9,7 +9,7 @@ from torch import nn
 
 from brickwork.bricks import Brick
 from brickwork.bricks import disassemble as cut_out
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy, facts_of, one_against_rest, restricted, some_of
 
 PICKS = {"0": "0", "1": "1", "0-2": "0-2", "2-4": "2-4"}
@@ -32,20 +32,16 @@ PAPERS_WAY: dict[str, Any] = {
 
 @study("disassemble", paper="2, Table 1")
 def disassemble(
+    run: Run,
     *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
     archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
     sets: tuple[str, ...] | None = None,
     picks: tuple[str, ...] | None = None,
     budgets: tuple[float, ...] = (0.5, 0.25),
 ) -> Iterator[Row]:
     """Cut the part of some classes out of a network, without training: the paper's way and ours."""
-    shop = Workshop(full, seed, device, progress, networks)
-    for source in sets or (("cifar10",) if full else ("digits",)):
+    shop = Workshop.of(run)
+    for source in sets or (("cifar10",) if run.full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
             net = shop.network(arch, f"{source}:A")
             for name, classes in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():

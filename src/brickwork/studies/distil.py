@@ -12,7 +12,7 @@ from torch import nn
 from brickwork.bricks import assemble, disassemble
 from brickwork.bricks.distillation import distil as teach
 from brickwork.data.images import ImageData
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy, mean_facts, places, side_by_side, some_of
 from brickwork.training import train
 
@@ -29,26 +29,27 @@ SMALL = {"A0-2": ((("A", "0-2"),), (None,) * 3), "A0-1,B3-4": ((("A", "0-1"), ("
 
 @study("distil", paper="2, Tables 8, 9")
 def distil(
+    run: Run,
     *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
     archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
     picks: tuple[str, ...] | None = None,
     budget: float = 0.25,
     epochs: int = 10,
 ) -> Iterator[Row]:
     """A student cut out of its teachers, before and after an epoch of distillation, against one from scratch."""
-    shop = Workshop(full, seed, device, progress, networks)
-    source = "cifar100" if full else "digits"
+    shop = Workshop.of(run)
+    source = "cifar100" if run.full else "digits"
     for arch in shop.archs(archs, ("vgg16",)):
         halves = {h: shop.network(arch, f"{source}:{h}") for h in "AB"}
-        for name, (pick, paper) in some_of(PICKS if full else SMALL, picks).items():
+        for name, (pick, paper) in some_of(PICKS if run.full else SMALL, picks).items():
             bricks = [
                 disassemble(
-                    halves[h], places(c, len(half.classes)), half, budget=budget, seed=seed, progress=progress
+                    halves[h],
+                    places(c, len(half.classes)),
+                    half,
+                    budget=budget,
+                    seed=run.seed,
+                    progress=run.progress,
                 )
                 for h, c in pick
                 for half in [shop.data(f"{source}:{h}")]
@@ -57,8 +58,8 @@ def distil(
             chosen = shop.chosen(source, tuple(n for brick in bricks for n in brick.classes))
             student = assemble(bricks)
             common: dict[str, Any] = {
-                "seed": seed, "device": shop.where, "progress": progress, "batch_size": 128 if full else 16,
-                "augment": "crop+flip" if full else "none",
+                "seed": run.seed, "device": shop.where, "progress": run.progress, "batch_size": 128 if run.full else 16,
+                "augment": "crop+flip" if run.full else "none",
             }  # fmt: skip
             images, labels = chosen.train_images, chosen.train_labels
             fresh = _from_scratch(student)
@@ -78,7 +79,7 @@ def distil(
                     {
                         "what": f"{source} {arch} {name}, {what}", "paper": paper[2], "ours": accuracy(model, chosen),
                         "whole": side_by_side(teachers, chosen), "paper_original": paper[0], "paper_best_other": paper[1],
-                        **mean_facts(bricks), "seed": seed,
+                        **mean_facts(bricks), "seed": run.seed,
                     }
                 )  # fmt: skip
 

@@ -15,9 +15,9 @@ from torch import nn
 
 from brickwork import data, zoo
 from brickwork.data.images import ImageData
-from brickwork.devices import pick
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.studies.kept import kept
+from brickwork.studies.registry import Run
 from brickwork.training import train
 
 #: the ten classes of CIFAR-100 that the paper names (appendix A.1)
@@ -29,21 +29,12 @@ SCALES: dict[str, int | None] = {"small": 4, "medium": 100, "large": None}
 
 
 @dataclass
-class Family:
+class Family(Run):
     """Networks of one architecture. Smoke: digits of 16×16 pixels; full: 32×32 colour images."""
 
-    full: bool
-    seed: int
-    device: str
-    progress: bool
-    networks: str | None = None
     outputs: int = 10
     _sets: dict[str, ImageData] = field(default_factory=dict)
     _nets: dict[str, nn.Module] = field(default_factory=dict)
-
-    @property
-    def where(self) -> torch.device:
-        return pick(self.device)
 
     def again(self, number: int) -> Family:
         """The same with another seed: other starts, other draws of images; sets that are loaded stay loaded."""

@@ -25,7 +25,7 @@ from brickwork.data.images import ImageData
 from brickwork.errors import UnknownName
 from brickwork.studies.both_tasks import Pair, methods
 from brickwork.studies.family import NAMED, Family
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 
 CIFAR = ("cifar10", f"cifar100:{','.join(NAMED)}")
 DIGITS = ("digits:A", "digits:B")
@@ -57,25 +57,17 @@ ALONE = (87.33, 87.00)  # appendix Tables 8 and 9: θ₀ + g_1 and θ₀ + g_2 o
 
 
 @study("forgetting", paper="1, Tables 5-6, appendix Tables 1-19")
-def forgetting(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:
+def forgetting(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Two tasks in one network: trained in turn, added up by the paper's grids, and merged without labels."""
     for name in picks or ():
         if name not in RECIPES:
             raise UnknownName("setting", name, RECIPES)
-    scene = Scene(Family(full, seed, device, progress, networks))
-    for setting in picks or (tuple(RECIPES) if full else SHORT):
+    scene = Scene(Family.of(run))
+    for setting in picks or (tuple(RECIPES) if run.full else SHORT):
         zero = scene.start(setting)
         pair = scene.pair(setting, zero, "large")
-        facts: Row = {"setting": setting, "seed": seed, "unit": "percent"}
-        papers = ALONE if full and setting == "paper" else (None, None)
+        facts: Row = {"setting": setting, "seed": run.seed, "unit": "percent"}
+        papers = ALONE if run.full and setting == "paper" else (None, None)
         for k, who in enumerate("AB"):
             ours = pair.accuracies(pair.networks[k])
             yield {
@@ -88,7 +80,7 @@ def forgetting(
         if setting == "paper":
             yield from _in_turn(scene, pair, setting, facts)
             yield from _grids(scene, zero, facts)
-        yield from methods(pair, zero, facts, whole=setting != "paper" or not full)
+        yield from methods(pair, zero, facts, whole=setting != "paper" or not run.full)
 
 
 class Scene:

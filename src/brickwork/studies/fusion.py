@@ -15,7 +15,7 @@ from brickwork.algebra import combine, fit_head, merge_on, own_heads
 from brickwork.data.images import ImageData
 from brickwork.studies.cast import Cast, Play, Table, curves, own_share, scenes, share
 from brickwork.studies.family import Family, mean
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 
 #: Table 3, the small scale on its 40 images
 TABLE_3: Table = {
@@ -37,20 +37,12 @@ PAPER: dict[tuple[str, str, str], Table] = {
 
 
 @study("fusion", paper="1, Tables 3-4, Figures 3-4")
-def fusion(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:
+def fusion(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Add α times a trained LeNet to five random and five trained ones; and merge two trained ones so that both last."""
-    facts: Row = {"seed": seed, "unit": "share right"}
-    for scale, split, casts in scenes(Family(full, seed, device, progress, networks), picks):
+    facts: Row = {"seed": run.seed, "unit": "share right"}
+    for scale, split, casts in scenes(Family.of(run), picks):
         nets = [cast.teacher(scale) for cast in casts]
-        paper = {("small", "train"): 1.0, ("large", "test"): 0.61}.get((scale, split)) if full else None
+        paper = {("small", "train"): 1.0, ("large", "test"): 0.61}.get((scale, split)) if run.full else None
         each = [share(a, *cast.judged(split)) for a, cast in zip(nets, casts, strict=True)]
         yield {"what": f"{scale}, {split}: θ_A", "paper": paper, "ours": mean(each), "each": each, **facts}
         for kind in casts[0].thetas:
@@ -60,7 +52,7 @@ def fusion(
                 if cast.thetas[kind]
             ]
             what, table = f"{scale}, {split}: {kind} θ_i + αθ_A", PAPER.get((scale, split, kind), {})
-            yield from curves(what, plays, table, facts, full=full)
+            yield from curves(what, plays, table, facts, full=run.full)
     yield from _both(casts[0], casts[0].teacher(scale), facts)
 
 

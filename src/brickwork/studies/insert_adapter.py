@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.studies.greenhouse import SAMPLES, Greenhouse, asked
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 
 #: convolutions: {samples: (direct-learn, back-distill)}, the paper's average error
@@ -26,12 +26,9 @@ WAYS: tuple[tuple[str, str, int | None], ...] = (
 
 
 @study("insert-adapter", paper="3, Table 2")
-def insert_adapter(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:  # fmt: skip
+def insert_adapter(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """An adapter of one or three convolutions learned inside a network: error against the network's own."""
-    house = Greenhouse(Workshop(full, seed, device, progress, networks))
+    house = Greenhouse(Workshop.of(run))
     names = house.categories
     rows = [
         f"insert {n} conv, {a} samples, {w}, {s} start"
@@ -42,7 +39,7 @@ def insert_adapter(
     wanted = asked(rows, picks)
     own = [house.error([n], None, house.halves([n]).above, house.against_others([n])) for n in names]
     for layers in (1, 3):
-        for amount in (0, *SAMPLES) if full else (0,):
+        for amount in (0, *SAMPLES) if run.full else (0,):
             for way, start, column in WAYS:
                 what = f"insert {layers} conv, {amount} samples, {way}, {start} start"
                 useless = (way == "direct-learn" and amount == 0) or (way == "closed-form" and amount > 0)
@@ -56,10 +53,12 @@ def insert_adapter(
                     learned = house.learned([name], adapter, halves.above, way, amount, **options)
                     errors.append(house.error([name], learned, halves.above, house.against_others([name])))
                 paper = (
-                    PAPER[layers].get(amount, (None, None))[column] if full and column is not None else None
+                    PAPER[layers].get(amount, (None, None))[column]
+                    if run.full and column is not None
+                    else None
                 )
                 yield {
                     "what": what, "paper": paper,
                     "ours": round(float(np.mean(errors)), 2), "whole": round(float(np.mean(own)), 2),
-                    "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)), "seed": seed,
+                    "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)), "seed": run.seed,
                 }  # fmt: skip

@@ -12,34 +12,27 @@ from torch import Tensor, nn
 
 from brickwork import zoo
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
-from brickwork.devices import pick
 from brickwork.latency import latency
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 
 ARCHS = ("simplenetv1", "vgg16", "resnet50")
 
 
-@study("latency", paper="2 (not in the paper)")
+@study("latency", paper="2 (not in the paper)", trains=False)
 def cut_latency(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    archs: tuple[str, ...] | None = None,
-    keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25),
+    run: Run, *, archs: tuple[str, ...] | None = None, keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25)
 ) -> Iterator[Row]:
     """Time of a forward pass of a cut network against the whole, beside its share of the multiply-adds."""
-    where = pick(device)
-    batch = (256 if where.type == "cuda" else 16) if full else 2
-    for arch in archs or (ARCHS if full else ("lenet",)):
-        whole = zoo.build(arch, num_classes=5, seed=seed).eval().to(where)
+    where = run.where
+    batch = (256 if where.type == "cuda" else 16) if run.full else 2
+    for arch in archs or (ARCHS if run.full else ("lenet",)):
+        whole = zoo.build(arch, num_classes=5, seed=run.seed).eval().to(where)
         shape = zoo.input_shape(arch)
-        images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(seed)).to(where)
+        images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(run.seed)).to(where)
         bp = trace(whole, images[:2])
         for keep in keeps:
             widths = {n: max(1, 8 * round(size * keep / 8)) for n, size in bp.spaces.items() if n != CLASSES}
-            yield {**measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width"), "seed": seed}
+            yield {**measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width"), "seed": run.seed}
 
 
 def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Tensor, what: str) -> Row:

@@ -11,7 +11,7 @@ from brickwork.bricks.depth import layers_in_order
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy
 
 #: derivative: (accuracy, share of the size that went), Table 5
@@ -23,18 +23,10 @@ THRESHOLDS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 
 
 @study("lego-ablation", paper="2, Figures 4, 5, Table 5")
-def lego_ablation(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
-) -> Iterator[Row]:
+def lego_ablation(run: Run, *, archs: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Depth, derivative and threshold of a cut, alone and with the layers matched afterwards."""
-    shop = Workshop(full, seed, device, progress, networks)
-    source = "cifar10:A" if full else "digits:A"
+    shop = Workshop.of(run)
+    source = "cifar10:A" if run.full else "digits:A"
     for arch in shop.archs(archs, ("vgg16",)):
         net, half = shop.network(arch, source), shop.data(source)
         whole = accuracy(net, half)
@@ -43,24 +35,24 @@ def lego_ablation(
         # '0' of Figure 4 is the last layer
         depths = [(f"depth {len(layers) - k} ({path})", {"depth": path}) for k, path in enumerate(layers, 1)]
         trials: list[tuple[str, float | None, float | None, dict[str, Any]]] = [
-            (what, None, None, options) for what, options in (depths if full else depths[:2])
+            (what, None, None, options) for what, options in (depths if run.full else depths[:2])
         ]
         trials += [
-            (f"derivative {name}", *(found if full else (None, None)), {"attribution": name})
+            (f"derivative {name}", *(found if run.full else (None, None)), {"attribution": name})
             for name, found in DERIVATIVES.items()
         ]
         trials += [
             (f"threshold {factor:g} × mean", None, None, {"threshold": factor})
-            for factor in (THRESHOLDS if full else (0.5, 1.0))
+            for factor in (THRESHOLDS if run.full else (0.5, 1.0))
         ]
         for what, paper, gone, options in trials:
             chosen = {"attribution": "frat", "threshold": 1.0, "depth": 2, **options}
-            cut = compress(net, half, repair="none", seed=seed, progress=progress, **chosen)
-            matched = compress(net, half, repair="match", seed=seed, progress=progress, **chosen)
+            cut = compress(net, half, repair="none", seed=run.seed, progress=run.progress, **chosen)
+            matched = compress(net, half, repair="match", seed=run.seed, progress=run.progress, **chosen)
             yield (
                 {
                     "what": f"{arch}, {what}", "paper": paper, "ours": accuracy(cut.model, half),
                     "matched": accuracy(matched.model, half), "whole": whole, "paper_gone": gone,
-                    "gone": round(100 * (1 - cut.parameters), 2), "flops": round(cut.macs, 4), "seed": seed,
+                    "gone": round(100 * (1 - cut.parameters), 2), "flops": round(cut.macs, 4), "seed": run.seed,
                 }
             )  # fmt: skip

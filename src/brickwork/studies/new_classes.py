@@ -19,7 +19,7 @@ from brickwork.data.images import ImageData
 from brickwork.dependencies.heads import Head, fit_head
 from brickwork.dependencies.new_classes import answers, last_layer
 from brickwork.prediction import predict
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, some_of
 from brickwork.training import settings_for, train
 
@@ -38,32 +38,34 @@ SHOTS = 5
 
 @study("new-classes", paper="5, Tables 2, 4")
 def new_classes(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    archs: tuple[str, ...] | None = None, picks: tuple[str, ...] | None = None, seeds: int | None = None,
-) -> Iterator[Row]:  # fmt: skip
+    run: Run,
+    *,
+    archs: tuple[str, ...] | None = None,
+    picks: tuple[str, ...] | None = None,
+    seeds: int | None = None,
+) -> Iterator[Row]:
     """Classes added to a frozen network by a matrix on its logits: joint accuracy and time, against full training."""
-    source = "cifar100" if full else "digits"
-    first = Workshop(full, seed, device, progress, networks)
+    source = "cifar100" if run.full else "digits"
+    first = Workshop.of(run)
     shops = [
-        Workshop(full, seed + k, device, progress, networks, _sets=first._sets)
-        for k in range(seeds or (5 if full else 1))
+        Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))
     ]
     for arch in first.archs(archs, ("resnet18",)):
-        for pick, (count, paper, apart) in some_of(PICKS if full else SMALL, picks).items():
+        for pick, (count, paper, apart) in some_of(PICKS if run.full else SMALL, picks).items():
             found: dict[str, list[dict[str, float]]] = {}
             for shop in shops:
                 for way, numbers in _one_run(shop, source, arch, count).items():
                     found.setdefault(way, []).append(numbers)
             for way, runs in found.items():
-                yield _row(f"{source} {arch} {pick}, {way}", runs, paper, apart, seed)
+                yield _row(f"{source} {arch} {pick}, {way}", runs, paper, apart, run.seed)
                 if count == 1:
                     binary = [{"ours": r["binary"], "whole": r["whole_binary"]} for r in runs]
                     yield _row(
                         f"{source} {arch} {pick}, {way}, as many others",
                         binary,
-                        BINARY if full else (0, 0),
+                        BINARY if run.full else (0, 0),
                         (0, 0),
-                        seed,
+                        run.seed,
                     )
 
 

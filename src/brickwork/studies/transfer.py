@@ -11,7 +11,7 @@ from brickwork.bricks.adaptation import adapt
 from brickwork.bricks.transferring import transfer as moved
 from brickwork.data.images import ImageData
 from brickwork.evaluation import evaluate
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 
 
@@ -29,19 +29,11 @@ def grey(images: ImageData) -> ImageData:
 
 @study("transfer", paper="2, Figure 7")
 def transfer(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
-    amounts: tuple[int, ...] | None = None,
-    epochs: int = 5,
+    run: Run, *, archs: tuple[str, ...] | None = None, amounts: tuple[int, ...] | None = None, epochs: int = 5
 ) -> Iterator[Row]:
     """A network of colour images on grey ones: everything trained, only class-independent channels, or nothing."""
-    shop = Workshop(full, seed, device, progress, networks)
-    source = "cifar10:A" if full else "digits:A"
+    shop = Workshop.of(run)
+    source = "cifar10:A" if run.full else "digits:A"
     for arch in shop.archs(archs, ("vgg16",)):
         net, colour = shop.network(arch, source), shop.data(source)
         other = grey(colour)
@@ -50,23 +42,23 @@ def transfer(
         def judged(model: object, images: np.ndarray, labels: np.ndarray) -> float:
             return round(100 * evaluate(model, images, labels).accuracy, 2)  # type: ignore[arg-type]
 
-        common = {"arch": arch, "seed": seed, "paper": None}
+        common = {"arch": arch, "seed": run.seed, "paper": None}
         yield ({"what": f"{arch} on colour, as trained", **common,
                      "ours": judged(net, colour.test_images, colour.test_labels)})  # fmt: skip
         yield ({"what": f"{arch} on grey, nothing done", **common, "ours": judged(net, *test)})
-        few = 2000 if full else 300
-        fixed = adapt(net, colour.train_images[:few], other.train_images[:few], progress=progress)
+        few = 2000 if run.full else 300
+        fixed = adapt(net, colour.train_images[:few], other.train_images[:few], progress=run.progress)
         yield ({"what": f"{arch} on grey, matched on {few} pairs without labels", **common,
                      "ours": judged(fixed, *test)})  # fmt: skip
         everything = len(colour.train_labels) // len(colour.classes)
-        for amount in amounts or ((20, 100, 500, everything) if full else (20,)):
-            some = other.take(amount, seed=seed) if amount < everything else other
+        for amount in amounts or ((20, 100, 500, everything) if run.full else (20,)):
+            some = other.take(amount, seed=run.seed) if amount < everything else other
             for what in ("all", "independent"):
                 found = moved(
-                    net, some, what=what, routes=colour if what == "independent" else None, epochs=epochs, seed=seed,
-                    lr=0.01 if full else 0.005,
-                    batch_size=min(128, len(some.train_labels)) if full else 20, progress=progress, validation=test,
-                    augment="crop+flip" if full else "none",
+                    net, some, what=what, routes=colour if what == "independent" else None, epochs=epochs, seed=run.seed,
+                    lr=0.01 if run.full else 0.005,
+                    batch_size=min(128, len(some.train_labels)) if run.full else 20, progress=run.progress, validation=test,
+                    augment="crop+flip" if run.full else "none",
                 )  # fmt: skip
                 curve = [round(100 * row["validation_accuracy"], 2) for row in found.training.history]
                 yield (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.studies.greenhouse import SAMPLES, Greenhouse, asked
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 from brickwork.transplant import Dummy
 
@@ -29,26 +29,20 @@ WAYS: tuple[tuple[str, str, int, dict[str, Any], int | None], ...] = (
 
 
 @study("transplant-classify", paper="3, Table 3")
-def transplant_classify(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:  # fmt: skip
+def transplant_classify(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Categories brought to the task module of one other category: error after learning an adapter."""
-    house = Greenhouse(Workshop(full, seed, device, progress, networks))
+    house = Greenhouse(Workshop.of(run))
     first, *others = house.categories
-    yield from _rows(house, others, {name: [first] for name in others}, SIMILAR if full else {}, picks)
+    yield from _rows(house, others, {name: [first] for name in others}, SIMILAR if run.full else {}, picks)
 
 
 @study("transplant-dissimilar", paper="3, Table 4")
-def transplant_dissimilar(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:  # fmt: skip
+def transplant_dissimilar(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """The same to a task module of all other categories, dissimilar ones among them."""
-    house = Greenhouse(Workshop(full, seed, device, progress, networks))
-    others = house.categories[1:] if full else house.categories[1:2]
+    house = Greenhouse(Workshop.of(run))
+    others = house.categories[1:] if run.full else house.categories[1:2]
     served = {name: [n for n in (*house.categories, *house.dissimilar) if n != name] for name in others}
-    yield from _rows(house, others, served, GENERIC if full else {}, picks)
+    yield from _rows(house, others, served, GENERIC if run.full else {}, picks)
 
 
 def _rows(

@@ -21,7 +21,7 @@ from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.studies.greenhouse import SAMPLES, asked
 from brickwork.studies.kept import kept
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 from brickwork.training import settings_for, train
 from brickwork.transplant import Adapter, Dummy, balance, learn_adapter
@@ -54,15 +54,12 @@ WAYS: tuple[tuple[str, str, bool, dict[str, Any], int | None], ...] = (
 
 
 @study("transplant-segment", paper="3, Table 3")
-def transplant_segment(
-    *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:  # fmt: skip
+def transplant_segment(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Groups of breeds brought to the segmentation module of another: pixels right and IoU after learning an adapter."""
-    kennel = Kennel(Workshop(full, seed, device, progress, networks))
+    kennel = Kennel(Workshop.of(run))
     first, *others = kennel.groups
     own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
-    amounts = SAMPLES if full else (4,)
+    amounts = SAMPLES if run.full else (4,)
     rows = [f"segment, {a} samples, {way}, {start} start" for a in amounts for way, start, *_ in WAYS]
     wanted = asked(rows, picks)
     for amount in amounts:
@@ -74,9 +71,9 @@ def transplant_segment(
             pixels, ious = np.array(found).T
             yield {
                 "what": what, "ours": round(float(pixels.mean()), 2),
-                "paper": PAPER[amount][column] if full and column is not None else None,
+                "paper": PAPER[amount][column] if run.full and column is not None else None,
                 "iou": round(float(ious.mean()), 2), "whole": round(float(np.mean(own, 0)[0]), 2),
-                "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": seed,
+                "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": run.seed,
                 "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
             }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from brickwork.bricks.treatment import RULES
 from brickwork.bricks.treatment import treat as treated
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy
 
 #: (set, network): the original, Model Doctor, the paper's own
@@ -20,33 +20,25 @@ PAPER = {
 
 @study("treat", paper="2, Table 3")
 def treat(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    archs: tuple[str, ...] | None = None,
-    networks: str | None = None,
-    sets: tuple[str, ...] | None = None,
-    epochs: int = 5,
+    run: Run, *, archs: tuple[str, ...] | None = None, sets: tuple[str, ...] | None = None, epochs: int = 5
 ) -> Iterator[Row]:
     """Fine-tune with the routes as a constraint, by Model Doctor's rule, and plainly, for as many epochs."""
-    shop = Workshop(full, seed, device, progress, networks)
-    for source in sets or (("cifar10",) if full else ("digits",)):
+    shop = Workshop.of(run)
+    for source in sets or (("cifar10",) if run.full else ("digits",)):
         for arch in shop.archs(archs, ("simplenetv1", "vgg16")):
             half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
             before = accuracy(net, half)
             original, doctor, paper = PAPER.get((source, arch), (None, None, None))
             for rule in RULES:
                 found = treated(
-                    net, half, rule=rule, epochs=epochs, lr=0.01 if full else 0.002, seed=seed, progress=progress,
-                    batch_size=256 if full else 32, augment="crop+flip" if full else "none",
+                    net, half, rule=rule, epochs=epochs, lr=0.01 if run.full else 0.002, seed=run.seed,
+                    progress=run.progress, batch_size=256 if run.full else 32, augment="crop+flip" if run.full else "none",
                 )  # fmt: skip
                 yield (
                     {
                         "what": f"{source} {arch}, {RULES[rule].about}",
                         "paper": {"route": paper, "doctor": doctor}.get(rule), "ours": accuracy(found.model, half),
-                        "before": before, "paper_original": original, "epochs": epochs, "seed": seed,
+                        "before": before, "paper_original": original, "epochs": epochs, "seed": run.seed,
                         "seconds": round(found.training.seconds, 1),
                     }
                 )  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Any
 from brickwork.continual.result import MB, ContinualResult
 from brickwork.errors import UnknownName
 from brickwork.studies.family import Family
-from brickwork.studies.registry import Row, study
+from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.task_scenes import FIRST_SEED, Scenes
 
 POOL = "pool"
@@ -145,29 +145,21 @@ GOALS = "goals"
 
 
 @study("weight-search", paper="4, appendix Tables 1, 2, 4")
-def weight_search(
-    *,
-    full: bool,
-    seed: int = 0,
-    device: str = "auto",
-    progress: bool = True,
-    networks: str | None = None,
-    picks: tuple[str, ...] | None = None,
-) -> Iterator[Row]:
+def weight_search(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
     """Split-CIFAR-100 by weight search and ten other methods: accuracy against megabytes; the paper's ablations."""
-    groups = list(dict.fromkeys([part.group for part in PARTS])) if full else list(SMOKE_GROUPS)
+    groups = list(dict.fromkeys([part.group for part in PARTS])) if run.full else list(SMOKE_GROUPS)
     known = [*groups, GOALS, *(f"{p.group}: {p.name}" for p in PARTS if p.group in groups)]
     for name in picks or ():
         if name not in known:
             raise UnknownName("part", name, known)
-    scenes = Scenes(Family(full, 0, device, progress, networks))
+    scenes = Scenes(Family.of(run, seed=0))
     played: dict[Part, ContinualResult] = {}
     for part in PARTS:
         title = f"{part.group}: {part.name}"
         if part.group in groups and (not picks or part.group in picks or title in picks):
-            yield _row(part, _play(scenes, part, seed, played), full)
+            yield _row(part, _play(scenes, part, run.seed, played), run.full)
     if not picks or GOALS in picks:
-        yield from _goals(scenes, seed, played, full)
+        yield from _goals(scenes, run.seed, played, run.full)
 
 
 def _play(scenes: Scenes, part: Part, seed: int, played: dict[Part, ContinualResult]) -> ContinualResult:

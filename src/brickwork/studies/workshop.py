@@ -15,13 +15,13 @@ from brickwork import data, zoo
 from brickwork.bricks.brick import Brick
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
-from brickwork.devices import pick
 from brickwork.errors import UnknownName
 from brickwork.evaluation import auroc, evaluate_data
 from brickwork.latency import latency
 from brickwork.origin import origin_of
 from brickwork.prediction import predict
 from brickwork.studies.kept import kept
+from brickwork.studies.registry import Run
 from brickwork.training import settings_for, train
 
 #: How the networks of these studies are trained. Parts are compared across networks that never saw each other's
@@ -39,20 +39,11 @@ SMOKE = {"epochs": 8, "batch_size": 32, "lr": 5e-3}
 
 
 @dataclass
-class Workshop:
-    """One run's place of work. `networks` is a folder where trained networks are kept from run to run."""
+class Workshop(Run):
+    """One run's place of work."""
 
-    full: bool
-    seed: int
-    device: str
-    progress: bool
-    networks: str | None = None
     _sets: dict[str, ImageData] = field(default_factory=dict)
     _nets: dict[tuple[str, str, int], nn.Module] = field(default_factory=dict)
-
-    @property
-    def where(self) -> torch.device:
-        return pick(self.device)
 
     def archs(self, asked: tuple[str, ...] | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return asked or (default if self.full else ("lenet",))
