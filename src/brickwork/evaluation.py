@@ -125,7 +125,6 @@ def evaluate_data(
     *,
     split: str = "test",
     batch_size: int = 512,
-    device: torch.device | str | None = None,
 ) -> Evaluation:
     """Measure a model on a data set whose classes are found among the model's by name.
 
@@ -134,7 +133,7 @@ def evaluate_data(
     raw, labels, masks = images.split(split)
     known = origin_of(model).classes
     if masks is not None and known == images.mask_classes:
-        return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device, masks=masks)
+        return evaluate(model, raw, labels, classes=known, batch_size=batch_size, masks=masks)
     if known is not None and known != images.classes:
         foreign = [name for name in images.classes if name not in known]
         if foreign:
@@ -143,7 +142,7 @@ def evaluate_data(
                 f"are {', '.join(known[:40])}. Select classes, as in {images.name.split(':')[0]}:{known[0]}."
             )
         labels = np.array([known.index(name) for name in images.classes])[labels]
-    return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device)
+    return evaluate(model, raw, labels, classes=known, batch_size=batch_size)
 
 
 def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None = None) -> Evaluation:

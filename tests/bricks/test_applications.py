@@ -106,7 +106,7 @@ def test_distil_from_two_teachers(nets, digits):
     chosen = data.load("digits:0,1,5,6", size=16, channels=1)
     before = [state_hash(m) for m in (student, nets["A"], nets["B"])]
     taught = distil(
-        student, [nets["A"], nets["B"]], chosen.train_images, epochs=3, lr=0.02, batch_size=32, **QUIET
+        student, [nets["A"], nets["B"]], chosen.train_images, epochs=3, lr=0.005, batch_size=32, **QUIET
     )
     assert [state_hash(m) for m in (student, nets["A"], nets["B"])] == before
     assert origin_of(taught.model).classes == ("0", "1", "5", "6")
@@ -125,7 +125,7 @@ def test_distil_from_two_teachers(nets, digits):
         **QUIET,
     )
     assert evaluate_data(labelled.model, chosen).accuracy > 0.95
-    assert evaluate_data(taught.model, chosen).accuracy > 0.6
+    assert evaluate_data(taught.model, chosen).accuracy > 0.9
 
 
 def test_teachers_that_do_not_fit(nets, digits):

@@ -92,7 +92,7 @@ def test_plus_and_scaled():
     agree(both, once(x, y), 1e-12)
     assert both.rows == 12
     assert torch.equal(first.gram, before)
-    half = first.plus(second, 0.5)
+    half = first.plus(second.scaled(0.5))
     assert half.rows == 5 + 3.5
     torch.testing.assert_close(half.cross, first.cross + second.scaled(0.5).cross)
 

@@ -12,7 +12,7 @@ from brickwork.dependencies import DependencyMap
 from brickwork.errors import BadData, RequestError
 from brickwork.report.book import Book, Chapter
 from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text
-from brickwork.report.figure_file import from_json, read_figure, to_json
+from brickwork.report.figure_file import from_json, to_json
 from brickwork.report.runs import report, save_figures
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
@@ -33,7 +33,7 @@ FIGURE = Drawing(
 def test_a_figure_comes_back_from_its_file(tmp_path):
     assert from_json(to_json(FIGURE)) == FIGURE
     FIGURE.save(tmp_path / "x.json")
-    assert read_figure(tmp_path / "x.json") == FIGURE
+    assert from_json((tmp_path / "x.json").read_text()) == FIGURE
 
 
 @pytest.mark.parametrize(

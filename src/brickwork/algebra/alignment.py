@@ -15,6 +15,8 @@ from brickwork.data.pixels import Images
 from brickwork.moments import reestimate_batch_norm
 from brickwork.progress import bar
 
+BATCH = 250  # images in a pass over which statistics are measured
+
 
 def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
     """b with its channels in the order that brings its weights closest to a's; it answers as before (2209.04836).
@@ -31,13 +33,18 @@ def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
     return trace(b, example).permute(b, bp.align(a, b))
 
 
-def repair(model: nn.Module, images: Images, *, batch_size: int = 250) -> nn.Module:
+def repair(model: nn.Module, images: Images) -> nn.Module:
     """New batch-norm statistics on unlabelled images: what a merged network needs most (REPAIR, 2211.08403)."""
-    return reestimate_batch_norm(model, batches_of(inputs_of(model, images), batch_size))
+    return reestimate_batch_norm(model, batches_of(inputs_of(model, images), BATCH))
 
 
 def rebasined(
-    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, batch_size: int = 250
+    models: list[nn.Module],
+    tasks: list[Task],
+    *,
+    shares: list[float],
+    progress: bool,
+    batch_size: int = BATCH,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
     example = tasks[0].images[:2]
@@ -50,7 +57,7 @@ def rebasined(
     return recalibrated(merged, tasks, batch_size=batch_size), {}
 
 
-def recalibrated(model: nn.Module, tasks: list[Task], *, batch_size: int = 250, seed: int = 0) -> nn.Module:
+def recalibrated(model: nn.Module, tasks: list[Task], *, batch_size: int = BATCH, seed: int = 0) -> nn.Module:
     """Statistics of all tasks' images, mixed; the model itself where it has no batch norm with statistics."""
     if not has_statistics(model):
         return model

@@ -23,11 +23,11 @@ def construct(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
     return register
 
 
-def example(name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+def example(name: str) -> Tensor:
     """Random input for a construct: a batch of two."""
     rng = torch.Generator().manual_seed(1)
     shape = (2, 5, 8) if name.startswith("attention") else (2, 3, 8, 8)
-    return torch.randn(shape, generator=rng, dtype=dtype)
+    return torch.randn(shape, generator=rng, dtype=torch.float64)
 
 
 def block(inside: int, outside: int, kernel: int = 3, **options: Any) -> nn.Sequential:

@@ -47,9 +47,9 @@ def measured(work: Work) -> dict[str, float]:
     return {**cost, "peak_mb": peak, "grown_mb": max(0.0, peak - before), **extra}
 
 
-def apart(contender: str, arguments: Mapping[str, Any], *, threads: int = 1) -> dict[str, float]:
+def apart(contender: str, arguments: Mapping[str, Any]) -> dict[str, float]:
     """Measure `module:function(**arguments)` in a process of its own; arguments are JSON values."""
-    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     source = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     env["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [env.get("PYTHONPATH")])])
     done = subprocess.run(
@@ -71,7 +71,6 @@ def in_turn(
     *,
     repeat: int,
     separate: bool = True,
-    threads: int = 1,
     tell: Callable[..., None] | None = None,
 ) -> list[dict[str, Any]]:
     """Measure contenders alternately, `repeat` times each: a row for each with the medians."""
@@ -79,7 +78,7 @@ def in_turn(
     for turn in range(repeat):
         for who, contender in contenders.items() if turn % 2 == 0 else reversed(list(contenders.items())):
             if separate:
-                seen[who].append(apart(contender, arguments, threads=threads))
+                seen[who].append(apart(contender, arguments))
             else:
                 seen[who].append(measured(find_contender(contender)(**arguments)))
             if tell is not None:

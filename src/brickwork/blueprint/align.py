@@ -20,8 +20,10 @@ from brickwork.blueprint.request import check_model
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
 
+ROUNDS = 50  # over all spaces, at most; it ends when none moves
 
-def align(bp: Blueprint, model: nn.Module, other: nn.Module, *, rounds: int = 50) -> dict[str, np.ndarray]:
+
+def align(bp: Blueprint, model: nn.Module, other: nn.Module) -> dict[str, np.ndarray]:
     """For every space the order of `other`'s channels that matches `model`; `bp.permute(other, order)` applies it.
 
     >>> import torch, brickwork
@@ -33,7 +35,7 @@ def align(bp: Blueprint, model: nn.Module, other: nn.Module, *, rounds: int = 50
     """
     check_model(bp, model)
     check_model(bp, other)
-    return _Matcher(bp, model, other).run(rounds)
+    return _Matcher(bp, model, other).run()
 
 
 class _Matcher:
@@ -79,12 +81,12 @@ class _Matcher:
             self._known_spaces[key] = {self.names[k] for k in found if k >= 0}
         return self._known_spaces[key]
 
-    def run(self, rounds: int) -> dict[str, np.ndarray]:
+    def run(self) -> dict[str, np.ndarray]:
         settled = {n for n in self.bp.spaces if n not in self.free}
         for space in self.free:  # first time through: only by what is settled
             self._match(space, settled)
             settled.add(space)
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             moved = [
                 self._match(space, settled) for space in self.free
             ]  # all of them, not only up to the first

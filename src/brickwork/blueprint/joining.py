@@ -145,7 +145,7 @@ class _Joiner:
                 births[site.makes] = k
         return births
 
-    def _weave(self, name: str, dim: int, piecewise: bool = True) -> Axis:
+    def _weave(self, name: str, dim: int) -> Axis:
         """Part behind part, piece by piece."""
         cuts, sizes = [], []
         for bp in self.bps:
@@ -155,7 +155,7 @@ class _Joiner:
                     f"{name} reads channels of the parts together with ones that belong to no part"
                 )
             ids = bp.ids[name][dim]
-            starts = self._runs(bp, layout.units, None if ids is None else ids.numpy()) if piecewise else [0]
+            starts = self._runs(bp, layout.units, None if ids is None else ids.numpy())
             cuts.append([*starts, len(layout.units)])
             sizes.append(len(starts))
         if len(set(sizes)) > 1:

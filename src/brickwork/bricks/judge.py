@@ -11,15 +11,15 @@ from brickwork.bricks.samples import Samples
 from brickwork.evaluation import auroc
 from brickwork.prediction import evaluating
 
+BATCH = 500  # images in a pass
 
-def logits_on(
-    model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None, batch_size: int = 500
-) -> Tensor:
+
+def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None) -> Tensor:
     """The chosen output on these images, float64 on the CPU."""
     with evaluating(model):
         found = [
             pick_output(model(samples.inputs(part)), output).double().cpu()
-            for part in np.split(index, range(batch_size, len(index), batch_size))
+            for part in np.split(index, range(BATCH, len(index), BATCH))
         ]
     return torch.cat(found).clone()
 

@@ -11,20 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brickwork.dependencies.problem import Floats, Problem
-from brickwork.progress import bar
 
 
-def choose_greedily(problem: Problem, k: int, *, progress: bool = False) -> Floats:
+def choose_greedily(problem: Problem, k: int) -> Floats:
     """Least-squares coefficients (targets, features) on at most k features of each target.
 
     A feature that the chosen ones already span (a duplicate, a column of zeros) is not taken.
     """
     found = np.zeros_like(problem.cross)
-    with bar("choosing", len(found), show=progress) as advance:
-        for t in range(len(found)):
-            chosen, theta = _pursue(problem, t, k)
-            found[t, chosen] = theta
-            advance()
+    for t in range(len(found)):
+        chosen, theta = _pursue(problem, t, k)
+        found[t, chosen] = theta
     return found
 
 

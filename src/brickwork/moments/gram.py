@@ -57,10 +57,10 @@ class Moments:
         self.rows += x.shape[-2]
         return self
 
-    def plus(self, other: Moments, weight: float = 1.0) -> Moments:
-        """The moments of both sets of rows, the other's weighted."""
+    def plus(self, other: Moments) -> Moments:
+        """The moments of both sets of rows."""
         mine, theirs = vars(self), vars(other)
-        return Moments(**{k: mine[k] + weight * theirs[k] for k in mine})
+        return Moments(**{k: mine[k] + theirs[k] for k in mine})
 
     def scaled(self, factor: float) -> Moments:
         return Moments(**{k: v * factor for k, v in vars(self).items()})

@@ -13,39 +13,34 @@ COLOURS = ("#1f6fb4", "#d1661c", "#8a939c")
 
 @dataclass(frozen=True)
 class Bar:
-    """A number between 0 and `draw_bars`' top; kind chooses its colour: 0 ours, 1 another, 2 for comparison."""
+    """A share from 0 to 1 and how it is told; kind chooses its colour: 0 ours, 1 another, 2 for comparison."""
 
     name: str
     value: float
     told: str
     kind: int = 0
-    tip: str = ""
 
 
 def draw_bars(
-    title: str, bars: Sequence[Bar], *, top: float | None = None, about: str = "", part: str = "", head: Sequence[str] = (),
-    rows: Sequence[Sequence[str]] = (), cards: Sequence[tuple[str, str]] = (), command: str = "",
+    title: str, bars: Sequence[Bar], *, about: str = "", part: str = "", cards: Sequence[tuple[str, str]] = (),
+    command: str = "",
 ) -> Drawing:  # fmt: skip
-    """One bar a line. Without a table of its own the figure's is the names and what is told of them.
+    """One bar a line; the figure's table is the names and what is told of them.
 
     >>> draw_bars("Two", [Bar("a", 0.5, "50 %"), Bar("b", 1.0, "100 %")]).rows
     (('a', '50 %'), ('b', '100 %'))
     """
-    most = top or max((bar.value for bar in bars), default=0.0) or 1.0
     marks: list[Mark] = [Text(24, 34, title, 18, bold=True)]
     for number, bar in enumerate(bars):
         y = TOP + STEP * number
-        length = WIDE * min(1.0, max(0.0, bar.value / most))
+        length = WIDE * min(1.0, max(0.0, bar.value))
         marks.append(Text(LEFT - 12, y + 16, shortened(bar.name, 13, LEFT - 40), 13, "end"))
         marks.append(Rectangle(LEFT, y, WIDE, 22, "#f3f5f8"))
-        marks.append(
-            Rectangle(LEFT, y, max(1.5, length), 22, COLOURS[bar.kind], bar.tip or f"{bar.name}\n{bar.told}")
-        )
+        marks.append(Rectangle(LEFT, y, max(1.5, length), 22, COLOURS[bar.kind], f"{bar.name}\n{bar.told}"))
         ink = INK if bar.kind == 0 else PALE
         marks.append(Text(LEFT + WIDE + 12, y + 16, bar.told, 13, bold=bar.kind == 0, colour=ink))
     height = TOP + STEP * len(bars) + 10
-    told = tuple(tuple(row) for row in rows) or tuple((bar.name, bar.told) for bar in bars)
+    rows = tuple((bar.name, bar.told) for bar in bars)
     return Drawing(
-        title, LEFT + WIDE + 190, height, tuple(marks), about, tuple(head) or ("what", "value"), told, tuple(cards),
-        command, part,
+        title, LEFT + WIDE + 190, height, tuple(marks), about, ("what", "value"), rows, tuple(cards), command, part
     )  # fmt: skip

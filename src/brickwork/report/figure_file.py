@@ -7,7 +7,6 @@ import json
 import math
 import re
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from brickwork.errors import BadData
@@ -47,11 +46,6 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
             f"{where} is no figure of brickwork ({type(error).__name__}: {error}); verbs that draw write one: --out x.json."
         ) from error
     return drawing
-
-
-def read_figure(path: str | Path) -> Drawing:
-    """A drawing from a file written by `Drawing.save("x.json")`."""
-    return from_json(Path(path).read_text(encoding="utf-8"), str(path))
 
 
 def _listed(mark: Mark) -> list[Any]:

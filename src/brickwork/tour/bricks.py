@@ -45,7 +45,7 @@ def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         Bar("parameters of the joined bricks", size, f"{size:.0%} of both", 1),
     ]
     figure = draw_bars(
-        "Three digits out of two networks", bars, top=1.0, about=about, part="bricks",
+        "Three digits out of two networks", bars, about=about, part="bricks",
         cards=(
             ("three digits from two networks, nothing trained", f"{ours:.0%}"),
             ("of both networks' parameters", f"{size:.0%}"),

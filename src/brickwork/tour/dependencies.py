@@ -50,7 +50,7 @@ def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         Bar("nines found among all ten", tenth, f"{tenth:.1%}", 1),
     ]
     figure = draw_bars(
-        "A tenth digit on top of nine", bars, top=1.0, about=about, part="dependencies",
+        "A tenth digit on top of nine", bars, about=about, part="dependencies",
         cards=(("ten digits from a network that knows nine", f"{after:.0%}"),),
         command=stage.said(
             "depend", "add", "@nine", "--data", "digits:9", "--base-data", f"@{UNSEEN}", *stage.seeded, "--out", "ten"

@@ -37,7 +37,7 @@ def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         "that each gets right."
     )
     figure = draw_bars(
-        "Two networks, five digits each", bars, top=1.0, about=about, part="networks",
+        "Two networks, five digits each", bars, about=about, part="networks",
         cards=(("two networks, five digits each", " / ".join(f"{v:.0%}" for v in found.values())),),
         command="\n".join(
             stage.said("train", "@start", f"digits:{half.upper()}", *how, *stage.seeded, "--out", half) for half in "ab"

@@ -54,7 +54,7 @@ class Dummy:
 class Chain:
     """The pseudo-gradient of a task module with respect to its input features.
 
-    features: an example of the input, to read shapes off; carried, image: as for the module itself.
+    features: an example of the input, to read shapes off; image: as for the module itself.
 
     >>> from torch import nn
     >>> from brickwork.blueprint.splitting import split
@@ -69,11 +69,10 @@ class Chain:
         above: Above,
         features: Tensor,
         *,
-        carried: Sequence[Tensor] = (),
         image: Sequence[int] | None = None,
     ) -> None:
         self.above, self.example = above, features[:1]
-        shapes = _shapes(above, features, carried, image)
+        shapes = _shapes(above, features, image)
         graph = above.net.graph
         modules = dict(above.net.named_modules())
         output = next(n for n in graph.nodes if n.op == "output").args[0]
@@ -128,9 +127,7 @@ def _reached(start: fx.Node) -> set[fx.Node]:
     return found
 
 
-def _shapes(
-    above: Above, features: Tensor, carried: Sequence[Tensor], image: Sequence[int] | None
-) -> dict[fx.Node, tuple[int, ...]]:
+def _shapes(above: Above, features: Tensor, image: Sequence[int] | None) -> dict[fx.Node, tuple[int, ...]]:
     """The shape of every value for one example, without the batch axis."""
     sizes = []
     if above.sizes:
@@ -151,6 +148,6 @@ def _shapes(
     mode = above.training
     above.eval()
     with torch.no_grad():
-        Watcher(above.net).run(features, *carried, *sizes)
+        Watcher(above.net).run(features, *sizes)
     above.train(mode)
     return found

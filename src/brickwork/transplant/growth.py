@@ -25,6 +25,7 @@ from brickwork.transplant.options import How
 from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
 from brickwork.transplant.task_learning import learn_task
 
+BATCH = 128  # images in a pass
 SCALED_ON = 256  # images from which the paper's β is taken
 
 
@@ -149,16 +150,14 @@ def teacher_of(
     return came_with[0] if came_with else None
 
 
-def features_of(net: TransplantNet, category: str, images: np.ndarray, *, batch_size: int = 128) -> Tensor:
+def features_of(net: TransplantNet, category: str, images: np.ndarray) -> Tensor:
     """A category's features of raw images, computed once, by batches."""
     module = net.category(category).module
     where, prepared = device_of(module), origin_of(module).preprocessing
     found = []
     with evaluating(module):
-        for start in range(0, len(images), batch_size):
-            found.append(
-                net.features(as_input(images[start : start + batch_size], prepared, where), category)[0]
-            )
+        for start in range(0, len(images), BATCH):
+            found.append(net.features(as_input(images[start : start + BATCH], prepared, where), category)[0])
     if not found:
         raise BadData("there are no images to look at.")
     return torch.cat(found)  # outside inference mode, so that what is learned on them has gradients

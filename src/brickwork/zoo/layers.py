@@ -6,11 +6,11 @@ from torch import nn
 
 
 def conv_bn_relu(
-    inputs: int, outputs: int, kernel: int = 3, *, stride: int = 1, groups: int = 1, pool: bool = False
+    inputs: int, outputs: int, kernel: int = 3, *, groups: int = 1, pool: bool = False
 ) -> nn.Sequential:
-    """Convolution that keeps the image size at stride 1, batch norm, ReLU, and a 2×2 max-pool if asked."""
+    """Convolution that keeps the image size, batch norm, ReLU, and a 2×2 max-pool if asked."""
     layers: list[nn.Module] = [
-        nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False),
+        nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
         nn.ReLU(inplace=True),
     ]
