@@ -223,25 +223,17 @@ def test_other_architectures_and_numbers(folders, tmp_path):
         merge_files(make_recipe({"models": [str(folders[0])]}), folders[0], force=True, progress=False)
 
 
-def run(arguments, capsys):
-    from brickwork.cli import main
-
-    with pytest.raises(SystemExit) as left:
-        main([str(a) for a in arguments])
-    return left.value.code or 0, capsys.readouterr()
-
-
-def test_the_command_line(folders, tmp_path, capsys):
+def test_the_command_line(folders, tmp_path, run):
     zero, a, b = folders
-    code, printed = run(["delta", a, zero, "--out", tmp_path / "g.safetensors", "--json"], capsys)
-    assert code == 0 and json.loads(printed.out)["norm"] > 0
-    code, printed = run(["assign", zero, tmp_path / "g.safetensors", "--out", tmp_path / "a2"], capsys)
+    code, printed, complaint = run("delta", a, zero, "--out", tmp_path / "g.safetensors", "--json")
+    assert code == 0 and json.loads(printed)["norm"] > 0
+    code, printed, complaint = run("assign", zero, tmp_path / "g.safetensors", "--out", tmp_path / "a2")
     assert code == 0
     same = brickwork.load(tmp_path / "a2").state_dict()
     assert all(torch.allclose(v, same[n], atol=1e-6) for n, v in brickwork.load(a).state_dict().items())
     options = ["--method", "ties", "--base", zero, "--arg", "density=0.4", "--weight", "1", "--weight", "0.5"]
-    code, printed = run(["merge", a, b, *options, "--out", tmp_path / "m", "--json"], capsys)
-    assert code == 0 and json.loads(printed.out)["recipe"]["options"] == {
+    code, printed, complaint = run("merge", a, b, *options, "--out", tmp_path / "m", "--json")
+    assert code == 0 and json.loads(printed)["recipe"]["options"] == {
         "weights": [1.0, 0.5],
         "density": 0.4,
     }
@@ -257,8 +249,8 @@ def test_the_command_line(folders, tmp_path, capsys):
         (["delta", a, zero, "--out", tmp_path / "g.safetensors"], "exists"),
         (["assign", zero, a / "model.safetensors", "--out", tmp_path / "x"], "is not a delta"),
     ):
-        code, printed = run(wrong, capsys)
-        assert code == 2 and message in printed.err and printed.out == "", printed.err
+        code, printed, complaint = run(*wrong)
+        assert code == 2 and message in complaint and printed == "", complaint
         assert not (tmp_path / "x").exists()
 
 

@@ -14,23 +14,11 @@ from brickwork import data, store, zoo
 from brickwork.algebra import merge_on
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.algebra.methods import registry
-from brickwork.cli import main
 from brickwork.cli.merge import METHODS
 from brickwork.errors import RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import predict
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as left:
-            main([str(x) for x in arguments])
-        printed = capsys.readouterr()
-        return left.value.code or 0, printed.out, printed.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

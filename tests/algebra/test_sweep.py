@@ -26,8 +26,6 @@ from brickwork.training import train
 @pytest.fixture(scope="module")
 def task():
     """Two networks from one start, each trained on its own half of the digits, numbered 0 to 4 in both."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     halves = {h: data.load(f"digits:{h}", size=16, channels=1) for h in "AB"}
     common = data.load("digits", size=16, channels=1).preprocessing()
     nets = {"zero": zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=0).eval()}
@@ -38,8 +36,7 @@ def task():
             preprocessing=common, device="cpu", progress=False,
         )  # fmt: skip
         nets[name] = net.eval()
-    yield nets, {name: half.take(8, split="test") for name, half in halves.items()}
-    torch.set_num_threads(threads)
+    return nets, {name: half.take(8, split="test") for name, half in halves.items()}
 
 
 GRID = [0.0, 0.5, 1.0]
@@ -177,25 +174,18 @@ def test_wrong_requests(task):
         )
 
 
-def test_the_command_line(task, tmp_path, capsys):
-    from brickwork.cli import main
-
+def test_the_command_line(task, tmp_path, run):
     nets, _ = task
     for name, net in nets.items():
         brickwork.save(net, tmp_path / name)
 
-    def run(*arguments):
-        with pytest.raises(SystemExit) as left:
-            main([str(x) for x in arguments])
-        return left.value.code or 0, capsys.readouterr()
-
     common = ["--data", "digits:A", "--data", "digits:B", "--device", "cpu"]
-    code, printed = run(
+    code, printed, complaint = run(
         "sweep", tmp_path / "A", tmp_path / "B", *common, "--base", tmp_path / "zero", "--alpha", "0:1:0.5",
         "--out", tmp_path / "s", "--json",
     )  # fmt: skip
-    assert code == 0, printed.err
-    report = json.loads(printed.out)
+    assert code == 0, complaint
+    report = json.loads(printed)
     assert len(report["rows"]) == 18 and sorted(p.name for p in (tmp_path / "s").iterdir()) == [
         "figures", "sweep.csv", "sweep.html", "sweep.svg",
     ]  # fmt: skip
@@ -206,8 +196,8 @@ def test_the_command_line(task, tmp_path, capsys):
         ([tmp_path / "A", *common, "--data", "digits:A", "--out", tmp_path / "x"], "named twice"),
         ([tmp_path / "no", *common, "--out", tmp_path / "x"], "does not exist"),
     ):
-        code, printed = run("sweep", *wrong)
-        assert code == 2 and message in printed.err and not (tmp_path / "x").exists(), printed.err
+        code, _, complaint = run("sweep", *wrong)
+        assert code == 2 and message in complaint and not (tmp_path / "x").exists(), complaint
 
 
 def test_classes_of_a_data_set_are_found_by_name():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from brickwork import cli, data, store, zoo
+from brickwork import data, store, zoo
 from brickwork.algebra import sweep
 from brickwork.algebra.sweep_jobs import sweep_folders
 from brickwork.errors import JobFailed
@@ -63,36 +63,13 @@ def test_a_row_that_fails_is_named(folders):
         sweep_folders(folders, ["nosuchset"], engine="inline", device="cpu", progress=False, **GRID)
 
 
-def test_on_the_command_line(folders, tmp_path, capsys):
-    asked = [
-        "sweep",
-        *map(str, folders.values()),
-        "--data",
-        SPECS[0],
-        "--alpha",
-        "0,1",
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    with pytest.raises(SystemExit) as left:
-        cli.main(
-            [
-                *asked,
-                "--engine",
-                "processes:1",
-                "--journal",
-                str(tmp_path / "j"),
-                "--out",
-                str(tmp_path / "one"),
-            ]
-        )
-    one = json.loads(capsys.readouterr().out)
-    with pytest.raises(SystemExit):
-        cli.main([*asked, "--out", str(tmp_path / "two")])
-    two = json.loads(capsys.readouterr().out)
-    assert not left.value.code and one["rows"] == two["rows"]
+def test_on_the_command_line(folders, tmp_path, run):
+    asked = ["sweep", *folders.values(), "--data", SPECS[0], "--alpha", "0,1", "--device", "cpu", "--json"]
+    kept = ["--engine", "processes:1", "--journal", tmp_path / "j", "--out", tmp_path / "one"]
+    code, one, complaint = run(*asked, *kept)
+    assert code == 0, complaint
+    _, two, _ = run(*asked, "--out", tmp_path / "two")
+    assert json.loads(one)["rows"] == json.loads(two)["rows"]
     for engine, word in (("cluster", "engine is 'cluster'"), ("processes:0", "processes[:N]")):
-        with pytest.raises(SystemExit) as left:
-            cli.main([*asked, "--engine", engine, "--out", str(tmp_path / "three")])
-        assert left.value.code == 2 and word in capsys.readouterr().err and not (tmp_path / "three").exists()
+        code, _, complaint = run(*asked, "--engine", engine, "--out", tmp_path / "three")
+        assert code == 2 and word in complaint and not (tmp_path / "three").exists()

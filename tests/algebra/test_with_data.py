@@ -131,8 +131,6 @@ def test_rebasin_undoes_a_permutation():
 
 def test_two_tasks():
     """Two halves of the digits, each numbered 0 to 4, from one start: matching beats the mean of the weights."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     common = data.load("digits", size=16, channels=1).preprocessing()
     halves = [data.load(f"digits:{h}", size=16, channels=1) for h in "AB"]
     nets = []
@@ -151,7 +149,6 @@ def test_two_tasks():
     plain = brickwork.merge(nets)
     repaired = repair(plain, torch.cat([torch.from_numpy(i) for i in images]))
     matched = merge_on(nets, images, "match", **QUIET)
-    torch.set_num_threads(threads)
     assert worst(matched) > worst(plain) + 0.1 and worst(repaired) >= worst(plain) - 0.05
     folded = fold_batch_norm(nets[0], torch.zeros(2, 1, 16, 16))
     assert {n: p.shape for n, p in matched.named_parameters()} == {

@@ -1,24 +1,19 @@
 """`brickwork bench backdistill`: both sides compute the same loss and gradient; no time is asserted."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 
-from brickwork import cli
 from brickwork.benchmarks import backdistill
 from brickwork.errors import JobFailed, RequestError
 
 
 @pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["bench", "backdistill", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+def run(run):
+    """Run `brickwork bench backdistill …` in this process: (exit code, stdout, stderr)."""
+    return partial(run, "bench", "backdistill")
 
 
 @pytest.mark.parametrize("arch", ["lenet", "vgg16"])

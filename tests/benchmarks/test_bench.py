@@ -2,11 +2,12 @@
 
 import importlib.util
 import json
+from functools import partial
 
 import pytest
 import torch
 
-from brickwork import benchmarks, cli
+from brickwork import benchmarks
 from brickwork.benchmarks import constructs, measure, surgery
 from brickwork.benchmarks.registry import Outcome
 from brickwork.errors import JobFailed, MissingExtra, RequestError, UnknownName
@@ -17,16 +18,9 @@ TINY = {"arch": "lenet", "stem": "", "size": 16, "repeat": 1, "separate": False}
 
 
 @pytest.fixture
-def run(capsys):
+def run(run):
     """Run `brickwork bench …` in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["bench", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+    return partial(run, "bench")
 
 
 def test_bench_alone_lists_them(run):
@@ -128,7 +122,7 @@ def test_measuring_here_and_apart():
 def test_contenders_take_turns(monkeypatch):
     order = []
 
-    def note(contender, arguments, *, threads):
+    def note(contender, arguments):
         order.append(contender)
         return {"cpu_s": float(len(order)), "wall_s": 2.0, "peak_mb": 4.0}
 

@@ -1,9 +1,8 @@
-"""Two LeNets on the halves of the digits, trained once; small networks run fastest on one thread."""
+"""Two LeNets on the halves of the digits, trained once."""
 
 from __future__ import annotations
 
 import pytest
-import torch
 
 from brickwork import data, zoo
 from brickwork.training import train
@@ -17,8 +16,6 @@ def digits():
 @pytest.fixture(scope="session")
 def nets(digits):
     """{half: network}; both prepare images in the same way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     common = data.load("digits", size=16, channels=1).preprocessing()
     found = {}
     for seed, (half, images) in enumerate(digits.items()):
@@ -28,5 +25,4 @@ def nets(digits):
             preprocessing=common, device="cpu", progress=False,
         )  # fmt: skip
         found[half] = model.eval()
-    torch.set_num_threads(before)
     return found

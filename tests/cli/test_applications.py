@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import brickwork
-from brickwork import cli, data, store, zoo
+from brickwork import data, store, zoo
 from brickwork.bricks import attribution
 from brickwork.origin import origin_of
 from brickwork.training import train
@@ -43,17 +43,10 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, folders, monkeypatch):
+def run(run, folders, monkeypatch):
     """Run `brickwork …` among the folders: (exit code, stdout, stderr)."""
     monkeypatch.chdir(folders)
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(list(map(str, arguments)))
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+    return run
 
 
 def result_of(run, folder, spec, *arguments):

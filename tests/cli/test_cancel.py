@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 import brickwork
-from brickwork import cli, zoo
+from brickwork import zoo
 from brickwork.store import state_hash
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as left:
-            cli.main([str(a) for a in arguments])
-        printed = capsys.readouterr()
-        return left.value.code or 0, printed.out, printed.err
-
-    return call
-
 
 SETS = ["--data", "digits:A", "--data", "digits:B", "--device", "cpu", "--images", "12"]
 SHORT = ["--lr", "0.001,0.1", "--steps", "1,2"]

@@ -6,30 +6,8 @@ import csv
 import json
 
 import pytest
-import torch
 
-from brickwork import cli, store, zoo
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command line in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(a) for a in arguments])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+from brickwork import store, zoo
 
 
 @pytest.fixture(scope="module")

@@ -1,27 +1,21 @@
 """`brickwork depend`: from a file of logits, or a model and images, to a map; and requests that are wrong."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 import brickwork
-from brickwork import cli, zoo
+from brickwork import zoo
 from brickwork.dependencies.sources import read_logits, shared_logits
 from brickwork.errors import BadFile
 
 
 @pytest.fixture
-def run(capsys):
+def run(run):
     """Run `brickwork depend …` in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["depend", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+    return partial(run, "depend")
 
 
 @pytest.fixture

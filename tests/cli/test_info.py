@@ -2,26 +2,20 @@
 
 import json
 import sys
+from functools import partial
 
 import pytest
 
 import brickwork
-from brickwork import cli, zoo
+from brickwork import zoo
 from brickwork.cli.info import parse_keep
 from brickwork.errors import RequestError
 
 
 @pytest.fixture
-def run(capsys):
+def run(run):
     """Run `brickwork info …` in this process: (exit code, stdout, stderr)."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["info", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+    return partial(run, "info")
 
 
 @pytest.fixture

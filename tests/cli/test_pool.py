@@ -14,14 +14,6 @@ from brickwork.training import train
 QUICK = ["--epochs", "2", "--batch-size", "20", "--device", "cpu"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """first: a network of three digits; tuned: on three others; pool: from the first, with task `b`."""
@@ -44,16 +36,13 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, root, monkeypatch):
+def run(run, root, monkeypatch):
     """Run `brickwork pool …` among the folders: (exit code, what it said on stdout or stderr)."""
     monkeypatch.chdir(root)
-    capsys.readouterr()
 
     def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["pool", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out if not caught.value.code else err
+        code, out, err = run("pool", *arguments)
+        return code, err if code else out
 
     return call
 

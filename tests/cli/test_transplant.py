@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,18 +45,10 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, folders, monkeypatch):
+def run(run, folders, monkeypatch):
     """Run `brickwork transplant …` among the folders: (exit code, stdout, stderr)."""
     monkeypatch.chdir(folders)
-    capsys.readouterr()
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["transplant", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
+    return partial(run, "transplant")
 
 
 def fingerprint(folder, **options):

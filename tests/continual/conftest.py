@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from brickwork import continual, data, zoo
 from brickwork.training import train
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Small networks run fastest on one thread, and sums come out the same everywhere."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from brickwork import cli, data
+from brickwork import data
 from brickwork.dependencies import CoefficientPenalty, CovariancePenalty, CovLasso, DependencyMap, pairs_above
 from brickwork.dependencies.cutting import parse_pair
 from brickwork.errors import BadModel, RequestError, UnknownName
@@ -111,17 +111,6 @@ def test_a_gradient_flows_and_the_fits_are_kept():
     assert cut._weights is first
     cut(logits.detach())
     assert cut._weights is not first
-
-
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([*map(str, arguments)])
-        out, err = capsys.readouterr()
-        return caught.value.code or 0, out, err
-
-    return call
 
 
 def test_train_verb(run, tmp_path):

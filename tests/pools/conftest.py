@@ -9,14 +9,6 @@ from brickwork.pools import KernelPool
 from brickwork.training import train
 
 
-@pytest.fixture(autouse=True, scope="package")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="package")
 def digits():
     """Two tasks of three digits each, 8×8."""
