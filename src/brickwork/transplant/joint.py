@@ -16,12 +16,12 @@ from torch import nn
 
 from brickwork.data import ImageData
 from brickwork.data.pixels import as_input
-from brickwork.errors import BadData, JobFailed, RequestError
+from brickwork.errors import BadData, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
 from brickwork.progress import bar
 from brickwork.transplant.growth import Grown
-from brickwork.transplant.learning import task_loss
+from brickwork.transplant.learning import take_step, task_loss
 from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
 from brickwork.transplant.route import judge, route_model, targets_for
 
@@ -123,13 +123,7 @@ def _train(
             x = as_input(images.train_images[some.numpy()], origin_of(model).preprocessing, device_of(model))
             answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)
             loss = task_loss(model(x), answers)
-            if not torch.isfinite(loss.detach()):
-                raise JobFailed(
-                    f"the loss became {float(loss.detach())} at step {step}; a smaller lr often helps."
-                )
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
+            take_step(optimizer, loss, step)
             advance(1)
     kept = {id(p) for p in free}
     for p in numbers:

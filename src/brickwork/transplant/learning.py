@@ -187,6 +187,15 @@ def task_loss(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target.long(), ignore_index=IGNORE)
 
 
+def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, step: int) -> None:
+    """One step down a loss; nothing moves where it is no number."""
+    if not torch.isfinite(loss.detach()):
+        raise JobFailed(f"the loss became {float(loss.detach())} at step {step}; a smaller lr often helps.")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+
+
 def answer_loss(output: Tensor, answer: Tensor) -> Tensor:
     """Cross-entropy against the teacher's soft answers."""
     if output.shape[1] == 1:

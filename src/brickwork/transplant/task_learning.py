@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from brickwork.blueprint.splitting import Above
-from brickwork.errors import BadData, JobFailed
+from brickwork.errors import BadData
 from brickwork.progress import bar
-from brickwork.transplant.learning import task_loss
+from brickwork.transplant.learning import take_step, task_loss
 
 
 def learn_task(
@@ -37,12 +37,6 @@ def learn_task(
             x = features[some.to(features.device)]
             output = new(x, image=None if image is None else (len(x), *image[1:]))
             loss = task_loss(output, labels[some.to(labels.device)].to(x.device))
-            if not torch.isfinite(loss.detach()):
-                raise JobFailed(
-                    f"the loss became {float(loss.detach())} at step {step}; a smaller lr often helps."
-                )
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
+            take_step(optimizer, loss, step)
             advance(1)
     return new.eval()
