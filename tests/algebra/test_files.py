@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import brickwork
 from brickwork import zoo
 from brickwork.algebra.files import INDEX, Tensors, Writer
+from brickwork.algebra.methods import registry
 from brickwork.algebra.numbers import decode, encode
 from brickwork.algebra.recipe import make_recipe, read_recipe
 from brickwork.algebra.streaming import merge_files
@@ -86,13 +87,13 @@ def folders(tmp_path):
 )
 def test_files_and_memory_give_the_same(folders, tmp_path, method, options):
     zero, a, b = folders
-    recipe = make_recipe(
-        {"method": method, "models": [str(a), str(b)], "base": str(zero), "options": options}
-    )
+    needs = registry()[method].needs_base
+    base = {"base": str(zero)} if needs else {}
+    recipe = make_recipe({"method": method, "models": [str(a), str(b)], "options": options, **base})
     told = merge_files(recipe, tmp_path / "m", progress=False)
     merged = brickwork.load(tmp_path / "m")  # an ordinary model folder: hashes and all
     nets = [brickwork.load(p) for p in folders]
-    wanted = brickwork.merge(nets[1:], method, base=nets[0], **options)
+    wanted = brickwork.merge(nets[1:], method, base=nets[0] if needs else None, **options)
     assert state_hash(merged) == state_hash(wanted)
     assert told.merged + len(told.kept) == told.tensors and all("num_batches" in n for n in told.kept)
     assert json.loads(Tensors(tmp_path / "m").metadata["model.safetensors"]["recipe"])["method"] == method
@@ -211,7 +212,7 @@ def test_a_full_disk_leaves_nothing(folders, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Writer, "put", full)
     with pytest.raises(JobFailed, match="No space left"):
-        merge_files(make_recipe({"models": [str(folders[1])]}), tmp_path / "m", progress=False)
+        merge_files(make_recipe({"models": [str(f) for f in folders[1:]]}), tmp_path / "m", progress=False)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b", "zero"]
 
 
@@ -220,7 +221,24 @@ def test_other_architectures_and_numbers(folders, tmp_path):
     with pytest.raises(BadModel, match=r"they differ in .*missing"):
         merge_files(make_recipe({"models": [str(folders[0]), str(other)]}), tmp_path / "m", progress=False)
     with pytest.raises(RequestError, match="one of the models to merge"):
-        merge_files(make_recipe({"models": [str(folders[0])]}), folders[0], force=True, progress=False)
+        merge_files(
+            make_recipe({"models": [str(f) for f in folders]}), folders[0], force=True, progress=False
+        )
+
+
+def test_a_base_has_a_use(folders, tmp_path, run):
+    """One model is thinned out against its base; what is kept can be the base's."""
+    zero, a, b = folders
+    code, _, err = run("merge", a, "--base", zero, "--method", "ties", "--out", tmp_path / "one")
+    assert code == 0, err
+    assert not same_state(tmp_path / "one", a)
+    code, _, err = run("merge", a, b, "--base", zero, "--bn", "keep", "--out", tmp_path / "kept")
+    assert code == 0, err
+
+
+def same_state(one, other):
+    states = [brickwork.load(folder).state_dict() for folder in (one, other)]
+    return all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
 def test_the_command_line(folders, tmp_path, run):
@@ -240,7 +258,19 @@ def test_the_command_line(folders, tmp_path, run):
     (tmp_path / "r.yaml").write_text("models: [a, b]\n")
     for wrong, message in (
         (["merge", a, b, "--out", tmp_path / "m"], "exists"),
-        (["merge", a, b, "--method", "ties", "--out", tmp_path / "x"], "ties needs a base"),
+        (["merge", a, b, "--method", "ties", "--out", tmp_path / "x"], "were trained from (--base)"),
+        (
+            ["merge", a, "--out", tmp_path / "x"],
+            "linear of one model is that model; give two or more, or a method",
+        ),
+        (
+            ["merge", a, b, "--method", "slerp", "--base", zero, "--out", tmp_path / "x"],
+            "slerp has no use for a base",
+        ),
+        (
+            ["merge", a, b, "--base", zero, "--out", tmp_path / "x"],
+            "linear has no use for a base; leave it out",
+        ),
         (["merge", a, b, "--weight", "1", "--out", tmp_path / "x"], "1 weights for 2 models"),
         (["merge", a, tmp_path / "no", "--out", tmp_path / "x"], "does not exist"),
         (["merge", tmp_path / "r.yaml", "--bn", "keep", "--out", tmp_path / "x"], "a recipe says bn itself"),
@@ -273,9 +303,8 @@ def test_pieces_give_the_same_bytes(tmp_path, monkeypatch, method, options):
         state = {"w": torch.randn(37, 11, generator=rng), "v": torch.randn(5, generator=rng)}
         save_file(state, tmp_path / f"{name}.safetensors")
     paths = {n: str(tmp_path / f"{n}.safetensors") for n in ("zero", "a", "b")}
-    recipe = make_recipe(
-        {"method": method, "models": [paths["a"], paths["b"]], "base": paths["zero"], "options": options}
-    )
+    base = {"base": paths["zero"]} if registry()[method].needs_base else {}
+    recipe = make_recipe({"method": method, "models": [paths["a"], paths["b"]], "options": options, **base})
     merge_files(recipe, tmp_path / "whole", progress=False)
     monkeypatch.setattr(streaming, "PIECE", 64)
     merge_files(recipe, tmp_path / "pieces", progress=False)

@@ -84,12 +84,14 @@ def test_a_soup_says_what_is_in_it(folders, tmp_path, run):
         "--out", tmp_path / "m",
     )  # fmt: skip
     assert code == 0 and re.search(r"of 3 used: .*; accuracy \d", out), out + err
+    assert "the merged network has the names of" in err and "0, 1, 2, 3, 4 stand for 5, 6, 7, 8, 9 of" in err
     code, out, err = run(
-        "merge", folders / "a", "--method", "greedy_soup", "--data", "digits:3,1@5", "--split", "test", "--out",
-        tmp_path / "n", "--json",
+        "merge", folders / "a", folders / "a", "--method", "greedy_soup", "--data", "digits:3,1@5", "--split", "test",
+        "--out", tmp_path / "n", "--json",
     )  # fmt: skip
+    assert code == 0 and "call their outputs" not in err, err
     found = json.loads(out)
-    assert code == 0 and found["images"] == [10] and found["split"] == "test"
+    assert found["images"] == [10] and found["split"] == "test"
     net, few = brickwork.load(folders / "a"), data.load("digits:3,1@5", size=16, channels=1, split="test")
     named = torch.tensor([3, 1])[torch.from_numpy(few.test_labels)]  # by name, not by number
     right = (predict(net, few.test_images).argmax(1) == named).double().mean()
@@ -143,6 +145,7 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
         ([a, b, "--method", "match", *one, "--data", "digts"], "did you mean 'digits'"),
         ([a, b, "--method", "greedy_soup", "--data", "digits"], "are neither those of a model"),
         (["--method", "match"], "there is nothing to merge"),
+        ([a, "--method", "match", *one], "is that model; give two or more."),
     ):
         code, out, err = run("merge", *wrong, *x)
         assert code == 2 and message in err and out == "" and not (tmp_path / "x").exists(), err

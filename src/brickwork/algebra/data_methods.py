@@ -83,7 +83,7 @@ class DataMethod:
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
         if self.needs_base and not base:
-            wrong.append(f"{self.name} needs a base, the model that the others were trained from")
+            wrong.append(f"{self.name} needs a base, the model that the others were trained from (--base)")
         if base and not self.needs_base:
             wrong.append(f"{self.name} takes no base; leave it out")
         if not sets:

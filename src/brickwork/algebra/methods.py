@@ -64,7 +64,7 @@ class Method:
             allowed = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
             wrong.append(f"{self.name} merges {allowed} models, not {count}")
         if self.needs_base and not base:
-            wrong.append(f"{self.name} needs a base, the model that the others were trained from")
+            wrong.append(f"{self.name} needs a base, the model that the others were trained from (--base)")
         for name, value in options.items():
             if name not in self.options:
                 wrong.append(str(UnknownName(f"option of {self.name}", name, self.options)).rstrip("."))

@@ -57,12 +57,27 @@ class Request:
                 continue
             for end in ("from", "to"):
                 wrong += found.check(count, base, {n: _end(v, end) for n, v in rule.options.items()})
+        if base and not (wrong or self.uses_base):
+            told = " and ".join(dict.fromkeys(rule.method for rule in self.rules))
+            wrong.append(
+                f"{told} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep"
+            )
         for name, allowed in POLICIES.items():
             if getattr(self, name) not in allowed:
                 wrong.append(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
         if not isinstance(self.seed, int) or self.seed < 0:
             wrong.append(f"seed is {self.seed!r}; it must be 0 or more")
         return list(dict.fromkeys(wrong))
+
+    @property
+    def changes_one(self) -> bool:
+        """Whether there is something to do with one model: its difference from the base is changed."""
+        return any(get(rule.method).needs_base for rule in self.rules)
+
+    @property
+    def uses_base(self) -> bool:
+        """Whether a method starts from the base, or something is kept of it."""
+        return self.changes_one or "keep" in (self.bn, self.heads)
 
     def check(self, count: int, base: bool) -> None:
         wrong = self.problems(count, base)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brickwork.algebra.methods import registry
 from brickwork.algebra.plan import Request, Rule
 from brickwork.errors import RequestError
 from brickwork.recipes import read_yaml, unknown
@@ -93,6 +94,11 @@ def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Re
     )
     if models:
         wrong += request.problems(len(models), base is not None)
+    if len(models) == 1 and not wrong and not request.changes_one:
+        able = ", ".join(m.name for m in registry().values() if m.needs_base and m.models[0] == 1)
+        wrong.append(
+            f"{method} of one model is that model; give two or more, or a method that works on one and a base ({able})"
+        )
     paths = [where / m for m in models]
     wrong += [f"{p} does not exist" for p in [*paths, *([where / base] if base else [])] if not p.exists()]
     if wrong:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +22,7 @@ from brickwork.cli.common import (
     Statistics,
     StatisticsOption,
     emit,
+    log,
     parse_args,
     table,
     typed,
@@ -131,7 +135,27 @@ def _merge_files(
     check_output(out, force=force, owns=OWNS)
     recipe = read_recipe(models[0]) if told is None else make_recipe(told, name="the request")
     found = merge_files(recipe, out, force=force, progress=not as_json)
+    tell_names(recipe.models)
     emit({**found.to_dict(), "recipe": recipe.to_dict()}, str(found), as_json=as_json)
+
+
+def tell_names(models: Sequence[Path]) -> None:
+    """Outputs are merged place by place: where models call a place differently, say whose name it keeps."""
+    named = {}
+    for model in models:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            named[model] = json.loads((model / "config.json").read_text(encoding="utf-8")).get("classes")
+    first, *others = models
+    for other in others:
+        if named.get(first) and named.get(other) and named[first] != named[other]:
+            log(
+                f"{first} and {other} call their outputs differently; the merged network has the names of {first}: "
+                f"{_few(named[first])} stand for {_few(named[other])} of {other} too."
+            )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def _looks_at(method: str, given: list[str]) -> str:

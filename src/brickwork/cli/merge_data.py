@@ -29,6 +29,8 @@ def merge_on_data(
         raise RequestError("seed is an option of its own; give --seed instead of --arg seed.")
     options = {**options, **({"seed": seed} if "seed" in chosen.options else {})}
     chosen.check(len(models), len(data), base=base is not None, weights=weights or None, options=options)
+    if len(models) == 1 and not chosen.needs_base:
+        raise RequestError(f"{method} of one model, {models[0]}, is that model; give two or more.")
     if images < 1 or seed < 0:
         raise RequestError(f"images is {images} and seed {seed}; images must be 1 or more, seed 0 or more.")
     folders = [*models, *([base] if base else [])]
@@ -39,6 +41,7 @@ def merge_on_data(
     from brickwork import store
     from brickwork.algebra import merge_on
     from brickwork.atomic import check_output
+    from brickwork.cli.merge import tell_names
     from brickwork.devices import pick
     from brickwork.origin import origin_of
 
@@ -61,6 +64,7 @@ def merge_on_data(
         "data": [str(spec) for spec in specs], "split": split, "seed": seed, "test_accuracy": judged,
     }  # fmt: skip
     store.save(merged, out, force=force, provenance=facts)
+    tell_names(models)
     found = origin_of(merged).provenance["merge"]
     emit({"folder": str(out), **facts, **found}, _text(models, found, judged, out), as_json=as_json)
 
