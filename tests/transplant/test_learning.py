@@ -147,3 +147,24 @@ def test_requests(parts):
         )
     with pytest.raises(RequestError, match="one of first"):
         Dummy("none")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first", "last"), [("constant", 1.0, 1.0), ("cosine", 1.0, 0.02), ("onecycle", 0.04, 0.02)]
+)
+def test_the_rate_follows_its_schedule(parts, monkeypatch, schedule, first, last):
+    cuts, _, features = parts
+    rates, step = [], torch.optim.Adam.step
+    monkeypatch.setattr(
+        torch.optim.Adam, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self))
+    )
+    learn_adapter(
+        Adapter(6, 6), cuts[1].above, way="distill", teacher=cuts[0].above, unlabelled=features, steps=20, lr=0.01,
+        schedule=schedule, progress=False,
+    )  # fmt: skip
+    assert len(rates) == 20 and max(rates) <= 0.01
+    assert rates[0] == pytest.approx(0.01 * first) and rates[-1] <= 0.01 * last
+    with pytest.raises(UnknownName, match="cosin"):
+        learn_adapter(
+            Adapter(6, 6), cuts[1].above, teacher=cuts[0].above, example=features[:1], schedule="cosin"
+        )

@@ -42,8 +42,8 @@ class Only(StrEnum):
 
 
 #: how an adapter is learned, by the names of brickwork.transplant.options.How
-ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "weight", "alpha", "dummy",
-           "share", "size")  # fmt: skip
+ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "schedule", "views",
+           "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
 #: what each action takes, by the names of the parameters; everything else is refused, not ignored
 EVERYWHERE = {"action", "source", "as_json", "debug"}
 WORK = {"out", "arch", "seed", "device", "force"}
@@ -136,6 +136,15 @@ def command(
     steps: Annotated[int, typer.Option(help="Of Adam.")] = 400,
     batch_size: Annotated[int, typer.Option(help="Images, and random gradients, a step.")] = 50,
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
+    schedule: Annotated[
+        str, typer.Option(help="Of the rate: constant, cosine (down to nothing) or onecycle (up first).")
+    ] = "constant",
+    views: Annotated[
+        int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")
+    ] = 1,
+    augment: Annotated[
+        str, typer.Option(help="How views are made: crop+flip, crop, flip or none.")
+    ] = "crop+flip",
     weight: Annotated[float, typer.Option(help="The paper's 10 in λ.")] = 10.0,
     alpha: Annotated[
         float | None,

@@ -21,6 +21,7 @@ from brickwork.studies.kept import kept
 from brickwork.studies.workshop import Workshop
 from brickwork.training import settings_for, train
 from brickwork.transplant import Adapter, balance, learn_adapter
+from brickwork.transplant.views import views_of
 
 #: five mammals stand for the paper's cat, cow, dog, horse and sheep; the first has the generic task module, as its dog
 MAMMALS = ("wolf", "fox", "leopard", "cattle", "rabbit")
@@ -203,23 +204,22 @@ class Greenhouse:
 
     def learned(
         self, names: Sequence[str], adapter: Adapter, task: nn.Module, way: str, amount: int, *, unlabelled: int = 0,
-        **options: Any,
+        views: int = 1, **options: Any,
     ) -> Adapter:  # fmt: skip
-        """The adapter after learning from so many labelled images, and further ones without labels."""
+        """The adapter after learning from so many labelled images, and further ones without labels; in so many views."""
         images = self.against_others(names)
         given: dict[str, Any] = {}
         if amount:
             few = images.take(amount // 2, seed=self.shop.seed)  # half of them of the category
-            given = {
-                "features": self.features(names, few.train_images),
-                "labels": torch.from_numpy(few.train_labels),
-            }
+            seen, labels = views_of(few.train_images, few.train_labels, count=views, seed=self.shop.seed)
+            given = {"features": self.features(names, seen), "labels": torch.from_numpy(labels)}
         if unlabelled:
-            given["unlabelled"] = self.features(names, images.train_images[:unlabelled])
+            more, _ = views_of(images.train_images[:unlabelled], count=views, seed=self.shop.seed)
+            given["unlabelled"] = self.features(names, more)
         given.setdefault("example", self.features(names, images.train_images[:1]))
         teacher: Any = self.halves(names).above
         found = learn_adapter(
-            adapter, task, way=way, teacher=teacher, steps=self.steps, seed=self.shop.seed, progress=False,  # type: ignore[arg-type]
-            **{"batch_size": 50 if self.shop.full else 16, **given, **options},
+            adapter, task, way=way, teacher=teacher, seed=self.shop.seed, progress=False,  # type: ignore[arg-type]
+            **{"steps": self.steps, "batch_size": 50 if self.shop.full else 16, **given, **options},
         )  # fmt: skip
         return found.adapter

@@ -24,6 +24,7 @@ from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import How
 from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
 from brickwork.transplant.task_learning import learn_task
+from brickwork.transplant.views import views_of
 
 BATCH = 128  # images in a pass
 SCALED_ON = 256  # images from which the paper's β is taken
@@ -62,7 +63,7 @@ def connect(
     learned = learn_adapter(
         start, net.task(task).module, way=how.way, teacher=None if known is None else net.task(known).module,
         features=features, labels=labels, unlabelled=unlabelled, example=example, image=(1, *net.image), steps=how.steps,
-        batch_size=how.batch_size, lr=how.lr, weight=how.weight, alpha=how.alpha,
+        batch_size=how.batch_size, lr=how.lr, schedule=how.schedule, weight=how.weight, alpha=how.alpha,
         dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
     )  # fmt: skip
     note: dict[str, Any] = {
@@ -220,15 +221,21 @@ def _labelled(
     if not how.labels or data is None or targets is None:
         return None, None
     few = data.take(how.labels, seed=how.seed)
-    features = features_of(net, category, few.train_images)
-    return features, torch.as_tensor(targets.of(few, "train")).long().to(features.device)
+    images, answers = views_of(
+        few.train_images, targets.of(few, "train"), count=how.views, augment=how.augment, seed=how.seed
+    )
+    features = features_of(net, category, images)
+    return features, torch.as_tensor(answers).long().to(features.device)
 
 
 def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: How) -> Tensor | None:
     if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
-    return features_of(net, category, data.train_images[np.sort(drawn)])
+    images, _ = views_of(
+        data.train_images[np.sort(drawn)], count=how.views, augment=how.augment, seed=how.seed
+    )
+    return features_of(net, category, images)
 
 
 def _in_order(classes: Sequence[str], targets: Targets) -> tuple[str, ...]:

@@ -18,6 +18,8 @@ from brickwork.blueprint.splitting import Above
 from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, JobFailed, RequestError, UnknownName
 from brickwork.progress import bar
+from brickwork.training.schedules import learning_rate
+from brickwork.training.settings import Settings
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.closed_form import solve_pseudo_gradients
@@ -54,6 +56,9 @@ WAYS = {
 }  # fmt: skip
 
 
+SCHEDULES = ("constant", "cosine", "onecycle")
+
+
 @dataclass(frozen=True)
 class Learned:
     adapter: Adapter
@@ -75,6 +80,7 @@ def learn_adapter(
     steps: int = 400,
     batch_size: int = 50,
     lr: float = 1e-3,
+    schedule: str = "constant",
     weight: float = 10.0,
     alpha: float | None = None,
     dummy: Dummy | None = None,
@@ -86,13 +92,16 @@ def learn_adapter(
 
     features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
     class numbers, or masks). unlabelled: features of further images. example: features to read shapes off, where there
-    are no others. weight: the paper's 10 in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms,
-    as the paper does, which leaves the adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see
-    Dummy and Chain.random. Biases stay as they are where no term can see them.
+    are no others. schedule: lr as it is, "cosine" down to nothing, or "onecycle" up to it first. weight: the paper's 10
+    in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms, as the paper does, which leaves the
+    adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see Dummy and Chain.random. Biases stay as
+    they are where no term can see them.
     """
     chosen = WAYS.get(way)
     if chosen is None:
         raise UnknownName("way to learn an adapter", way, WAYS)
+    if schedule not in SCHEDULES:
+        raise UnknownName("schedule", schedule, SCHEDULES)
     _check(way, chosen, teacher, features, labels, unlabelled, example)
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
@@ -114,11 +123,14 @@ def learn_adapter(
     seen = {"task", "answers", "jacobian"} & set(terms)
     trained = [p for name, p in new.named_parameters() if seen or not name.endswith("bias")]
     optimizer = torch.optim.Adam(trained, lr)
+    course = Settings(epochs=1, lr=lr, schedule=schedule)
     history = []
     frozen = _frozen([m for m in (task, teacher) if m is not None])
     try:
         with bar("learning the adapter", steps, show=progress) as advance:
             for step in range(steps):
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate(course, step, steps)
                 losses = {name: job.term(name, step) for name in terms}
                 total = torch.stack(list(losses.values())).sum()
                 optimizer.zero_grad(set_to_none=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from brickwork.errors import RequestError, UnknownName
+from brickwork.training.settings import AUGMENTATIONS
 from brickwork.transplant.adapter import STARTS
 from brickwork.transplant.chain import DUMMIES
-from brickwork.transplant.learning import WAYS
+from brickwork.transplant.learning import SCHEDULES, WAYS
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class How:
     steps: int = 400
     batch_size: int = 50
     lr: float = 1e-3
+    schedule: str = "constant"  # of lr: as it is, "cosine" down to nothing, "onecycle" up first
+    views: int = 1  # of every image: itself, and so many less one shifted and mirrored
+    augment: str = "crop+flip"  # how the views are made
     weight: float = 10.0
     alpha: float | None = None  # None: the paper's ratio of the mean norms
     dummy: str = "second"
@@ -40,7 +44,7 @@ class How:
         if wrong:
             return wrong
         for name, low in (("labels", 0), ("images", 1), ("layers", 1), ("kernel", 1), ("steps", 1), ("batch_size", 1),
-                          ("seed", 0)):  # fmt: skip
+                          ("views", 1), ("seed", 0)):  # fmt: skip
             if getattr(self, name) < low:
                 wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
         if self.kernel > 0 and self.kernel % 2 == 0:
@@ -55,7 +59,12 @@ class How:
                 wrong.append(f"{name} is {value:g}; it must be above 0")
         if not 0 < self.share <= 1:
             wrong.append(f"share is {self.share:g}; it must be above 0 and at most 1")
-        for name, known in (("dummy", DUMMIES), ("start", STARTS)):
+        for name, known in (
+            ("dummy", DUMMIES),
+            ("start", STARTS),
+            ("schedule", SCHEDULES),
+            ("augment", AUGMENTATIONS),
+        ):
             if getattr(self, name) not in known:
                 wrong.append(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
         return wrong + self._needs(data)
@@ -84,7 +93,9 @@ class How:
         pseudo = "pseudo" in chosen.terms or self.way.startswith("closed-form")
         trained = bool(chosen.terms)
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
-        use = {"steps": trained, "batch_size": trained, "lr": trained, "weight": difference, "alpha": difference,
+        looks = trained and (chosen.images or self.labels > 0)
+        use = {"steps": trained, "batch_size": trained, "lr": trained, "schedule": trained, "views": looks,
+               "augment": looks and self.views > 1, "weight": difference, "alpha": difference,
                "dummy": pseudo, "share": pseudo and self.dummy != "first", "size": pseudo,
                "images": chosen.images}  # fmt: skip
         return [name for name in given if name in use and not use[name]]
