@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from brickwork import atomic
-from brickwork.atomic import write_file, write_folder
+from brickwork.atomic import check_file, check_output, write_file, write_folder
 from brickwork.errors import JobFailed, OutputExists, RequestError
 
 
@@ -143,3 +143,17 @@ def test_files_have_the_usual_rights_whoever_wrote_them(tmp_path):
         file.touch(mode=0o600)
     rights = {path.stat().st_mode for path in (usual, tmp_path / "new" / "file", tmp_path / "one")}
     assert len(rights) == 1
+
+
+@pytest.mark.parametrize("check", [check_output, check_file])
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(tmp_path, check):
+    with pytest.raises(RequestError, match="File name too long; choose another --out"):
+        check(tmp_path / ("x" * 300))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="file is not a folder; choose another --out"):
+        check(tmp_path / "file" / "x")
+    if os.path.isdir("/proc"):
+        with pytest.raises(RequestError, match="nothing can be made in /proc; choose another --out"):
+            check("/proc/no/such/place")
+    check(tmp_path / "new" / "place")
+    assert listing(tmp_path) == ["file"]

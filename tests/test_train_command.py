@@ -189,6 +189,10 @@ def test_training_goes_on_from_a_folder(trained, tmp_path):
         (["train", start, "digits", "--out", "x"], "has 5 classes and the data 10"),
         (["train", start, "digits:B", "--size", "8", "--out", "x"], "leave out --arg and --size"),
         (["train", "lenet", "digits:B", "--epochs", "0", "--cut", "5:6", "--out", "x"], "trains nothing"),
+        (
+            ["train", "lenet", "digits:B", "--epochs", "-3", "--out", "x"],
+            "--epochs is -3; it must be 1 or more, or 0 to",
+        ),
     ):
         done = brickwork(*wrong, cwd=tmp_path)
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "x").exists()

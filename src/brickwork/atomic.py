@@ -79,7 +79,7 @@ def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] =
     """Refuse an output folder before any work is done for it."""
     path = Path(path)
     if not os.path.lexists(path):
-        return
+        return _check_place(path)
     if not force:
         raise OutputExists(path)
     if path.is_symlink() or not path.is_dir():
@@ -90,18 +90,34 @@ def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] =
             f"{path} was not written by Brickwork (it holds no {' or '.join(owns)}), so --force does not "
             "replace it. Choose another --out, or remove it yourself."
         )
+    return _check_place(path)
 
 
 def check_file(path: str | Path, *, force: bool = False) -> None:
     """Refuse an output file before any work is done for it."""
     path = Path(path)
-    if path.is_dir():
-        raise RequestError(f"{path} is a folder; a file is to be written there.")
-    if path.exists() and not force:
-        raise OutputExists(path)
-    above = next((p for p in path.absolute().parents if p.exists()), None)
-    if above is not None and not above.is_dir():
-        raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")
+    with _explained(path):
+        if path.is_dir():
+            raise RequestError(f"{path} is a folder; a file is to be written there.")
+        if path.exists() and not force:
+            raise OutputExists(path)
+    _check_place(path)
+
+
+def _check_place(path: Path) -> None:
+    """Refuse what cannot be written where it is to stand: found out by making a folder there and removing it again."""
+    with _explained(path):
+        above = next(p for p in path.absolute().parents if p.exists())
+        if not above.is_dir():
+            raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")
+        probe = above / _beside(path, "tmp").name
+        try:
+            probe.mkdir()
+            probe.rmdir()
+        except FileNotFoundError as error:  # /proc and the like
+            raise RequestError(
+                f"cannot write {path}: nothing can be made in {above}; choose another --out."
+            ) from error
 
 
 def file_hash(path: Path) -> str:
@@ -143,7 +159,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise JobFailed(
                 f"cannot write {path}: {os.strerror(error.errno or 0)}; what was there before is unchanged."
             ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
             raise RequestError(
                 f"cannot write {path}: {os.strerror(error.errno)}; choose another --out."
             ) from error

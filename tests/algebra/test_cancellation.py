@@ -100,6 +100,20 @@ def test_pieces_add_up():
         assert (a - b).norm() <= 1e-12 * a.norm()
 
 
+@pytest.mark.parametrize(("bn", "count"), [("keep", 3), ("batch", 1)])
+def test_large_batches_go_in_pieces_where_that_changes_nothing(monkeypatch, bn, count):
+    """Batch norms that use the batch need all of it at once; with kept statistics an image stands for itself."""
+    net, sets = smooth_net().eval(), [task(k, shape=(1, 8, 8), count=30) for k in (0, 1)]
+    whole = cancel(net, *sets, lr=0.1, steps=2, bn=bn, **QUIET)
+    monkeypatch.setattr("brickwork.algebra.cancellation.PIECE", 10)
+    slope = _Slope(net, bn, None, CPU)
+    first, _ = tasks_for(net, *sets, CPU, 2, None, 0)
+    assert len(slope.in_pieces(first).whole) == count
+    pieces = cancel(net, *sets, lr=0.1, steps=2, bn=bn, **QUIET)
+    for a, b in zip(whole.fits, pieces.fits, strict=True):
+        assert b.real == pytest.approx(a.real, rel=1e-9) and b.error == pytest.approx(a.error, rel=1e-6)
+
+
 def trained(net, x, y, lr, steps, order=None):
     """By torch's own optimizer, in training mode."""
     net = copy.deepcopy(net).double().train()

@@ -16,6 +16,7 @@ def test_from_an_architecture(run, tmp_path):
     out = tmp_path / "c.html"
     code, printed, err = run("cancel", "lenet", "--size", "8", *SETS, *SHORT, "--out", out, "--json")
     assert code == 0, err
+    assert err == "16 steps of gradient descent from lenet, in float64 …\n"  # 2 rates × (2 + 2 × (1 + 2))
     found = json.loads(printed)
     assert (
         found["data"] == ["digits:A", "digits:B"] and found["images"] == [12, 12] and found["base"] == "lenet"

@@ -49,9 +49,9 @@ def test_demo(toured, run):
         assert title in page
     assert len(page) < 500_000 and page.count('class="card"') == 8
     assert json.loads((out / "demo.json").read_text()) == result
-    code, _, complaint = run("demo", "--out", out)
-    assert code == 2
-    assert "--force" in complaint
+    for wrong, said in ((out, "--force"), ("/proc/x", "cannot write /proc/x")):
+        code, printed, complaint = run("demo", "--out", wrong)
+        assert code == 2 and said in complaint and "unexpected" not in complaint and printed == ""
 
 
 def test_the_commands_of_the_page_run_as_written_and_give_its_numbers(toured, run, monkeypatch):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from brickwork.prediction import device_of
 from brickwork.progress import bar
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+PIECE = 50  # images at a time on a CPU
 
 
 def cancel(
@@ -66,10 +68,13 @@ def cancel(
     slope = _Slope(base, bn, loss, where)
     for task in tasks:
         slope.check(task, plain=loss is None)
-    terms, gradient, product = _terms(slope, tasks)
+    if loss is None:
+        tasks = [slope.in_pieces(task) for task in tasks]
     fits: list[Fit] = []
     judged: list[Judged] = []
-    with bar("training", len(rates) * (max(counts) + 2 * sum(counts)), show=progress) as advance:
+    with bar("training", 1 + count_steps(rates, counts), show=progress) as advance:
+        terms, gradient, product = _terms(slope, tasks)
+        advance()
         for rate in rates:
             moved = {t: now for t, now, _ in _descend(slope, slope.start, tasks[0], rate, counts, advance)}
             for count in counts:
@@ -96,6 +101,11 @@ def cancel(
     sizes = (len(tasks[0].labels), len(tasks[1].labels))
     seconds = round(time.perf_counter() - began, 3)
     return Cancellation(names, sizes, tuple(terms), tuple(fits), tuple(judged), seconds)
+
+
+def count_steps(rates: Sequence[float], counts: Sequence[int]) -> int:
+    """Of gradient descent: the first task up to the most, the second alone and in sequence for each count."""
+    return len(rates) * (max(counts) + 2 * sum(counts))
 
 
 class _Slope:
@@ -125,6 +135,22 @@ class _Slope:
         parts = theta.split([shape.numel() for shape in self.shapes.values()])
         values = {n: part.view(shape) for (n, shape), part in zip(self.shapes.items(), parts, strict=True)}
         return logits_of(torch.func.functional_call(self.net, values, (images,)))
+
+    @torch.no_grad()
+    def in_pieces(self, task: Task) -> Task:
+        """The task with all its images in pieces, where an image's logits do not hang on the others' (as in batch norm).
+
+        Convolutions in float64 unfold what they are given: of pieces the memory stays in use, of large batches it is asked
+        for and given back in every step, which takes as long as the work.
+        """
+        count = -(-len(task.images) // PIECE)
+        if task.order is not None or count == 1 or self.start.device.type != "cpu":
+            return task
+        pieces = tuple(zip(task.images.tensor_split(count), task.labels.tensor_split(count), strict=True))
+        whole = self.logits(self.start, task.images)
+        apart = torch.cat([self.logits(self.start, images) for images, _ in pieces])
+        same = torch.allclose(whole, apart, rtol=1e-9, atol=1e-9)
+        return replace(task, whole=pieces) if same else task
 
     def gradient(self, theta: Tensor, batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         return self._over(theta, None, batches)[0]

@@ -20,6 +20,7 @@ from brickwork.cli.common import (
     JsonOption,
     SeedOption,
     emit,
+    log,
     parse_args,
     typed_line,
 )
@@ -103,10 +104,12 @@ def command(
     fit, make = _start(base, parse_args(arg), arch, size, seed)
 
     from brickwork.algebra import cancel
+    from brickwork.algebra.cancellation import count_steps
     from brickwork.report.cancellation import draw_cancellation
 
     sets = [images_of.load(spec, seed=seed, **fit) for spec in specs]
     model = make(max(len(one.classes) for one in sets)).to(where)
+    log(f"{count_steps(rates, counts)} steps of gradient descent from {base}, in float64 …")
     found = cancel(
         model, *(_some(one, images, seed) for one in sets), lr=rates, steps=counts,
         batch_size=batch_size, bn=str(bn), seed=seed, progress=not as_json,

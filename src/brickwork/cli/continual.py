@@ -208,11 +208,13 @@ def _pool(path: Path | None) -> Any:
 
 def _check_out(out: Path) -> None:
     """A folder of an earlier run is gone on with; one of somebody else's is left alone."""
+    from brickwork.atomic import check_output
+
     if not out.exists():
-        return
-    if not out.is_dir():
+        check_output(out)
+    elif not out.is_dir():
         raise RequestError(f"{out} is not a folder; choose another --out.")
-    if any(out.iterdir()) and not (out / RUN).exists():
+    elif any(out.iterdir()) and not (out / RUN).exists():
         raise RequestError(
             f"{out} holds files and no run of this command (no {RUN}); choose another --out, or an empty folder."
         )

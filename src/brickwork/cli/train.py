@@ -169,6 +169,11 @@ def command(
         "seed": seed,
     }
     # Everything that can be refused is refused here, before an image is read.
+    if epochs is not None and epochs < 0:
+        raise RequestError(
+            f"--epochs is {epochs}; it must be 1 or more, or 0 to write the network untrained. Left out, it is the "
+            "architecture's own."
+        )
     check_output(out, force=force)
     where = pick(str(device))
     spec = images_of.check(data, size=size)
