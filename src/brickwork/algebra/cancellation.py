@@ -39,7 +39,7 @@ def cancel(
     second: Any,
     *,
     lr: float | Sequence[float] = 0.01,
-    steps: int | Sequence[int] = (1, 2, 5, 10, 20),
+    steps: int | Sequence[int] = (1, 2, 5, 10),
     batch_size: int | None = None,
     bn: str = "batch",
     loss: Loss | None = None,

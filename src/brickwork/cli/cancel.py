@@ -55,7 +55,7 @@ def command(
     lr: Annotated[str, typer.Option(help="Learning rates, 0.001,0.01.")] = "0.001,0.01",
     steps: Annotated[
         str, typer.Option(help="Steps of gradient descent on each task, 1,2,5.")
-    ] = "1,2,5,10,20",
+    ] = "1,2,5,10",
     images: Annotated[int, typer.Option(help="Images of each task, at most.")] = 200,
     batch_size: Annotated[
         int | None, typer.Option(help="Images in one step.", show_default="all of them")
