@@ -197,7 +197,11 @@ def make_optimizer(
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """The caller's random state and backend flags put back afterwards; on CUDA, TF32 and tuned kernels."""
+    """The caller's random state and backend flags put back afterwards; on CUDA, TF32 and tuned kernels.
+
+    Tuned kernels are picked by the clock, so two runs may differ in the last digits; a caller who wants the same bytes
+    says so to torch (`torch.use_deterministic_algorithms(True)`), and none are picked.
+    """
     devices = [device] if device.type == "cuda" else []
     before = (
         torch.backends.cudnn.benchmark,
@@ -206,7 +210,7 @@ def tuned(device: torch.device) -> Iterator[None]:
     )
     with torch.random.fork_rng(devices):
         if device.type == "cuda":
-            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
             torch.backends.cudnn.allow_tf32 = True
             torch.set_float32_matmul_precision("high")
         try:
