@@ -16,6 +16,7 @@ from brickwork.data.pixels import Images
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
 from brickwork.prediction import logit_batches, predict
+from brickwork.words import counted
 
 __all__ = [
     "Evaluation",
@@ -75,7 +76,7 @@ class Evaluation:
         width = max(len(row[0]) for row in [head, *rows])
         lines = [f"{row[0]:<{width}} {row[1]:>8} {row[2]:>9} {row[3]:>8}" for row in [head, *rows]]
         summary = ", ".join(f"{name} {value}" for name, value in self._summary())
-        return "\n".join([f"{self.images} images: {summary}", *lines])
+        return "\n".join([f"{counted(self.images, 'image')}: {summary}", *lines])
 
     def _repr_html_(self) -> str:
         head, rows = self._rows()
@@ -84,7 +85,7 @@ class Evaluation:
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
         )
         titles = "".join(f"<th>{title}</th>" for title in head)
-        return f"<p>{self.images} images: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
+        return f"<p>{counted(self.images, 'image')}: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
 
 
 def evaluate(

@@ -17,6 +17,7 @@ from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
+from brickwork.words import counted
 
 BN = ("linear", "keep")
 FORMAT = "brickwork.delta/1"
@@ -79,7 +80,7 @@ class Delta:
 
     def __str__(self) -> str:
         numbers = sum(t.numel() for t in self.tensors.values())
-        return f"Delta of {len(self.tensors)} tensors, {numbers:,} numbers, norm {self.norm():.4g}"
+        return f"Delta of {counted(len(self.tensors), 'tensor')}, {counted(numbers, 'number')}, norm {self.norm():.4g}"
 
 
 def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mapping[str, Tensor]) -> Delta:

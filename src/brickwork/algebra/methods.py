@@ -17,6 +17,7 @@ import numpy as np
 
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import RequestError, UnknownName
+from brickwork.words import counted
 
 Merged = Callable[..., np.ndarray]
 PIECE = 2**16  # numbers of a large tensor that an elementwise method sees at a time: they stay in the cache
@@ -134,7 +135,9 @@ def check_weights(weights: Any, count: int) -> list[str]:
         return []
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not all(map(is_number, weights)):
         return [f"weights are {weights!r}; they must be numbers, one a model"]
-    return [] if len(weights) == count else [f"there are {len(weights)} weights for {count} models"]
+    return (
+        [] if len(weights) == count else [f"{counted(len(weights), 'weight')} for {counted(count, 'model')}"]
+    )
 
 
 def share(name: str, value: Any) -> list[str]:

@@ -19,6 +19,7 @@ from brickwork.algebra.recipe import Recipe
 from brickwork.atomic import file_hash, write_folder
 from brickwork.errors import RequestError
 from brickwork.progress import bar
+from brickwork.words import counted
 
 #: safetensors' types as torch, and so a model folder's config.json, calls them
 TORCH_NAMES = {
@@ -45,7 +46,7 @@ class MergedFiles:
     def __str__(self) -> str:
         kept = f", {len(self.kept)} kept as they were" if self.kept else ""
         files = f" in {self.shards} files" if self.shards > 1 else ""
-        return f"{self.merged} tensors merged{kept}; saved in {self.folder}{files}"
+        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}"
 
 
 def merge_files(

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from brickwork.words import counted
+
 COLUMNS = ("alpha", "beta", "data", "accuracy")
 
 
@@ -78,8 +80,8 @@ class SweepResult:
         told = ", ".join(f"{name} {value:.2%}" for name, value in best["accuracy"].items())
         cells = len({row[:2] for row in self.rows})
         return (
-            f"{self.formula}: {cells} cells × {len(self.data)} data sets in {self.seconds:.1f} s; balanced at "
-            f"α = {best['alpha']:g}, β = {best['beta']:g}: {told}"
+            f"{self.formula}: {counted(cells, 'cell')} × {counted(len(self.data), 'data set')} in {self.seconds:.1f} s; "
+            f"balanced at α = {best['alpha']:g}, β = {best['beta']:g}: {told}"
         )
 
     def _repr_html_(self) -> str:

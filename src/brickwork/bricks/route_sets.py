@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brickwork.errors import RequestError, UnknownName
+from brickwork.words import counted
 
 MOST_CLASSES = 6  # more classes than this have no columns of their own in a table
 
@@ -123,7 +124,7 @@ class Routes:
     def summary(self) -> str:
         """How the routes were found, in one line."""
         how = f"{self.settings['attribution']} above {self.settings['threshold']:g} × the layer's mean"
-        return f"{self.network}; {how}; {sum(self.images.values()):,} images"
+        return f"{self.network}; {how}; {counted(sum(self.images.values()), 'image')}"
 
     def title(self) -> str:
         names = list(self.classes)

@@ -19,6 +19,7 @@ from brickwork.cli.common import (
     emit,
 )
 from brickwork.errors import BadData, RequestError
+from brickwork.words import counted
 
 
 def command(
@@ -78,7 +79,11 @@ def command(
         test_accuracy=judged["after"],
     )  # fmt: skip
     report = {"folder": str(out), "model": str(folder), **facts, **judged}
-    emit(report, f"matched on {count} pairs; {before_and_after(**judged)}\nsaved in {out}", as_json=as_json)
+    emit(
+        report,
+        f"matched on {counted(count, 'pair')}; {before_and_after(**judged)}\nsaved in {out}",
+        as_json=as_json,
+    )
 
 
 def _check_pairs(known: Any, new: Any) -> None:

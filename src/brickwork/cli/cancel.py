@@ -26,6 +26,7 @@ from brickwork.cli.common import (
 )
 from brickwork.cli.sweep import numbers
 from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,9 +54,7 @@ def command(
         typer.Option(help="Training images; twice, in the order of training.", show_default=False),
     ],
     lr: Annotated[str, typer.Option(help="Learning rates, 0.001,0.01.")] = "0.001,0.01",
-    steps: Annotated[
-        str, typer.Option(help="Steps of gradient descent on each task, 1,2,5.")
-    ] = "1,2,5,10",
+    steps: Annotated[str, typer.Option(help="Steps of gradient descent on each task, 1,2,5.")] = "1,2,5,10",
     images: Annotated[int, typer.Option(help="Images of each task, at most.")] = 200,
     batch_size: Annotated[
         int | None, typer.Option(help="Images in one step.", show_default="all of them")
@@ -109,7 +108,7 @@ def command(
 
     sets = [images_of.load(spec, seed=seed, **fit) for spec in specs]
     model = make(max(len(one.classes) for one in sets)).to(where)
-    log(f"{count_steps(rates, counts)} steps of gradient descent from {base}, in float64 …")
+    log(f"{counted(count_steps(rates, counts), 'step')} of gradient descent from {base}, in float64 …")
     found = cancel(
         model, *(_some(one, images, seed) for one in sets), lr=rates, steps=counts,
         batch_size=batch_size, bn=str(bn), seed=seed, progress=not as_json,

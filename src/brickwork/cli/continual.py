@@ -23,6 +23,7 @@ from brickwork.cli.common import (
     parse_args,
 )
 from brickwork.errors import RequestError
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     from brickwork.continual import Scenario
@@ -157,7 +158,7 @@ def command(
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
         _write(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
-    log(f"{scenario}; {len(chosen)} methods from {start} …")
+    log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     try:
         found = run(
             scenario, list(chosen.values()), _network(begun, scenario, seed), out=out, epochs=epochs, batch_size=batch_size,

@@ -7,6 +7,7 @@ from typing import Any
 
 from brickwork.cli.common import emit, log
 from brickwork.errors import RequestError
+from brickwork.words import counted
 
 
 def add(
@@ -49,7 +50,8 @@ def add(
     save_model(grown, out, force=force, command="depend add", test_accuracy=right, **facts)
     classes = origin_of(grown).classes or ()
     said = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
-    text = f"{len(classes)} classes, {len(new.classes)} of them new; test images right: {', '.join(said)}; saved in {out}"
+    known_now = f"{counted(len(classes), 'class')}, {len(new.classes)} of them new"
+    text = f"{known_now}; test images right: {', '.join(said)}; saved in {out}"
     report = {
         "folder": str(out),
         "model": str(folder),

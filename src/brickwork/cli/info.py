@@ -19,6 +19,7 @@ from brickwork.cli.common import (
     table,
 )
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
+from brickwork.words import counted
 
 
 def command(
@@ -224,7 +225,7 @@ def _folder(
     if origin.classes:
         facts.append(("classes", ", ".join(origin.classes)))
     facts += [(key, value) for key, value in origin.provenance.items()]
-    facts += [("surgery", f"{len(origin.steps)} steps")] if origin.steps else []
+    facts += [("surgery", counted(len(origin.steps), "step"))] if origin.steps else []
     facts.append(("state hash", config.weights.state_hash[:16]))
     text = "\n".join(f"{name:14}{value}" for name, value in facts)
     emit(data, f"{text}\n{shown}", as_json=as_json)
@@ -239,5 +240,5 @@ def _text(summary: Any) -> str:
     lines = table(["layer", "kind", "output", "parameters", "FLOPs"], rows)
     return (
         f"{lines}\n{_side(summary.input_shape)} -> {_side(summary.output_shape)}: "
-        f"{summary.parameters:,} parameters, {summary.flops:,} FLOPs an example"
+        f"{counted(summary.parameters, 'parameter')}, {summary.flops:,} FLOPs an example"
     )

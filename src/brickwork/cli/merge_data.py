@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from brickwork.cli.common import emit, table
 from brickwork.errors import BadData, RequestError
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,5 +146,7 @@ def _text(models: Sequence[Path], found: dict[str, Any], judged: dict[str, float
         lines.append(f"{len(found['used'])} of {len(models)} used: {used}; accuracy {found['accuracy']:.2%}")
     told = ", ".join(f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in judged.items())
     looked = " + ".join(map(str, found["images"]))
-    lines.append(f"{len(models)} models merged on {looked} images; accuracy on the test images: {told}")
+    lines.append(
+        f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {told}"
+    )
     return "\n".join([*lines, f"saved in {out}"])

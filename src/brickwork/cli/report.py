@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from brickwork.cli.common import DebugOption, ForceOption, JsonOption, emit
+from brickwork.words import counted
 
 
 def command(
@@ -39,4 +40,8 @@ def command(
     book.save(out, force=force)
     chapters = [chapter.title for chapter in book.chapters]
     found = {"page": str(out), "bytes": out.stat().st_size, "chapters": chapters}
-    emit(found, f"{out}: {len(chapters)} chapters, {out.stat().st_size / 1000:.0f} kB", as_json=as_json)
+    emit(
+        found,
+        f"{out}: {counted(len(chapters), 'chapter')}, {out.stat().st_size / 1000:.0f} kB",
+        as_json=as_json,
+    )

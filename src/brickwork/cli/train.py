@@ -23,6 +23,7 @@ from brickwork.cli.common import (
     parse_args,
 )
 from brickwork.cli.train_start import Start, find_start, leave_untrained
+from brickwork.words import counted
 
 
 class CutBy(StrEnum):
@@ -214,7 +215,9 @@ def command(
         **result.to_dict(),
         "test": found.to_dict(),
     }
-    text = f"{found}\ntrained {len(result.history)} epochs in {result.seconds:.1f} s; saved in {out}"
+    text = (
+        f"{found}\ntrained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s; saved in {out}"
+    )
     emit(report, text, as_json=as_json)
 
 
@@ -232,7 +235,7 @@ def _train(start: Start, images: Any, settings: Any, untrained: bool, **options:
         leave_untrained(model, images, classes)
         model.to(options["device"])
         return model, evaluate_data(model, images), TrainingResult(model, settings, [], 0.0, 0)
-    log(f"training {what} on {images}: {settings.epochs} epochs, batch {settings.batch_size} …")
+    log(f"training {what} on {images}: {counted(settings.epochs, 'epoch')}, batch {settings.batch_size} …")
     try:
         result = train(
             model,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brickwork.cli.common import emit, table
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     from brickwork.transplant import TransplantNet
@@ -73,7 +74,7 @@ def export(
     what = " → ".join(name for name in (category, task) if name is not None)
     count = sum(p.numel() for p in part.parameters())
     report = {"folder": str(out), "net": str(folder), "category": category, "task": task, "parameters": count}
-    emit(report, f"{what}: {count:,} parameters, saved in {out}", as_json=as_json)
+    emit(report, f"{what}: {counted(count, 'parameter')}, saved in {out}", as_json=as_json)
 
 
 def by(shape: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.continual import metrics
+from brickwork.words import counted
 
 MB = 2**20
 COLUMNS = (
@@ -114,7 +115,7 @@ class ContinualResult:
         if self.untouched is not None:
             told += f", forward transfer {_percent(self.forward_transfer, '+')}"
         return (
-            f"{self.method}: {len(self.tasks)} tasks, average accuracy {self.average_accuracy:.2%}, {told}; "
+            f"{self.method}: {counted(len(self.tasks), 'task')}, average accuracy {self.average_accuracy:.2%}, {told}; "
             f"{self.bytes_per_task / MB:.3f} MB a task, {self.shared_bytes / MB:.2f} MB shared, "
             f"{self.total_bytes / MB:.2f} MB in all"
         )

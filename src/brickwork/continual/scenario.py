@@ -10,6 +10,7 @@ import numpy as np
 
 from brickwork.data.images import SPLITS, ImageData, hold_out
 from brickwork.errors import BadData, RequestError
+from brickwork.words import counted
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Scenario:
 
     def __str__(self) -> str:
         counts = sorted({len(task.classes) for task in self.tasks})
-        each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        each = counted(counts[0], "class") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} classes"
         images = sum(len(task.train_labels) for task in self.tasks)
         shape = _size(self.tasks[0].shape)
-        return f"{self.name}: {len(self)} tasks of {each} classes, {images:,} training images of {shape}"
+        return f"{self.name}: {counted(len(self), 'task')} of {each}, {images:,} training images of {shape}"
 
     def held_out(self, share: float = 0.2) -> Scenario:
         """The same tasks judged on a share of their training images, which is not learned from: to choose options by.

@@ -13,6 +13,7 @@ from torch import Tensor
 from brickwork.data.pixels import as_input, change_channels, check_raw, measure, resize, resize_masks
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import Preprocessing
+from brickwork.words import counted
 
 SPLITS = ("train", "test")
 IGNORE = 255  # a mask value that neither trains nor counts
@@ -57,7 +58,7 @@ class ImageData:
         height, width, channels = self.shape
         return (
             f"ImageData({self.name}: {len(self.train_labels)} training, {len(self.test_labels)} test images"
-            f", {height}×{width}×{channels}, {len(self.classes)} classes)"
+            f", {height}×{width}×{channels}, {counted(len(self.classes), 'class')})"
         )
 
     @property

@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from brickwork.atomic import write_folder
 from brickwork.dependencies.problem import Floats
 from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.words import counted
 
 FORMAT = "brickwork dependency map 1"
 FACTS, NUMBERS = "map.json", "map.safetensors"
@@ -169,7 +170,7 @@ class DependencyMap:
         found = self.summary()
         kind = "within one network" if self.facts.get("within") else "between two networks"
         lines = [
-            f"{found['classes']} classes {kind}, {found['dependencies']:g} dependencies each (median), "
+            f"{counted(found['classes'], 'class')} {kind}, {found['dependencies']:g} dependencies each (median), "
             f"relative error {found['rel_error']['median']:.2f} (median)"
         ]
         if "positive_after" in found:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from brickwork.atomic import write_file
 from brickwork.errors import RequestError
+from brickwork.words import counted
 
 ABOUT = "Made by brickwork. Everything on this page comes from the runs it names; nothing is loaded from a network."
 
@@ -115,7 +116,7 @@ def _table(key: str, figure: Figure) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in figure.head)
     rows = "\n".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in figure.rows)
     return (
-        f"<details><summary>The numbers ({len(figure.rows)} rows)</summary>"
+        f"<details><summary>The numbers ({counted(len(figure.rows), 'row')})</summary>"
         f'<button type="button" data-csv="{key}.csv">Download as CSV</button>\n<div class="numbers"><table>\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div></details>\n"
     )

@@ -9,6 +9,7 @@ from itertools import pairwise
 from brickwork.algebra.cancellation_result import ALL, PREDICTIONS, Cancellation
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
 from brickwork.report.heat import CURVES
+from brickwork.words import counted
 
 PANEL, HIGH, GAP, LEFT, TOP = 250.0, 190.0, 66.0, 66.0, 138.0
 LOWEST, HIGHEST = -4, 2  # decades of the errors that are shown
@@ -183,7 +184,7 @@ def _bars(found: Cancellation, top: float) -> tuple[list[Mark], float]:
                 continue
             end = left + wide * (min(max(value, low), high) - low) / (high - low)
             ink = "#d1661c" if value < 0 or (title.startswith("error") and value >= 1) else "#1f6fb4"
-            tip = f"{terms.layer}, {terms.numbers:,} numbers\n{title}: {value:.4g}"
+            tip = f"{terms.layer}, {counted(terms.numbers, 'number')}\n{title}: {value:.4g}"
             marks.append(Rectangle(min(zero, end), y + 3, max(abs(end - zero), 1), row - 6, ink, tip))
             beyond = f"{value:.3g}" + ("  →" if value > high else "")
             marks.append(Text(max(zero, end) + 5, y + 13, beyond, 11, colour=PALE))

@@ -18,6 +18,7 @@ from brickwork.atomic import write_file
 from brickwork.dependencies import DependencyMap, LogitGram
 from brickwork.errors import BadData, RequestError
 from brickwork.report.dependency_graph import MOST_TARGETS, best, choose_graph, draw_graph
+from brickwork.words import counted
 
 SUFFIXES = (".html", ".svg")
 MULTIPLES = 12  # classes with bars of their coefficients
@@ -82,7 +83,7 @@ class DependencyPage:
 
     def title(self) -> str:
         kind = "within one network" if self.found.facts.get("within") else "between two networks"
-        return f"Neural dependencies of {len(self.found.targets)} classes {kind}"
+        return f"Neural dependencies of {counted(len(self.found.targets), 'class')} {kind}"
 
     def svg(self, *, inline: bool = False) -> str:
         """The graph alone, without scripts; inline: for a page."""

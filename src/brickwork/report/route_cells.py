@@ -5,6 +5,7 @@ from __future__ import annotations
 from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
 from brickwork.report.drawing import PALE, Line, Mark, Rectangle, Text, shortened
 from brickwork.report.route_colours import Scheme, footer, layer_tip
+from brickwork.words import counted
 
 TALLEST = 600.0  # pixels a column may take
 CELL = 24.0  # pixels a channel takes where there are few
@@ -64,7 +65,7 @@ def _column(
     centre, tip = x + WIDE / 2, layer_tip(routes, layer)
     name = shortened(layer.label, 13, PITCH - 12)
     below = " shared" if len(routes.classes) > 1 else " of the layer"
-    count = f"{layer.size} channels" if layer.kind != "classes" else ""
+    count = counted(layer.size, "channel") if layer.kind != "classes" else ""
     marks: list[Mark] = [
         Text(centre, top + 12, name, 13, "middle", bold=True, tip=tip),
         Text(centre, top + 28, count, 11, "middle", colour=PALE),

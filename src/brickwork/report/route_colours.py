@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
+from brickwork.words import counted
 
 # Okabe and Ito's colours, told apart by colour-blind eyes; shared is darker and unused lighter than all of them.
 OWN = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
@@ -87,7 +88,7 @@ def percent(share: float) -> str:
 
 def layer_tip(routes: Routes, layer: RouteLayer) -> str:
     """What a column is, for a tooltip."""
-    lines = [f"{layer.label}: {layer.size} channels"]
+    lines = [f"{layer.label}: {counted(layer.size, 'channel')}"]
     if len(layer.made_by) > 1:
         more = ", …" if len(layer.made_by) > 8 else ""
         lines.append(f"written by {', '.join(layer.made_by[:8])}{more}")

@@ -11,6 +11,7 @@ import numpy as np
 from brickwork.errors import RequestError
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, text_width
 from brickwork.transplant.spaces import Space
+from brickwork.words import counted
 
 COLOURS = ("#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#444444")
 GRID = "#e3e6ea"
@@ -115,7 +116,10 @@ def draw_errors(
             tip = f"{way}\nno labels used\n{free.error:.2%}"
             marks.append(Rectangle(left - 3.5, down(free.error) - 3.5, 7, 7, inks[way], tip))
         points = sorted((e.labels, e.error) for e in own if e.labels is not None)
-        spots = [(places[c], down(error), f"{way}\n{c} labels a class\n{error:.2%}") for c, error in points]
+        spots = [
+            (places[c], down(error), f"{way}\n{counted(c, 'label')} a class\n{error:.2%}")
+            for c, error in points
+        ]
         marks += [Line(a[0], a[1], b[0], b[1], inks[way], 2) for a, b in pairwise(spots)]
         marks += [Rectangle(x - 3.5, y - 3.5, 7, 7, inks[way], tip) for x, y, tip in spots]
     return marks

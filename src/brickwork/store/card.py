@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from brickwork.origin import Origin
+from brickwork.words import counted
 
 
 def card(origin: Origin, weights: dict[str, Any]) -> str:
@@ -18,11 +19,11 @@ def card(origin: Origin, weights: dict[str, Any]) -> str:
             f"`{origin.arch}`" if origin.arch else "not built by Brickwork; give `arch=` to load",
         ),
         ("arguments", _code(origin.args) if origin.args else ""),
-        ("values stored", f"{numbers:,} in {len(weights['tensors'])} tensors"),
+        ("values stored", f"{numbers:,} in {counted(len(weights['tensors']), 'tensor')}"),
         ("input", "×".join(map(str, origin.input_shape)) if origin.input_shape else ""),
         ("classes", _classes(origin.classes)),
-        ("surgery", f"{len(origin.steps)} step(s), in config.json" if origin.steps else ""),
-        ("joined from", f"{len(origin.parts)} parts" if origin.parts else ""),
+        ("surgery", f"{counted(len(origin.steps), 'step')}, in config.json" if origin.steps else ""),
+        ("joined from", counted(len(origin.parts), "part") if origin.parts else ""),
         *((key, _code(value)) for key, value in origin.provenance.items()),
         ("state hash", f"`{weights['state_hash'][:16]}`"),
     ]
