@@ -49,6 +49,8 @@ def test_demo(toured, run):
         assert title in page
     assert len(page) < 500_000 and page.count('class="card"') == 8
     assert json.loads((out / "demo.json").read_text()) == result
+    code, printed, _ = run("report", out / "map", "--out", home / "one.html")
+    assert code == 0 and ": 1 chapter, " in printed
     for wrong, said in ((out, "--force"), ("/proc/x", "cannot write /proc/x")):
         code, printed, complaint = run("demo", "--out", wrong)
         assert code == 2 and said in complaint and "unexpected" not in complaint and printed == ""

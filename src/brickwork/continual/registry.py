@@ -53,7 +53,7 @@ def make(text: str | Method) -> tuple[str, Method]:
     """`lora(rank=8, lr=0.01)` as a method, with the name it goes by: as written, options in their order.
 
     >>> make("lora( rank=8 )")
-    ('lora(rank=8)', LowRank(rank=8, lr=0.01, epochs=None))
+    ('lora(rank=8)', LowRank(rank=8, lr=0.004, epochs=None))
     """
     _register()
     if isinstance(text, Method):
