@@ -196,3 +196,11 @@ def test_training_goes_on_from_a_folder(trained, tmp_path):
     ):
         done = brickwork(*wrong, cwd=tmp_path)
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "x").exists()
+
+
+def test_of_several_processes_the_first_alone_writes_and_prints(tmp_path, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    done = brickwork(
+        "train", "lenet", "digits:A@5", "--epochs", "1", "--size", "8", "--out", "a", cwd=tmp_path
+    )
+    assert done == Done(0, "", "") and not (tmp_path / "a").exists()

@@ -191,7 +191,7 @@ def command(
         start, images, settings, epochs == 0, compile=compile, record=record, device=where,
         checkpoint=checkpoint, resume=resume, metrics=metrics, tensorboard=tensorboard, penalty=penalty,
     )  # fmt: skip
-    if int(os.environ.get("RANK", "0")):  # under torchrun, the first process alone writes and prints
+    if not _first_process():
         return
     from brickwork import store
 
@@ -235,7 +235,10 @@ def _train(start: Start, images: Any, settings: Any, untrained: bool, **options:
         leave_untrained(model, images, classes)
         model.to(options["device"])
         return model, evaluate_data(model, images), TrainingResult(model, settings, [], 0.0, 0)
-    log(f"training {what} on {images}: {counted(settings.epochs, 'epoch')}, batch {settings.batch_size} …")
+    if _first_process():
+        log(
+            f"training {what} on {images}: {counted(settings.epochs, 'epoch')}, batch {settings.batch_size} …"
+        )
     try:
         result = train(
             model,
@@ -251,6 +254,11 @@ def _train(start: Start, images: Any, settings: Any, untrained: bool, **options:
             log(f"the last whole epoch is in {options['checkpoint']}; the same command goes on from there.")
         raise
     return model, evaluate_data(model, images), result
+
+
+def _first_process() -> bool:
+    """Under torchrun, the first process alone writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _pairs(cut: list[str] | None, strength: float | None) -> list[tuple[str, str]]:
