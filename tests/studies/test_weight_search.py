@@ -9,7 +9,7 @@ import pytest
 from brickwork import studies
 from brickwork.continual import parse
 from brickwork.errors import UnknownName
-from brickwork.studies.weight_search import PARTS
+from brickwork.studies.weight_search import PARTS, goals_of
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +67,28 @@ def test_every_part_has_a_name_of_its_own_and_a_method_that_exists():
 def test_an_unknown_part_is_refused():
     with pytest.raises(UnknownName, match="'pol'"):
         list(studies.get("weight-search").run(full=False, device="cpu", progress=False, picks=("pol",)))
+
+
+def test_goals_are_told_from_rows():
+    def row(what, ours, mb_per_task, mb, method):
+        return {"what": what, "ours": ours, "mb_per_task": mb_per_task, "mb": mb, "tasks": 20, "scene": "split",
+                "forgetting": 0.0, "method": method}  # fmt: skip
+
+    rows = [
+        row("finetune: whole", 95.0, 42.6, 852.0, "finetune"),
+        row(
+            "pool: large", 94.9, 0.5, 11.0, "pool(a)"
+        ),  # more than 0.4 MB a task, so not in question for the first goal
+        row("pool: small", 94.6, 0.1, 3.0, "pool(b)"),
+        row("lora: rank 4", 94.8, 0.3, 28.0, "lora"),
+        row("lora: rank 1", 94.7, 0.1, 5.0, "lora(rank=1)"),
+        row("bn-head: bn", 93.9, 0.04, 22.0, "bn-head"),
+    ]
+    found = {r["what"].removeprefix("goal: "): (r["ours"], r["met"], r["method"]) for r in goals_of(rows)}
+    near = "within 0.5 points of one network a task, at 0.4 MB all included"
+    assert found[near] == (-0.4, True, "pool(b)")
+    assert found["points ahead of lora at no more megabytes"] == (0.1, True, "pool(a)")
+    assert found["points ahead of lora(rank=1) at no more megabytes"] == (-0.1, False, "pool(b)")
+    assert found["points ahead of bn-head at 0.1 MB a task"] == (0.7, False, "pool(b)")
+    assert found["points by which an earlier task changed"][1] and len(found) == 5
+    assert list(goals_of([])) == []
