@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -92,6 +93,13 @@ def test_what_a_report_is_made_of(tmp_path):
     save_figures(tmp_path / "run", [FIGURE, dataclasses.replace(FIGURE, part="", title="Another")])
     rows = [{"what": "a row", "paper": 50.5, "ours": 98.9}, {"what": "without", "paper": None, "ours": 1.0}]
     (tmp_path / "study.json").write_text(json.dumps({"name": "assemble", "paper": "2", "rows": rows}))
+    shutil.copytree(
+        tmp_path / "map", tmp_path / "run" / "pets"
+    )  # whatever it is called: a run shows the maps in it
+    inside = report([tmp_path / "run"]).chapters
+    assert [chapter.title.split(":")[0] for chapter in inside] == ["Bricks", "Dependencies", "Another"]
+    assert inside[1].figures[0].command == f"brickwork depend show {tmp_path / 'run' / 'pets'}"
+    shutil.rmtree(tmp_path / "run" / "pets")
     book = report([tmp_path / "study.json", tmp_path / "run", tmp_path / "map"])
     titles = [chapter.title.split(":")[0] for chapter in book.chapters]
     assert titles == ["Bricks", "Dependencies", "Studies", "Another"]

@@ -35,8 +35,10 @@ def figures_of(run: Path) -> list[Placed]:
     if not run.is_dir():
         raise BadData(f"{run} is not there; a report is made of {READABLE}.")
     if (run / FIGURES).is_dir():
-        maps = [run / "map"] if (run / "map" / "map.json").is_file() else []  # of a tour
         figures = [_of_file(file) for file in sorted((run / FIGURES).glob("*.json"))]
+        maps = [
+            file.parent for file in sorted(run.glob("*/map.json"))
+        ]  # a map is its own figure: it is read, not copied
         return figures + [("dependencies", _map(folder)) for folder in maps]
     if (run / "map.json").is_file():
         return [("dependencies", _map(run))]
