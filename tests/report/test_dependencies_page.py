@@ -210,3 +210,38 @@ def test_saving_and_wrong_requests(maps, tmp_path):
         draw_dependencies(maps["forty"], classes=range(17))
     with pytest.raises(BadData, match="the logits have 4 classes for 4 targets; the map has 10"):
         draw_dependencies(maps["digits"], moments=logit_gram(logits(4)))
+
+
+def test_a_persons_way_through_the_page(maps, tmp_path, browser):
+    """Search, click, sort, the address, tips, light and dark: in a real browser, from a file."""
+    found = maps["digits"]
+    path = draw_dependencies(found, moments=logit_gram(logits(10))).save(tmp_path / "map.html")
+    with browser(path, viewport={"width": 1300, "height": 900}) as (tab, complaints):
+        assert tab.locator("#panel h3").inner_text() == "Click or search a class"
+        assert tab.locator("#multiples .small").count() == 10 and tab.locator("#table tbody tr").count() == 10
+        bar = tab.locator("#multiples svg > rect").first
+        assert bar.evaluate("node => getComputedStyle(node).fill") in ("rgb(0, 114, 178)", "rgb(213, 94, 0)")
+        tab.locator("#search").fill("7")
+        assert tab.locator("#matches li").first.inner_text().startswith("7")
+        tab.locator("#search").press("Enter")
+        assert tab.locator("#panel h3").inner_text() == "7" and tab.url.endswith("#class=7")
+        assert tab.locator("#matches").is_hidden() and tab.locator("#overview").is_hidden()
+        assert tab.locator("#class svg").is_visible() and "≈" in tab.locator("#panel .equation").inner_text()
+        tab.locator("#back").click()
+        assert tab.locator("#overview").is_visible()
+        tab.locator("#overview text.target").first.hover()
+        assert tab.locator("#tip").inner_text().startswith(f"{found.targets[0]}: relative error")
+        assert "dim" in tab.locator("#overview svg").get_attribute("class")
+        tab.locator("#overview text.target").first.click()
+        assert tab.locator("#panel h3").inner_text() == found.targets[0]
+        tab.locator("#table th", has_text="Class").first.click()
+        assert tab.locator("#table tbody tr td").first.inner_text() == "0"
+        tab.locator("#table tbody tr").nth(3).click()
+        assert tab.locator("#panel h3").inner_text() == "3"
+        paper = "getComputedStyle(document.body).backgroundColor"
+        before = tab.evaluate(paper)
+        tab.locator("#theme").click()
+        assert tab.evaluate(paper) != before
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+        assert complaints == []

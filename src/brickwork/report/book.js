@@ -13,7 +13,10 @@ function show(text, x, y) {
   tip.style.left = Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 8)) + 'px';
   tip.style.top = Math.max(4, Math.min(y + 16, innerHeight - tip.offsetHeight - 8)) + 'px';
 }
-document.addEventListener('mousemove', e => show(e.target.dataset && e.target.dataset.tip, e.clientX, e.clientY));
+document.addEventListener('mousemove', e => {
+  const over = e.target.closest && e.target.closest('[data-tip]');
+  show(over && over.dataset.tip, e.clientX, e.clientY);
+});
 
 // A figure takes the focus; arrow keys go from mark to mark and say what a pointer would see.
 for (const svg of every(document, 'figure svg')) {
@@ -56,8 +59,9 @@ for (const figure of every(document, 'figure')) {
   figure.querySelector('.picture').before(bar);
 }
 
-// Search: marks whose tip or text holds the words stand out, the others of their figure fade.
-$('search').addEventListener('input', e => {
+// Search: marks whose tip or text holds the words stand out, the others of their figure fade. A page that lists matches
+// of its own searches by itself.
+if (!$('matches')) $('search').addEventListener('input', e => {
   const wanted = e.target.value.trim().toLowerCase();
   let count = 0, first = null;
   for (const svg of every(document, 'figure svg')) {

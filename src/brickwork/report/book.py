@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -63,18 +63,13 @@ class Book:
         """The whole page as text."""
         keys = _keys([chapter.title for chapter in self.chapters])
         marked = [(key, chapter) for key, chapter in zip(keys, self.chapters, strict=True)]
-        parts = {
-            "title": escape(self.title),
-            "about": f"<p>{escape(self.about)}</p>" if self.about else "",
-            "links": "".join(f'<a href="#{key}">{escape(c.short)}</a>' for key, c in marked if c.title),
-            "cards": "".join(
-                _card(key, c, *card) for key, c in marked for f in c.figures for card in f.cards
-            ),
-            "chapters": "\n".join(_chapter(key, chapter) for key, chapter in marked),
-            "style": _part("book.css"),
-            "script": _part("book.js"),
-        }
-        return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _part("book.html"))
+        cards = "".join(_card(key, c, *card) for key, c in marked for f in c.figures for card in f.cards)
+        return framed(
+            self.title,
+            [self.about] if self.about else [],
+            f'<div class="cards">{cards}</div>\n' + "\n".join(_chapter(key, c) for key, c in marked),
+            links="".join(f'<a href="#{key}">{escape(c.short)}</a>' for key, c in marked if c.title),
+        )
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write the page, whole or not at all."""
@@ -84,6 +79,35 @@ class Book:
         with write_file(path, force=force) as temporary:
             temporary.write_bytes(self.html().encode("utf-8", "replace"))
         return path
+
+
+def framed(
+    title: str, about: Sequence[str], body: str, *, links: str = "", tools: str = "", style: str = "", script: str = ""
+) -> str:  # fmt: skip
+    """A whole page around a body of HTML: heading, bar with links and search, tips, light and dark, print.
+
+    tools: HTML for the bar; style, script: what this page has beside the common ones, a scope of its own for its names.
+    """
+    parts = {
+        "title": escape(title),
+        "about": "".join(f"<p>{escape(line)}</p>" for line in about),
+        "links": links,
+        "tools": tools,
+        "body": body,
+        "style": part("book.css") + style,
+        "script": part("book.js") + (f"{{\n{script}}}\n" if script else ""),
+    }
+    return fill("book.html", parts)
+
+
+def fill(name: str, parts: Mapping[str, str]) -> str:
+    """A file of this folder with its {{marks}} filled in; what is filled in is not looked through again."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], part(name))
+
+
+def part(name: str) -> str:
+    """The text of a file of this folder."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _chapter(key: str, chapter: Chapter) -> str:
@@ -144,7 +168,3 @@ def _keys(titles: Sequence[str]) -> list[str]:
             key = f"{base}-{number}"
         found.append(key)
     return found
-
-
-def _part(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")

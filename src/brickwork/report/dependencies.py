@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ import numpy as np
 from brickwork.atomic import write_file
 from brickwork.dependencies import DependencyMap, LogitGram
 from brickwork.errors import BadData, RequestError
+from brickwork.report.book import fill, framed, part
 from brickwork.report.dependency_graph import MOST_TARGETS, best, choose_graph, draw_graph
 from brickwork.words import counted
 
@@ -94,15 +94,15 @@ class DependencyPage:
     def html(self) -> str:
         """One page that needs nothing else and opens from a file."""
         parts = {
-            "title": escape(self.title()),
-            "lines": "".join(f"<p>{escape(line)}</p>" for line in self.found._lines()),
             "caption": escape(self.caption()),
             "graph": self.svg(inline=True),
             "data": _for_script(self.data),
-            "style": _part("dependency_page.css"),
-            "script": _part("dependency_charts.js") + _part("dependency_page.js"),
         }
-        return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _part("dependency_page.html"))
+        return framed(
+            self.title(), self.found._lines(), fill("dependency_page.html", parts),
+            tools='<ul id="matches" hidden></ul><button id="back" type="button" hidden>← Overview</button>',
+            style=part("dependency_page.css"), script=part("dependency_charts.js") + part("dependency_page.js"),
+        )  # fmt: skip
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write .html or .svg, whole or not at all."""
@@ -182,7 +182,3 @@ def _for_script(value: Any) -> str:
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return text
-
-
-def _part(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")

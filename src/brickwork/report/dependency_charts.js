@@ -1,5 +1,4 @@
 // Charts of a dependency map: the graph of one class, bars of coefficients, correlation against coefficient.
-'use strict';
 const M = JSON.parse(document.getElementById('map').textContent);
 const PLUS = '#0072b2', MINUS = '#d55e00', INK = '#1b1f24', PALE = '#57606a', RULE = '#d8dee4';
 const SPACE = document.querySelector('#overview svg').namespaceURI;

@@ -1,5 +1,4 @@
 // The page of a dependency map: search, the class that was clicked, the table. The address keeps the class.
-const $ = id => document.getElementById(id);
 const C = M.columns, USED = M.names.map(() => []);
 LINKS.flat().forEach(l => USED[l.base].push(l));
 USED.forEach(row => row.sort((a, b) => Math.abs(b.value) - Math.abs(a.value)));
@@ -45,7 +44,7 @@ function numbers(t) {
   row('Explained', at('explained') === undefined ? undefined : percent(at('explained')));
   row('… by chance, 95th percentile', at('explained_by_chance') === undefined ? undefined : percent(at('explained_by_chance')));
   row('p against shuffled targets', plain('p_value'));
-  return tag('table', {class: 'numbers'}, tag('tbody', {}, ...rows));
+  return tag('table', {class: 'facts'}, tag('tbody', {}, ...rows));
 }
 const stable = t => LINKS[t].filter(l => l.often >= 0.8).length;
 
@@ -141,7 +140,7 @@ $('table').append(tag('thead', {}, tag('tr', {}, ...heads)), body);
 sort(2);
 
 for (const t of M.best.filter(k => LINKS[k].length)) {
-  const card = tag('div', {class: 'card', tabindex: 0}, tag('b', {title: called(t)}, M.targets[t]),
+  const card = tag('div', {class: 'small', tabindex: 0}, tag('b', {title: called(t)}, M.targets[t]),
     tag('span', {class: 'pale'}, 'relative error ' + number(C.rel_error[t], 2)), bars(t));
   card.onclick = () => { go(t); scrollTo({top: 0, behavior: 'smooth'}); };
   card.onkeydown = e => { if (e.key === 'Enter') card.click(); };
@@ -172,19 +171,12 @@ $('search').onkeydown = e => {
 };
 $('back').onclick = () => { history.pushState(null, '', location.pathname + location.search + '#'); show(); };
 
-// Tooltips at once, instead of the browser's slow ones; arcs of what is pointed at stand out in the overview.
-document.querySelectorAll('.t > title').forEach(title => { title.parentNode.dataset.tip = title.textContent; title.remove(); });
+// Arcs of what is pointed at stand out in the overview.
 const whole = document.querySelector('#overview svg'), arcs = whole.querySelectorAll('.arc');
 if (arcs.length) widen(arcs[0].parentNode);
 document.addEventListener('mousemove', e => {
-  const over = e.target.closest && e.target.closest('[data-tip]'), text = over && over.dataset.tip, tip = $('tip');
-  tip.style.display = text ? 'block' : 'none';
-  if (text) {
-    tip.textContent = text;
-    tip.style.left = Math.max(4, Math.min(e.clientX + 14, innerWidth - tip.offsetWidth - 8)) + 'px';
-    tip.style.top = Math.max(4, Math.min(e.clientY + 16, innerHeight - tip.offsetHeight - 8)) + 'px';
-  }
-  const node = over && over.closest('#overview .t:not(.arc, .hit)'), key = node && (node.dataset.target !== undefined ? 'target' : 'base');
+  const node = e.target.closest && e.target.closest('#overview .t:not(.arc, .hit)');
+  const key = node && (node.dataset.target !== undefined ? 'target' : 'base');
   whole.classList.toggle('dim', Boolean(node));
   if (node) arcs.forEach(a => a.classList.toggle('near', a.dataset[key] === node.dataset[key]));
 });
