@@ -18,9 +18,10 @@ def draw_study(result: dict[str, Any]) -> Drawing:
     >>> drawing.title, drawing.rows
     ('Study n', (('a', '50', '98.9'),))
     """
-    rows = [r for r in result["rows"] if _number(r.get("ours"))]
+    rows = [r for r in result["rows"] if _number(r.get("ours")) and r.get("goal") is None]
     values = [float(v) for r in rows for v in (r["ours"], r.get("paper")) if _number(v)]
-    low, high = min([0.0, *values]), max([1e-9, *values])
+    ticks = round_ticks(min(values, default=0.0), max(values, default=1.0))
+    low, high = ticks[0], ticks[-1]
 
     def across(value: float) -> float:
         return LEFT + WIDE * (value - low) / (high - low)
@@ -29,8 +30,7 @@ def draw_study(result: dict[str, Any]) -> Drawing:
     marks: list[Mark] = [Text(24, 34, told, 18, bold=True)]
     marks.append(Text(24, 58, f"paper {result['paper']}" if result.get("paper") else "", 12, colour=PALE))
     bottom = TOP + STEP * len(rows)
-    for k in range(5):
-        value = low + (high - low) * k / 4
+    for value in ticks:
         marks.append(Line(across(value), TOP - 10, across(value), bottom, GRID))
         marks.append(Text(across(value), TOP - 16, f"{value:.4g}", 11, "middle", colour=PALE))
     for number, row in enumerate(rows):
@@ -43,7 +43,8 @@ def draw_study(result: dict[str, Any]) -> Drawing:
             marks.append(Line(across(paper), y, across(ours), y, "#b8c0c8", 2))
             marks += _ring(across(paper), y, tip)
         marks.append(Rectangle(across(ours) - 5, y - 5, 10, 10, OURS, tip, "ours"))
-    names = ("what", "paper", "ours")
+    aims = any(r.get("goal") is not None for r in result["rows"])
+    names = ("what", "paper", "ours", *(("goal", "met") if aims else ()))
     lines = tuple(tuple(_told(r.get(n)) for n in names) for r in result["rows"])
     about = f"Ring: the paper; square: measured here. {result.get('note') or ''}".strip()
     command = str(result.get("command") or "")
@@ -60,6 +61,24 @@ def draw_study(result: dict[str, Any]) -> Drawing:
     )
 
 
+def round_ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers, at most so many, the first at or below `low` and the last at or above `high`; 0 where it is near.
+
+    >>> round_ticks(73.8, 95.6), round_ticks(3.0, 95.6), round_ticks(0.5, 0.5)
+    ([70.0, 80.0, 90.0, 100.0], [0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+    """
+    if low > 0 and low < 0.4 * high:
+        low = 0.0
+    high = high if high > low else low + (abs(low) or 1.0)
+    span = high - low
+    for power in range(math.floor(math.log10(span)) - 1, math.floor(math.log10(span)) + 3):
+        for step in (10.0**power, 2 * 10.0**power, 5 * 10.0**power):
+            first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+            if last - first < most:
+                return [round(k * step, 12) for k in range(first, last + 1)]
+    raise AssertionError("a step of a hundred times the span has few ticks")
+
+
 def _ring(x: float, y: float, tip: str) -> list[Mark]:
     """A square frame: the paper's value."""
     return [
@@ -73,4 +92,6 @@ def _number(value: Any) -> bool:
 
 
 def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else f"{value:.4g}" if _number(value) else str(value)
