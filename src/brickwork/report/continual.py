@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from brickwork.continual.result import MB, Comparison, ContinualResult
-from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened, text_width
+from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
+from brickwork.report.front import COLOURS, Spot, best_of, decades, draw_spots, log_ticks, whole_fives
 from brickwork.report.gallery import GRID, Gallery
 from brickwork.report.heat import colour
 
-COLOURS = (
-    "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
-    "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
-)  # fmt: skip
 PART = "pools"  # of a report: pools are what these comparisons are for
 LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
 
@@ -33,40 +30,10 @@ def inks_of(found: Comparison) -> dict[str, str]:
 
 def draw_front(found: Comparison) -> Drawing:
     """Average accuracy over the megabytes of all files, logarithmic; what no method beats is joined."""
-    inks, front = inks_of(found), set(found.front())
-    spots = {name: (r.total_bytes / MB, 100 * r.average_accuracy) for name, r in found.results.items()}
-    low, high = _decades([x for x, _ in spots.values()])
-    floor, roof = _range([y for _, y in spots.values()])
-
-    def across(megabytes: float) -> float:
-        return LEFT + WIDE * (math.log10(megabytes) - low) / (high - low)
-
-    def down(percent: float) -> float:
-        return TOP + HIGH * (roof - percent) / (roof - floor)
-
-    marks: list[Mark] = [Text(24, 34, "Accuracy against megabytes", 18, bold=True)]
-    for value in np.linspace(floor, roof, 6):
-        marks.append(Line(LEFT, down(value), LEFT + WIDE, down(value), GRID))
-        marks.append(Text(LEFT - 8, down(value) + 4, f"{value:g}%", 11, "end", colour=PALE))
-    for value in _steps(low, high):
-        marks.append(Line(across(value), TOP, across(value), TOP + HIGH, GRID))
-        marks.append(Text(across(value), TOP + HIGH + 18, f"{value:g}", 11, "middle", colour=PALE))
-    marks.append(Text(LEFT + WIDE / 2, TOP + HIGH + 40, "megabytes of all files, all tasks", 13, "middle"))
-    marks.append(Text(24, 56, "average accuracy after the last task", 13, colour=PALE))
-    best = sorted(front, key=lambda name: spots[name])
-    for a, b in pairwise(best):
-        (x1, y1), (x2, y2) = spots[a], spots[b]
-        marks.append(Line(across(x1), down(y1), across(x2), down(y2), "#8a939c", 1.5))
-    marks += _labels({n: (across(x), down(y)) for n, (x, y) in spots.items()}, inks)
-    for name, (x, y) in spots.items():
-        size = 11.0 if name in front else 7.0
-        tip = _tip(found.results[name], name in front)
-        marks.append(Rectangle(across(x) - size / 2, down(y) - size / 2, size, size, inks[name], tip))
-    about = (
-        "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
-        "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
-        "read back from these files."
-    )
+    spots = [
+        Spot(name, r.total_bytes / MB, 100 * r.average_accuracy, _tip(r)) for name, r in found.results.items()
+    ]
+    front = best_of(spots)
     head = ("method", "average accuracy", "forgetting", "MB a task", "MB shared", "MB in all", "on the front")
     rows = tuple(
         (n, f"{r.average_accuracy:.2%}", _points(r.forgetting), f"{r.bytes_per_task / MB:.4f}",
@@ -80,17 +47,7 @@ def draw_front(found: Comparison) -> Drawing:
         ("most accurate", f"{top.method}: {top.average_accuracy:.1%}"),
         ("fewest megabytes within a point of it", f"{light.method}: {light.total_bytes / MB:.3g} MB"),
     )
-    return Drawing(
-        "Accuracy against megabytes",
-        LEFT + WIDE + GAP,
-        TOP + HIGH + 56,
-        tuple(marks),
-        about,
-        head,
-        rows,
-        cards,
-        part=PART,
-    )
+    return replace(draw_spots(spots), head=head, rows=rows, cards=cards, part=PART)
 
 
 def draw_course(found: Comparison) -> Drawing:
@@ -103,8 +60,8 @@ def draw_course(found: Comparison) -> Drawing:
         n: [100 * float(np.mean(r.seen[i, : i + 1])) for i in range(count)] for n, r in found.results.items()
     }
     known = [v for values in sizes.values() for v in values if v > 0]
-    low, high = _decades(known)
-    floor, roof = _range([v for values in means.values() for v in values if not math.isnan(v)])
+    low, high = decades(known)
+    floor, roof = whole_fives([v for values in means.values() for v in values if not math.isnan(v)])
     panels = (
         (
             "megabytes of all files",
@@ -118,7 +75,7 @@ def draw_course(found: Comparison) -> Drawing:
         left = LEFT + number * (wide + 110)
         marks.append(Text(left, TOP - 14, title, 13, bold=True))
         ticks = (
-            [(v, f"{v:g}") for v in _steps(low, high)]
+            [(v, f"{v:g}") for v in log_ticks(low, high)]
             if number == 0
             else [(v, f"{v:g}%") for v in np.linspace(floor, roof, 6)]
         )
@@ -160,7 +117,7 @@ def draw_matrices(found: Comparison) -> Drawing:
     side, columns = count * cell, 4
     marks: list[Mark] = [Text(24, 34, "Accuracy on every task after every task", 18, bold=True)]
     every = [100 * v for r in found.results.values() for v in r.seen.ravel() if not math.isnan(v)]
-    floor = _range(every)[0] / 100
+    floor = whole_fives(every)[0] / 100
     for number, (name, result) in enumerate(found.results.items()):
         left = 40 + (number % columns) * (side + 60)
         top = 84 + (number // columns) * (side + 62)
@@ -184,25 +141,9 @@ def draw_matrices(found: Comparison) -> Drawing:
     return Drawing("Accuracy matrices", max(width, 900.0), bottom + 22, tuple(marks), about, part=PART)
 
 
-def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:
-    """Names to the right of their points and a little higher, moved up until none lies on another."""
-    marks: list[Mark] = []
-    taken: list[tuple[float, float, float]] = []  # left, right, line
-    for name, (x, y) in sorted(spots.items(), key=lambda item: -item[1][1]):
-        line = y - 6
-        right = x + 9 + text_width(name, 12)
-        while any(abs(line - other) < 13 and x < end and begin < right for begin, end, other in taken):
-            line -= 13
-        taken.append((x, right, line))
-        if y - line > 12:
-            marks.append(Line(x, y, x + 8, line, inks[name], 1, 0.6))
-        marks.append(Text(x + 9, line, shortened(name, 12, 180), 12))
-    return marks
-
-
-def _tip(result: ContinualResult, best: bool) -> str:
+def _tip(result: ContinualResult) -> str:
     return (
-        f"{result.method}{', on the front' if best else ''}\naverage accuracy {result.average_accuracy:.2%}\n"
+        f"{result.method}\naverage accuracy {result.average_accuracy:.2%}\n"
         f"forgetting {_points(result.forgetting)}\n{result.bytes_per_task / MB:.4f} MB a task, "
         f"{result.shared_bytes / MB:.3f} MB shared\n{result.total_bytes / MB:.3f} MB in all"
     )
@@ -210,23 +151,3 @@ def _tip(result: ContinualResult, best: bool) -> str:
 
 def _points(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """The range of a logarithmic axis, with some room."""
-    low, high = math.log10(min(values)), math.log10(max(values))
-    room = max(0.15, 0.06 * (high - low))
-    return low - room, high + room
-
-
-def _steps(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, … between two powers of ten; over many decades the powers alone."""
-    kinds = (1, 2, 5) if high - low < 4 else (1,)
-    every = [k * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for k in kinds]
-    return [value for value in every if low <= math.log10(value) <= high]
-
-
-def _range(percents: Sequence[float]) -> tuple[float, float]:
-    """Whole fives around the values, at most from 0 to 100."""
-    low, high = 5 * math.floor(min(percents) / 5), 5 * math.ceil(max(percents) / 5)
-    return float(max(0, low - (5 if low == high else 0))), float(max(5, min(100, high)))

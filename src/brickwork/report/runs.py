@@ -11,7 +11,7 @@ from brickwork.errors import BadData, RequestError
 from brickwork.report.book import Book, Figure
 from brickwork.report.figure_file import KIND, from_json
 from brickwork.report.parts import chapters
-from brickwork.report.study_rows import draw_study
+from brickwork.report.study_rows import draw_sizes, draw_study
 
 FIGURES = "figures"  # the folder in which a run keeps its figures
 READABLE = (
@@ -31,11 +31,11 @@ def report(runs: Sequence[str | Path], *, title: str = "Brickwork report") -> Bo
 def figures_of(run: Path) -> list[Placed]:
     """The figures of one run, with the part of the report they belong to."""
     if run.is_file():
-        return [_of_file(run)]
+        return _of_file(run)
     if not run.is_dir():
         raise BadData(f"{run} is not there; a report is made of {READABLE}.")
     if (run / FIGURES).is_dir():
-        figures = [_of_file(file) for file in sorted((run / FIGURES).glob("*.json"))]
+        figures = [placed for file in sorted((run / FIGURES).glob("*.json")) for placed in _of_file(file)]
         maps = [
             file.parent for file in sorted(run.glob("*/map.json"))
         ]  # a map is its own figure: it is read, not copied
@@ -54,7 +54,7 @@ def save_figures(folder: Path, figures: Sequence[Any]) -> None:
         figure.save(folder / FIGURES / f"{number:02d}.json")
 
 
-def _of_file(file: Path) -> Placed:
+def _of_file(file: Path) -> list[Placed]:
     try:
         text = file.read_text(encoding="utf-8")
         value = json.loads(text)
@@ -62,9 +62,10 @@ def _of_file(file: Path) -> Placed:
         raise BadData(f"{file} is no JSON ({error}); a report is made of {READABLE}.") from error
     if isinstance(value, dict) and value.get("kind") == KIND:
         drawing = from_json(text, str(file))
-        return drawing.part, drawing
+        return [(drawing.part, drawing)]
     if isinstance(value, dict) and _is_study(value):
-        return "studies", draw_study(value)
+        sizes = draw_sizes(value)
+        return [("studies", figure) for figure in (sizes, draw_study(value)) if figure is not None]
     raise BadData(f"{file} is neither a figure nor the result of a study; a report is made of {READABLE}.")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened
+from brickwork.report.front import Spot, draw_spots
 
 GRID, RING, OURS = "#e3e6ea", "#d1661c", "#1f6fb4"
 LEFT, TOP, STEP, WIDE = 470.0, 96.0, 22.0, 460.0
@@ -59,6 +61,22 @@ def draw_study(result: dict[str, Any]) -> Drawing:
         command=command,
         part="studies",
     )
+
+
+def draw_sizes(result: dict[str, Any]) -> Drawing | None:
+    """Accuracy against megabytes, of the rows that have both and the most tasks; None: there are too few."""
+    rows = [r for r in result["rows"] if r.get("unit") == "percent" and _number(r.get("mb")) and r["mb"] > 0]
+    most = max((r.get("tasks") or 0 for r in rows), default=0)
+    rows = [r for r in rows if (r.get("tasks") or 0) == most]
+    if len(rows) < 2:
+        return None
+    names = ("what", "ours", "mb_per_task", "mb")
+    spots = [
+        Spot(r["what"], r["mb"], r["ours"], f"{r['what']}\n{r['ours']:.4g} %\n{r['mb']:.4g} MB") for r in rows
+    ]
+    lines = tuple(tuple(_told(r.get(n)) for n in names) for r in rows)
+    title = f"Study {result['name']}: accuracy against megabytes"
+    return replace(draw_spots(spots), title=title, head=names, rows=lines, part="studies")
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -1,0 +1,116 @@
+"""Accuracy against megabytes: a spot a method, the front that none beats joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened, text_width
+from brickwork.report.gallery import GRID
+
+COLOURS = (
+    "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
+    "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
+)  # fmt: skip
+LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
+ABOUT = (
+    "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
+    "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
+    "read back from these files."
+)
+
+
+@dataclass(frozen=True)
+class Spot:
+    name: str
+    megabytes: float
+    percent: float
+    tip: str
+
+
+def best_of(spots: Sequence[Spot]) -> list[str]:
+    """The names on the front: no other spot has as few megabytes and as good an accuracy, and one of both better.
+
+    >>> best_of([Spot("a", 1, 90, ""), Spot("b", 2, 95, ""), Spot("c", 3, 94, "")])
+    ['a', 'b']
+    """
+    places = [(s.megabytes, -s.percent) for s in spots]
+    return [
+        s.name
+        for s, own in zip(spots, places, strict=True)
+        if not any(o[0] <= own[0] and o[1] <= own[1] and o != own for o in places)
+    ]
+
+
+def draw_spots(spots: Sequence[Spot]) -> Drawing:
+    """The spots over a logarithmic axis of megabytes; the caller adds its table."""
+    front = best_of(spots)
+    inks = {spot.name: COLOURS[k % len(COLOURS)] for k, spot in enumerate(spots)}
+    low, high = decades([spot.megabytes for spot in spots])
+    floor, roof = whole_fives([spot.percent for spot in spots])
+
+    def place(spot: Spot) -> tuple[float, float]:
+        across = LEFT + WIDE * (math.log10(spot.megabytes) - low) / (high - low)
+        return across, TOP + HIGH * (roof - spot.percent) / (roof - floor)
+
+    marks: list[Mark] = [Text(24, 34, "Accuracy against megabytes", 18, bold=True)]
+    for value in np.linspace(floor, roof, 6):
+        line = place(Spot("", 1, value, ""))[1]
+        marks.append(Line(LEFT, line, LEFT + WIDE, line, GRID))
+        marks.append(Text(LEFT - 8, line + 4, f"{value:g}%", 11, "end", colour=PALE))
+    for value in log_ticks(low, high):
+        line = place(Spot("", value, floor, ""))[0]
+        marks.append(Line(line, TOP, line, TOP + HIGH, GRID))
+        marks.append(Text(line, TOP + HIGH + 18, f"{value:g}", 11, "middle", colour=PALE))
+    marks.append(Text(LEFT + WIDE / 2, TOP + HIGH + 40, "megabytes of all files, all tasks", 13, "middle"))
+    marks.append(Text(24, 56, "average accuracy after the last task", 13, colour=PALE))
+    best = sorted((s for s in spots if s.name in front), key=lambda s: s.megabytes)
+    for a, b in pairwise(best):
+        marks.append(Line(*place(a), *place(b), "#8a939c", 1.5))
+    marks += _labels({spot.name: place(spot) for spot in spots}, inks)
+    for spot in spots:
+        (x, y), size = place(spot), 11.0 if spot.name in front else 7.0
+        name, *numbers = spot.tip.split("\n")
+        tip = "\n".join([f"{name}, on the front" if spot.name in front else name, *numbers])
+        marks.append(Rectangle(x - size / 2, y - size / 2, size, size, inks[spot.name], tip))
+    return Drawing("Accuracy against megabytes", LEFT + WIDE + GAP, TOP + HIGH + 56, tuple(marks), ABOUT)
+
+
+def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:
+    """Names to the right of their points and a little higher, moved up until none lies on another."""
+    marks: list[Mark] = []
+    taken: list[tuple[float, float, float]] = []  # left, right, line
+    for name, (x, y) in sorted(spots.items(), key=lambda item: -item[1][1]):
+        line = y - 6
+        right = x + 9 + text_width(name, 12)
+        while any(abs(line - other) < 13 and x < end and begin < right for begin, end, other in taken):
+            line -= 13
+        taken.append((x, right, line))
+        if y - line > 12:
+            marks.append(Line(x, y, x + 8, line, inks[name], 1, 0.6))
+        marks.append(Text(x + 9, line, shortened(name, 12, 180), 12))
+    return marks
+
+
+def decades(values: Sequence[float]) -> tuple[float, float]:
+    """The range of a logarithmic axis, with some room."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = max(0.15, 0.06 * (high - low))
+    return low - room, high + room
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, … between two powers of ten; over many decades the powers alone."""
+    kinds = (1, 2, 5) if high - low < 4 else (1,)
+    every = [k * 10.0**d for d in range(math.floor(low), math.ceil(high) + 1) for k in kinds]
+    return [value for value in every if low <= math.log10(value) <= high]
+
+
+def whole_fives(percents: Sequence[float]) -> tuple[float, float]:
+    """Whole fives around the values, at most from 0 to 100."""
+    low, high = 5 * math.floor(min(percents) / 5), 5 * math.ceil(max(percents) / 5)
+    return float(max(0, low - (5 if low == high else 0))), float(max(5, min(100, high)))
