@@ -56,14 +56,15 @@ TAKES = {
     Action.pretrain: {"data", "out", "size", "group", "beta", "decay", "refresh", "revive", *TRAINING, "seed", "device",
                       "force"},
     Action.cluster: {"out", "size", "group", "residual", "data", "seed", "device", "force"},
-    Action.learn: {"name", "data", "start", "beta", "refresh", "stay", "anneal", "scale", "two", "budget", "precision",
-                   "norms", "fold", *TRAINING, "seed", "device", "force"},
-    Action.encode: {"name", "model", "data", "metric", "stay", "precision", "seed", "device", "force"},
+    Action.learn: {"name", "data", "start", "beta", "refresh", "stay", "free", "anneal", "scale", "two", "budget",
+                   "precision", "norms", "fold", "grow", "grow_bytes", *TRAINING, "seed", "device", "force"},
+    Action.encode: {"name", "model", "data", "metric", "stay", "precision", "grow", "grow_bytes", "seed", "device",
+                    "force"},
     Action.eval: {"name", "data", "seed", "device"},
     Action.rebuild: {"name", "out", "force"},
     Action.info: {"name"},
     Action.show: {"name", "out", "force"},
-    Action.rm: {"name", "detach"},
+    Action.rm: {"name", "detach", "trim"},
 }  # fmt: skip
 
 
@@ -112,6 +113,13 @@ def command(
     budget: Annotated[
         str | None, typer.Option(help="learn: what the file may take: bytes, or 100K, 0.4M.")
     ] = None,
+    free: Annotated[
+        float | None,
+        typer.Option(
+            help="learn: share of the run without the pool's kernels. Default: 0; with --grow 0.6.",
+            show_default=False,
+        ),
+    ] = None,
     anneal: Annotated[bool, typer.Option("--anneal", help="learn: from soft to hard.")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="learn: a factor a layer.")] = False,
     two: Annotated[
@@ -125,6 +133,12 @@ def command(
     fold: Annotated[
         bool, typer.Option("--fold", help="learn: norms with the start's statistics, half the bytes.")
     ] = False,
+    grow: Annotated[
+        int | None, typer.Option(help="learn, encode: the task may add so many kernels a layer to the pool.")
+    ] = None,
+    grow_bytes: Annotated[
+        str | None, typer.Option(help="With --grow: what the file of new kernels may take; bytes, or 20K.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(help="Default: 30; pretrain: 6.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Default: the architecture's recipe.")] = None,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 0.02,
@@ -141,6 +155,12 @@ def command(
     detach: Annotated[
         bool, typer.Option("--detach", help="rm: tell tasks that need this one on their own.")
     ] = False,
+    trim: Annotated[
+        bool,
+        typer.Option(
+            "--trim", help="rm: also drop kernels the pool grew by last that no task was made with."
+        ),
+    ] = False,
     arch: ArchOption = None,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
@@ -155,6 +175,8 @@ def command(
     brickwork pool learn pool --name b --data digits:B
 
     brickwork pool encode pool --name c --model fine-tuned --data digits:B
+
+    brickwork pool learn pool --name d --data digits:B --grow 16
 
     brickwork pool eval pool --name b --data digits:B
 
@@ -190,11 +212,14 @@ def command(
         from brickwork.cli.pool_tasks import encode, learn
 
         task = _needed("name", name, action)
-        options = {"data": data, "seed": seed, "device": str(device), "force": force, **shared}
+        more = {"grow": grow, "grow_bytes": read_size(grow_bytes, "grow-bytes")}
+        options = {"data": data, "seed": seed, "device": str(device), "force": force, "more": more, **shared}
         if action == Action.encode:
             return encode(source[0], task, _needed("model", model, action), metric=str(metric), stay=stay,
                           precision=precision, **options)  # fmt: skip
-        how = {k: values[k] for k in ("beta", "stay", "anneal", "scale", "precision", "fold", *TRAINING)}
+        how = {
+            k: values[k] for k in ("beta", "stay", "free", "anneal", "scale", "precision", "fold", *TRAINING)
+        }
         how |= {"norms": str(norms), "residual": tuple(two or ()), "epochs": 30 if epochs is None else epochs,
                 "refresh": 4 if refresh is None else refresh}  # fmt: skip
         _needed("data", data, action)
@@ -211,13 +236,13 @@ def command(
         )
     task = _needed("name", name, action)
     if action == Action.rm:
-        return remove(source[0], task, detach=detach, **shared)
+        return remove(source[0], task, detach=detach, trim=trim, **shared)
     if action == Action.rebuild:
         return rebuild(source[0], task, _needed("out", out, action), force=force, **shared)
     return evaluate(source[0], task, _needed("data", data, action), seed=seed, device=str(device), **shared)
 
 
-def read_size(text: str | None) -> int | None:
+def read_size(text: str | None, option: str = "budget") -> int | None:
     """A number of bytes: 40000, 100K, 0.4M (thousands and millions).
 
     >>> read_size("0.4M"), read_size("100K"), read_size("512")
@@ -232,7 +257,9 @@ def read_size(text: str | None) -> int | None:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise RequestError(f"--budget is {text!r}; it must be a number of bytes, as in 40000, 100K or 0.4M.")
+        raise RequestError(
+            f"--{option} is {text!r}; it must be a number of bytes, as in 40000, 100K or 0.4M."
+        )
     return size
 
 

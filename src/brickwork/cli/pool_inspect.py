@@ -72,12 +72,18 @@ def info(folder: Path, name: str | None, *, arch: str | None, as_json: bool) -> 
         "head": opened.pool.head,
         "bytes": opened.bytes(),
         "base_bytes": base,
+        "grown": _growths(opened),
         "tasks": rows,
         "total_bytes": opened.bytes() + sum(row["bytes"] for row in rows),
         "made": dict(opened.pool.facts),
     }
     cells = [[r["name"], r["classes"], r["bytes"], r["relative_to"] or "itself", r["how"]] for r in rows]
     lines = [str(opened.pool), f"there once: {opened.bytes():,} bytes, {base:,} of them the base"]
+    for growth in report["grown"]:
+        users = ", ".join(growth["tasks"]) or "no task"
+        lines.append(
+            f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}"
+        )
     if cells:
         lines.append(table(["task", "classes", "bytes", "relative to", "how"], cells))
     lines.append(f"all together {report['total_bytes']:,} bytes")
@@ -85,15 +91,44 @@ def info(folder: Path, name: str | None, *, arch: str | None, as_json: bool) -> 
     return None
 
 
-def remove(folder: Path, name: str, *, detach: bool, arch: str | None, as_json: bool) -> None:
+def remove(folder: Path, name: str, *, detach: bool, trim: bool, arch: str | None, as_json: bool) -> None:
     """Delete a task; the others stay as they are."""
     from brickwork.pools import PoolFolder
 
     opened = PoolFolder.open(folder, arch=arch)
     bound = opened.relatives(name)
-    opened.remove(name, detach=detach)
-    report = {"folder": str(folder), "removed": name, "detached": bound, "tasks": opened.tasks}
-    emit(report, f"{name} removed; {len(opened.tasks)} tasks left", as_json=as_json)
+    before = opened.bytes()
+    opened.remove(name, detach=detach, trim=trim)
+    freed = before - opened.bytes()
+    report = {
+        "folder": str(folder),
+        "removed": name,
+        "detached": bound,
+        "trimmed_bytes": freed,
+        "tasks": opened.tasks,
+    }
+    told = f", the pool {freed:,} bytes smaller" if freed else ""
+    emit(report, f"{name} removed{told}; {len(opened.tasks)} tasks left", as_json=as_json)
+
+
+def _growths(opened: Any) -> list[dict[str, Any]]:
+    """What the pool grew by: kernels, bytes on disk, and the tasks that use any of them."""
+    from brickwork.pools.growth_file import growth_files
+
+    sizes = list(opened.pool.versions.values())
+    tasks = {name: opened.task(name) for name in opened.tasks} if opened.pool.grown else {}
+    found = []
+    for number, file in enumerate(growth_files(opened.path), 1):
+        old, new = sizes[number - 1], sizes[number]
+        users = [
+            name
+            for name, task in tasks.items()
+            if any(bool(((c >= old[k]) & (c < new[k])).any()) for k, c in task.codes.items())
+        ]
+        found.append(
+            {"kernels": sum(new.values()) - sum(old.values()), "bytes": file.stat().st_size, "tasks": users}
+        )
+    return found
 
 
 def _row(opened: Any, name: str) -> dict[str, Any]:

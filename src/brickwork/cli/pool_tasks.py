@@ -9,8 +9,8 @@ from brickwork.cli.common import emit, log
 
 
 def learn(
-    folder: Path, name: str, *, start: str, budget: int | None, how: dict[str, Any], data: str, seed: int, device: str,
-    force: bool, arch: str | None, as_json: bool,
+    folder: Path, name: str, *, start: str, budget: int | None, how: dict[str, Any], data: str, more: dict[str, Any],
+    seed: int, device: str, force: bool, arch: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Train temporary kernels, keep the indices of the pool's nearest."""
     from brickwork import data as images_of
@@ -39,14 +39,14 @@ def learn(
         )
     task = pools.learn(
         opened.pool, images.train_images, images.train_labels, classes=images.classes, start=beginning, budget=budget,
-        seed=seed, device=where, progress=not as_json, **training(how, spec),
+        seed=seed, device=where, progress=not as_json, **more, **training(how, spec),
     )  # fmt: skip
     _keep(opened, name, task, images, force=force, as_json=as_json, more={"start": start, "data": str(spec)})
 
 
 def encode(
-    folder: Path, name: str, model: Path, *, metric: str, stay: float, precision: int, data: str | None, seed: int,
-    device: str, force: bool, arch: str | None, as_json: bool,
+    folder: Path, name: str, model: Path, *, metric: str, stay: float, precision: int, data: str | None,
+    more: dict[str, Any], seed: int, device: str, force: bool, arch: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Say a model folder in kernels of the pool, without training."""
     from brickwork import data as images_of
@@ -68,10 +68,10 @@ def encode(
     images = None if spec is None else images_for(network, spec, seed)
     task = pools.encode(
         opened.pool, network, None if images is None else images.train_images, metric=metric, stay=stay,
-        precision=precision, seed=seed, device=where, progress=not as_json,
+        precision=precision, seed=seed, device=where, progress=not as_json, **more,
     )  # fmt: skip
-    more = {"model": str(model), "data": None if spec is None else str(spec), "metric": metric}
-    _keep(opened, name, task, images, force=force, as_json=as_json, more=more)
+    said = {"model": str(model), "data": None if spec is None else str(spec), "metric": metric}
+    _keep(opened, name, task, images, force=force, as_json=as_json, more=said)
 
 
 def _start(opened: Any, start: str, arch: str | None) -> Any:
@@ -99,14 +99,17 @@ def _keep(
     found = None
     if images is not None and set(images.classes) <= set(task.classes):
         found = evaluate_data(opened.pool.rebuild(task), images)
+    before = opened.bytes()
     opened.add(name, task, force=force)
     size, reference = opened.bytes(name), opened.header(name)["reference"]
+    grew = {"kernels": 0 if task.brings is None else task.brings.count, "bytes": opened.bytes() - before}
     report = {
         "folder": str(opened.path),
         "name": name,
         "bytes": size,
         "relative_to": None if reference is None else reference[0],
         "changed": task.changed(),
+        "pool_grew": grew,
         "test_accuracy": None if found is None else found.accuracy,
         **more,
         **task.facts,
@@ -117,4 +120,5 @@ def _keep(
         else f"relative to {reference[0]}, {task.changed():.1%} of its indices changed"
     )
     right = "" if found is None else f"{found.accuracy:.2%} of {found.images} test images right; "
-    emit(report, f"{name}: {right}{size:,} bytes, {told}", as_json=as_json)
+    new = f"; the pool grew by {grew['kernels']} kernels, {grew['bytes']:,} bytes" if grew["kernels"] else ""
+    emit(report, f"{name}: {right}{size:,} bytes, {told}{new}", as_json=as_json)

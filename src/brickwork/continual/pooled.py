@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -14,9 +15,11 @@ from brickwork.continual.registry import method
 from brickwork.errors import RequestError
 from brickwork.origin import origin_of
 from brickwork.pools import KernelPool, PoolFolder, Task, encode, learn, rank_starts
-from brickwork.pools.folder import BASE, BOOKS, POOL, TASKS
+from brickwork.pools.folder import BASE, TASKS
+from brickwork.pools.growing_search import FREE
 
 SIZE = 512  # kernels a layer where none are given
+SMALL, GROW = 64, 32  # of a pool that is to grow: what it begins with, and what a task may add
 STARTS = ("pretrained", "previous", "best", "network", "random")
 
 
@@ -25,6 +28,7 @@ class Pooled(Method):
 
     pooled = True
     size: int | None
+    usual = SIZE
 
     def begin(self, bench: Bench) -> None:
         if bench.pool is not None and self.size is not None:
@@ -34,7 +38,7 @@ class Pooled(Method):
         pool = bench.pool
         if pool is None:
             pool = KernelPool.cluster(
-                [bench.start], size=self.size or SIZE, seed=bench.seed, device=bench.device
+                [bench.start], size=self.size or self.usual, seed=bench.seed, device=bench.device
             )
         PoolFolder.create(bench.path("pool"), pool, force=True)
 
@@ -45,20 +49,19 @@ class Pooled(Method):
         return [bench.path("pool") / TASKS / f"{self.name(number)}.task"]
 
     def shared(self, bench: Bench, after: int) -> list[Path]:
-        return [
-            path for name in (POOL, BOOKS, f"{BASE}.task") if (path := bench.path("pool") / name).exists()
-        ]
+        return self.folder(bench).shared
 
     def sources(self, bench: Bench, number: int, after: int) -> list[Path]:
-        """With the files that a task is told relative to, where those are other tasks'."""
-        others, name = [], self.name(number)
-        while (reference := self.folder(bench).header(name)["reference"]) and reference[0] != BASE:
+        """With the files of tasks that this one is told relative to, and without growths of the pool that came later."""
+        folder, name = self.folder(bench), self.name(number)
+        found = [*self.own(bench, number), *folder.shared_by(name)]
+        while (reference := folder.header(name)["reference"]) and reference[0] != BASE:
             name = reference[0]
-            others.append(bench.path("pool") / TASKS / f"{name}.task")
-        return [*super().sources(bench, number, after), *others]
+            found.append(bench.path("pool") / TASKS / f"{name}.task")
+        return found
 
     def folder(self, bench: Bench) -> PoolFolder:
-        """Opened once for a bench: a pool does not change."""
+        """Opened once for a bench: what is in a pool does not change, and what is added it reads by itself."""
         if "pool" not in bench.held:
             # a network that Brickwork did not build has no name to build it by; the start is one of its kind
             foreign = None if origin_of(bench.start).arch else (lambda **_: copy.deepcopy(bench.start))
@@ -67,6 +70,14 @@ class Pooled(Method):
 
     def name(self, number: int) -> str:
         return f"task-{number:03d}"
+
+    def folder_for(self, bench: Bench, number: int) -> PoolFolder:
+        """The pool to learn a task with."""
+        return self.folder(bench)
+
+    def growing(self) -> dict[str, Any]:
+        """How far the pool may grow for a task: not at all."""
+        return {}
 
 
 @method("pool")
@@ -101,7 +112,7 @@ class WeightSearch(Pooled):
             raise RequestError(f"start is {self.start!r}; it must be {', '.join(STARTS)}.")
 
     def learn(self, bench: Bench, number: int) -> None:
-        folder, task = self.folder(bench), bench.task(number)
+        folder, task = self.folder_for(bench, number), bench.task(number)
         found = learn(
             folder.pool, task.train_images, task.train_labels, classes=task.classes, start=self._start(bench, number),
             beta=self.beta, lr=self.lr, refresh=self.refresh, stay=self.stay, anneal=self.anneal, scale=self.scale,
@@ -110,6 +121,7 @@ class WeightSearch(Pooled):
                 **bench.settings(number, len(task.train_labels), self.epochs),
                 "optimizer": self.optimizer,
                 "weight_decay": self.weight_decay,
+                **self.growing(),
             },
         )  # fmt: skip
         folder.add(self.name(number), found, force=True)
@@ -154,7 +166,7 @@ class Encoded(Pooled):
         check_positive(size=self.size, lr=self.lr, epochs=self.epochs)
 
     def learn(self, bench: Bench, number: int) -> None:
-        folder, task = self.folder(bench), bench.task(number)
+        folder, task = self.folder_for(bench, number), bench.task(number)
         model = bench.fit(bench.fresh(number), number, lr=self.lr, epochs=self.epochs)
         found = encode(
             folder.pool,
@@ -163,5 +175,60 @@ class Encoded(Pooled):
             metric=self.metric,
             precision=self.precision,
             device=bench.device,
+            **self.growing(),
         )
         folder.add(self.name(number), found, force=True)
+
+
+class Growing(Pooled):
+    """A pool that begins small and grows with the tasks; what earlier ones added is there for later ones."""
+
+    usual = SMALL
+    grow: int
+    grow_bytes: int | None
+
+    def folder_for(self, bench: Bench, number: int) -> PoolFolder:
+        """Without what a run left that was killed before the task was on record."""
+        folder = self.folder(bench)
+        if self.name(number) in folder.tasks:
+            folder.remove(self.name(number))
+        folder.trim(keep=0 if bench.pool is None else len(bench.pool.grown))
+        return folder
+
+    def growing(self) -> dict[str, Any]:
+        return {"grow": self.grow, "grow_bytes": self.grow_bytes}
+
+
+@method("pool-grow")
+@dataclass(frozen=True)
+class GrowingWeightSearch(Growing, WeightSearch):
+    """As `pool`, with a pool that begins small and grows: a task may add kernels that all later ones can use.
+
+    size: kernels a layer to begin with. grow, grow_bytes, free: as in `brickwork.pools.learn`.
+    """
+
+    grow: int = GROW
+    grow_bytes: int | None = None
+    free: float = FREE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(grow=self.grow, grow_bytes=self.grow_bytes)
+        if not 0 <= self.free < 1:
+            raise RequestError(f"free is {self.free}; it must be 0 or more and below 1.")
+
+    def growing(self) -> dict[str, Any]:
+        return {**super().growing(), "free": self.free}
+
+
+@method("pool-encode-grow")
+@dataclass(frozen=True)
+class GrowingEncoded(Growing, Encoded):
+    """As `pool-encode`, with a pool that begins small and grows: a task may add kernels that all later ones can use."""
+
+    grow: int = GROW
+    grow_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(grow=self.grow, grow_bytes=self.grow_bytes)

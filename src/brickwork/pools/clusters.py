@@ -41,6 +41,52 @@ def k_means(vectors: Tensor, size: int, *, seed: int = 0, rounds: int = 25) -> T
     return _distinct(centres)
 
 
+def k_means_beside(
+    vectors: Tensor,
+    book: Tensor,
+    count: int,
+    *,
+    weights: Tensor | None = None,
+    seed: int = 0,
+    rounds: int = 25,
+) -> Tensor:
+    """At most `count` centres to stand beside those of `book` (K, d), which stay; fewer where less is left to serve.
+
+    Only what is nearer to a new centre than to all of the book moves it. weights (n,): what a squared distance counts
+    for. They begin with vectors drawn in proportion to what the book leaves of them.
+
+    >>> k_means_beside(torch.tensor([[0.1], [5.0], [5.2], [9.0]]), torch.tensor([[0.0], [9.0]]), 1).tolist()
+    [[5.099999904632568]]
+    """
+    cost = (
+        torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
+        if weights is None
+        else weights.double()
+    )
+    left = (vectors - book[nearest(vectors, book)]).square().sum(1)
+    need = left.double() * cost
+    need = torch.where(need > 1e-12 * (vectors.double().square().sum(1) * cost).mean(), need, 0.0)
+    chance = torch.rand(len(vectors), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(
+        need.device
+    )
+    # the largest of these keys are a draw without replacement, each in proportion to its need
+    keys = chance.clamp(min=1e-300).log() / need
+    centres = _distinct(vectors[keys.topk(min(count, int((need > 0).sum()))).indices])
+    weighed = torch.cat([vectors.double() * cost[:, None], cost[:, None]], 1)
+    before = None
+    for _ in range(rounds if len(centres) else 0):
+        index = nearest(vectors, centres)
+        nearer = (vectors - centres[index]).square().sum(1) < left
+        index = torch.where(nearer, index, len(centres))  # the last place is the book's
+        if before is not None and torch.equal(index, before):
+            break
+        before = index
+        sums = sums_by(weighed, index, len(centres) + 1)[0][:-1]
+        used = sums[:, -1] > 0
+        centres[used] = (sums[used, :-1] / sums[used, -1:]).to(centres.dtype)
+    return _distinct(centres)
+
+
 def _distinct(vectors: Tensor) -> Tensor:
     """Each vector once, sorted. By a hash of the rows where there are many: sorting whole rows takes minutes."""
     if vectors.shape[1] == 1:

@@ -1,36 +1,32 @@
-"""A pool on disk: `pool.safetensors`, `pool.json`, `base.task`, and one file a task under `tasks/`.
+"""A pool on disk: `pool.safetensors`, `pool.json`, `base.task`, what it grew by, and one file a task under `tasks/`.
 
 There is no list of tasks beside the files, so that two processes can add at once and none is lost. A lock is held only
-while a file is put in place or removed.
+while a file is put in place or removed. No file is ever changed by a later task: a pool grows by files of their own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
-import brickwork
 from brickwork.atomic import write_file, write_folder
 from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
-from brickwork.origin import Origin
-from brickwork.pools.layers import PoolLayer
+from brickwork.pools.growth import Growth, settle
+from brickwork.pools.growth_file import growth_files, growth_path, write_growth
 from brickwork.pools.pool import KernelPool
+from brickwork.pools.pool_file import BOOKS, POOL, read_pool, with_growths, write_pool
 from brickwork.pools.task import Task
 from brickwork.pools.taskfile import read_header, read_task, write_task
-from brickwork.store.config import OriginConfig, origin_config
-from brickwork.store.folder import Arch, build_module
-from brickwork.store.weights import read_safetensors, write_safetensors
+from brickwork.store.folder import Arch
 
-POOL, BOOKS, BASE, TASKS = "pool.json", "pool.safetensors", "base", "tasks"
+BASE, TASKS = "base", "tasks"
 
 
 class PoolFolder:
@@ -53,24 +49,7 @@ class PoolFolder:
         if any(book.dtype != torch.float32 for book in pool.layers.values()):
             raise RequestError("only a pool in float32 can be written; make it from model.float().")
         with write_folder(path, force=force, owns=(POOL,)) as temporary:
-            books = {f"first.{k}": v for k, v in pool.layers.items()}
-            books |= {f"second.{k}": v for k, v in pool.residual.items()}
-            write_safetensors(books, temporary / BOOKS, {"format": "pt", "brickwork": brickwork.__version__})
-            said = {
-                "format": 1,
-                "brickwork": brickwork.__version__,
-                "hash": pool.hash,
-                "head": pool.head,
-                "size": pool.size,
-                "group": pool.group,
-                "layers": {name: [list(s.shape), s.length] for name, s in pool.shapes.items()},
-                "tied": dict(pool.tied),
-                "origin": origin_config(pool.origin),
-                "facts": dict(pool.facts),
-            }
-            (temporary / POOL).write_text(
-                json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-            )
+            write_pool(pool, temporary)
             (temporary / TASKS).mkdir()
             if pool.base is not None:
                 (temporary / f"{BASE}.task").write_bytes(write_task(pool.base, pool))
@@ -80,34 +59,7 @@ class PoolFolder:
     def open(cls, path: str | Path, *, arch: Arch | None = None) -> PoolFolder:
         """A pool that was written; `arch` as in `brickwork.load`, for a network that Brickwork cannot build by itself."""
         path = Path(path)
-        said = _read_json(path)
-        try:
-            origin = OriginConfig.model_validate(said["origin"])
-            shapes = {
-                name: PoolLayer(name, tuple(shape), int(length))
-                for name, (shape, length) in said["layers"].items()
-            }
-            head, size, group, tied = said["head"], int(said["size"]), int(said["group"]), dict(said["tied"])
-        except (ValidationError, KeyError, TypeError, ValueError) as error:
-            raise BadFile(f"{path / POOL} is not valid: {error}.") from error
-        books = read_safetensors(path / BOOKS)
-        pool = KernelPool(
-            layers={name: books[f"first.{name}"] for name in shapes if f"first.{name}" in books},
-            shapes=shapes,
-            head=head,
-            origin=Origin.from_dict(origin.model_dump()),
-            template=build_module(origin, path, arch=arch),
-            size=size,
-            group=group,
-            residual={k.removeprefix("second."): v for k, v in books.items() if k.startswith("second.")},
-            tied=tied,
-            facts=said.get("facts", {}),
-        )
-        if pool.hash != said.get("hash"):
-            raise BadFile(
-                f"{path / BOOKS} is damaged: its codebooks are not those that {POOL} was written for."
-            )
-        pool.check(pool.template)
+        pool = read_pool(path, arch)
         base = path / f"{BASE}.task"
         return cls(
             path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool
@@ -122,13 +74,15 @@ class PoolFolder:
         """Write a task under a name. relative: "auto" takes what gives the smallest file; a task's name, "base" or None.
 
         Relative to what it started from where that is in the folder, to the base, or on its own. A task that another is
-        relative to cannot be replaced: the other would change.
+        relative to cannot be replaced: the other would change. Kernels that the task brings are added to the pool, behind
+        those that other processes may have added since: `pool` has them then.
         """
         self.pool.rebuild(task)  # refuses what does not fit, before anything is written
         with self._lock():
             path = self.check_new(name, force=force)
+            pool, task, growths = settle(self._stored(), self.pool, task)
             data = min(
-                (write_task(task, self.pool, r) for r in self._references(name, task, relative)), key=len
+                (write_task(task, pool, r) for r in self._references(name, task, relative, pool)), key=len
             )
             budget = task.facts.get("budget", len(data))
             if relative == "auto" and len(data) > budget:
@@ -136,8 +90,9 @@ class PoolFolder:
                     f"{name!r} was learned for {budget} bytes and would take {len(data)}: what it started from is not in "
                     f"{self.path}, or has a very long name. Add that first, or learn it again from the pool's base."
                 )
-            with write_file(path) as temporary:
+            with self._grown(pool, growths), write_file(path) as temporary:
                 temporary.write_bytes(data)
+            self.pool = pool
         return path
 
     def check_new(self, name: str, *, force: bool = False) -> Path:
@@ -162,14 +117,20 @@ class PoolFolder:
             raise UnknownName("task", name, self.tasks) from None
         if name == BASE and self.pool.base is not None:
             return self.pool.base
-        return read_task(data, self.pool, path, self._find)
+        header = read_header(data, path)
+        if header["pool"] not in self.pool.versions:
+            self.pool = self._stored()  # another process may have let it grow
+        return read_task(data, self.pool, path, self._find, header)
 
     def rebuild(self, name: str, *, device: str | torch.device = "cpu") -> nn.Module:
         """The network of a task: an ordinary module."""
         return self.pool.rebuild(self.task(name), device=device)
 
-    def remove(self, name: str, *, detach: bool = False) -> None:
-        """Delete a task. One that others are relative to is refused, or with `detach` they are told on their own first."""
+    def remove(self, name: str, *, detach: bool = False, trim: bool = False) -> None:
+        """Delete a task. One that others are relative to is refused, or with `detach` they are told on their own first.
+
+        The pool keeps the kernels that it grew by; trim: but for those at its end that no task was made with.
+        """
         path = self._file(name)
         with self._lock():
             if name not in self.tasks:
@@ -185,6 +146,16 @@ class PoolFolder:
                 with write_file(self._file(other)) as temporary:
                     temporary.write_bytes(data)
             path.unlink()
+            if trim:
+                self._trim()
+
+    def trim(self, *, keep: int = 0) -> int:
+        """Remove what the pool grew by after the last of its tasks was made; the bytes that are free now.
+
+        keep: so many growths stay in any case.
+        """
+        with self._lock():
+            return self._trim(keep)
 
     def relatives(self, name: str) -> list[str]:
         """The tasks whose files are relative to this one."""
@@ -198,15 +169,27 @@ class PoolFolder:
         return read_header(path.read_bytes(), path)
 
     def bytes(self, name: str | None = None) -> int:
-        """Bytes on disk of a task; without a name, of everything that is there once: codebooks, description, base."""
+        """Bytes on disk of a task; without a name, of everything that is there once: codebooks, growths, base."""
         if name is not None:
             self.header(name)
             return self._file(name).stat().st_size
-        return sum(
-            p.stat().st_size
-            for p in (self.path / POOL, self.path / BOOKS, self.path / f"{BASE}.task")
-            if p.exists()
-        )
+        return sum(p.stat().st_size for p in self.shared)
+
+    @property
+    def shared(self) -> list[Path]:
+        """The files that are there once for all tasks."""
+        fixed = (self.path / POOL, self.path / BOOKS, self.path / f"{BASE}.task")
+        return [*(p for p in fixed if p.exists()), *growth_files(self.path)]
+
+    def shared_by(self, name: str) -> list[Path]:
+        """Those of the shared files that a task is read with: no growth of the pool that came later."""
+        version = self.header(name)["pool"]
+        if version not in self.pool.versions:
+            self.pool = self._stored()
+        if version not in self.pool.versions:
+            raise BadFile(f"{self._file(name)} uses kernels that this pool does not have.")
+        later = growth_files(self.path)[list(self.pool.versions).index(version) :]
+        return [path for path in self.shared if path not in later]
 
     def _file(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
@@ -215,7 +198,9 @@ class PoolFolder:
             )
         return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
 
-    def _references(self, name: str, task: Task, relative: str | None) -> list[tuple[str, Task] | None]:
+    def _references(
+        self, name: str, task: Task, relative: str | None, pool: KernelPool
+    ) -> list[tuple[str, Task] | None]:
         """What the task could be told relative to. A chain is two long at most: a task is quick to load.
 
         A budget was kept relative to what the task started from, however long that makes the chain.
@@ -231,9 +216,43 @@ class PoolFolder:
         for other in self.tasks if wanted is not None else []:
             header = self.header(other)
             short = (header["reference"] or [BASE])[0] == BASE or "budget" in task.facts
-            if other != name and header["task"] == wanted.hash and short:  # type: ignore[union-attr]
+            known = header["pool"] in pool.at(task.pool).versions
+            if other != name and header["task"] == wanted.hash and short and known:  # type: ignore[union-attr]
                 found.append((other, self.task(other)))
         return found
+
+    def _stored(self) -> KernelPool:
+        """The pool as it is on the disk now."""
+        return with_growths(self.path, self.pool.at(next(iter(self.pool.versions))))
+
+    @contextlib.contextmanager
+    def _grown(self, pool: KernelPool, growths: Sequence[Growth]) -> Iterator[None]:
+        """Growths are put in place before the block and taken back if it fails."""
+        written: list[Path] = []
+        try:
+            for growth in growths:
+                path = growth_path(self.path, len(growth_files(self.path)) + 1)
+                with write_file(path, force=False) as temporary:
+                    write_growth(growth, pool.at(growth.after), temporary)
+                written.append(path)
+            yield
+        except BaseException:
+            for path in reversed(written):
+                path.unlink()
+            raise
+
+    def _trim(self, keep: int = 0) -> int:
+        stored = self._stored()
+        needed = {self.header(name)["pool"] for name in self.tasks}
+        last = max(k for k, version in enumerate(stored.versions) if k <= keep or version in needed)
+        free = 0
+        for path in reversed(
+            growth_files(self.path)[last:]
+        ):  # from the end: whenever it is killed, a chain is left
+            free += path.stat().st_size
+            path.unlink()
+        self.pool = stored.at(list(stored.versions)[last])
+        return free
 
     def _base(self) -> list[tuple[str, Task]]:
         return [] if self.pool.base is None else [(BASE, self.pool.base)]
@@ -257,16 +276,3 @@ class PoolFolder:
 
 
 _DETACH = "Remove that first, or use remove(..., detach=True) (command line: pool rm --detach)."
-
-
-def _read_json(path: Path) -> dict:
-    file = path / POOL
-    try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadFile(f"{path} is not a pool: it has no {POOL}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadFile(f"{file} is not JSON: {error}.") from error
-    if not isinstance(said, dict) or said.get("format") != 1:
-        raise BadFile(f"{file} is not the description of a pool that this Brickwork reads (format 1).")
-    return said

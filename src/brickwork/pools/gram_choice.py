@@ -59,6 +59,15 @@ def choose_in_gram(
     return found.reshape(-1)
 
 
+def strengths(gram: Tensor, outputs: int, length: int) -> Tensor:
+    """For each of a weight's vectors (N,) how strong the inputs are that it meets: what an error in it costs.
+
+    gram (groups, D, D) of the layer's inputs; the vectors come in the order of the weight's outputs.
+    """
+    power = gram.diagonal(dim1=-2, dim2=-1).reshape(len(gram), 1, -1, length).mean(3)  # groups, 1, blocks
+    return power.expand(-1, outputs // len(gram), -1).reshape(-1).clamp(min=0)
+
+
 def _factor(gram: Tensor) -> Tensor:
     """The upper Cholesky factor of the inverse of a damped Gram matrix; damped more where rounding is all there is of it."""
     gram = gram.double()

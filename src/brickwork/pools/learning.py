@@ -17,6 +17,8 @@ from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of
 from brickwork.pools.budget import Budget
+from brickwork.pools.growing import Room
+from brickwork.pools.growing_search import FREE, GrowingSearch
 from brickwork.pools.layers import outputs_of, replace_head
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
@@ -38,6 +40,7 @@ def learn(
     lr: float = 0.02,
     refresh: int = 4,
     stay: float = 0.0,
+    free: float | None = None,
     anneal: bool = False,
     scale: bool = False,
     residual: Collection[str] = (),
@@ -45,6 +48,8 @@ def learn(
     precision: int = 16,
     norms: str = "running",
     fold: bool = False,
+    grow: int | None = None,
+    grow_bytes: int | None = None,
     seed: int = 0,
     device: str | torch.device | None = "auto",
     progress: bool = True,
@@ -54,13 +59,14 @@ def learn(
 
     start: the pool's base (None), a task, a network of the pool's architecture, or "random".
     beta: of the commitment β Σ mean((kernel − weight)²). refresh: choose kernels every so many steps (the paper: in
-    every one; 4 was as accurate at half the cost). stay: keep an index
-    of the start until another kernel is closer by this many times the usual squared distance of neighbours; what stays
-    costs almost no bytes. anneal: from soft to hard over the run. scale: a factor a layer. residual: layers that use two
-    kernels in each place. budget: bytes that the task's file may take; only the changes of an index that gain most are made.
-    precision: bits of the head's and the norms' values. norms: "running" statistics, or "measured" anew on the images
-    afterwards; fold: told with the start's statistics, in half as many numbers. Further options go to
-    `brickwork.training.train`.
+    every one; 4 was as accurate at half the cost). stay: keep an index of the start until another kernel is closer by this
+    many times the usual squared distance of neighbours; what stays costs almost no bytes. free: for this share of the run
+    (0; 0.6 where the pool grows) the network uses the temporary kernels as they are. anneal: from soft to hard over the
+    run. scale: a factor a layer. residual: layers that use two kernels in each place. budget: bytes that the task's file
+    may take; only the changes of an index that gain most are made. precision: bits of the head's and the norms' values.
+    norms: "running" statistics, or "measured" anew on the images afterwards; fold: told with the start's statistics, in
+    half as many numbers. grow: the task may bring so many new kernels a layer (`Task.brings`), in a file of `grow_bytes` at
+    most, which join where training leaves the pool's. Further options go to `brickwork.training.train`.
     """
     names = class_names(classes, labels)
     if precision not in PRECISIONS:
@@ -71,11 +77,15 @@ def learn(
         raise RequestError(
             "a budget is kept to the byte, which statistics measured afterwards would undo; leave one out."
         )
+    room = Room.of(grow, grow_bytes)
+    free = (0.0 if room is None else FREE) if free is None else free
     reference = start if isinstance(start, Task) else pool.base
+    if reference is not None:
+        pool.check_reference(reference)
     model = starting_model(pool, start, names, seed)
     search = Search(
         model, pool, reference, beta=beta, refresh=refresh, stay=stay, anneal=anneal, scale=scale, residual=residual,
-        changes=None if budget is None else 0,
+        changes=None if budget is None else 0, free=free,
     )  # fmt: skip
 
     measure = norms == "measured"
@@ -83,16 +93,22 @@ def learn(
     def told(facts: dict[str, Any]) -> Task:
         extra = {name: index.cpu().int() for name, index in search.extra.items()}
         # what is measured anew goes with the weights of norms as they were trained, not with folded ones
-        return pool.task_of(model, codes=search.codes, extra=extra, scales=search.scales, precision=precision,
-                            reference=reference, fold=fold and not measure, facts=facts)  # fmt: skip
+        brings = None if growing is None else growing.growth
+        home = pool if brings is None else pool.grown_by(brings)
+        return home.task_of(model, codes=search.codes, extra=extra, scales=search.scales, precision=precision,
+                            reference=reference, fold=fold and not measure, facts=facts, brings=brings)  # fmt: skip
 
     facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
-             "images": len(images)}  # fmt: skip
+             "images": len(images), **({"free": free} if free else {})}  # fmt: skip
     limit = None if budget is None else Budget(budget, search, pool, lambda: told(facts))
+    before = search.step if limit is None else limit.step
+    growing = None if room is None else GrowingSearch(search, pool, room, before, seed=seed)
     result = train(
         model, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
-        before_step=search.step if limit is None else limit.step, classes=names, **training,
+        before_step=before if growing is None else growing.step, classes=names, **training,
     )  # fmt: skip
+    if growing is not None:
+        growing.finish()
     search.choose()
     facts = {**facts, "training_accuracy": round(result.history[-1]["accuracy"], 6)}
     if limit is not None:
@@ -142,9 +158,9 @@ def measured_norms(
     parts = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
     prepared = (as_input(part, task.origin.preprocessing, where) for part in parts)
     model = reestimate_batch_norm(model, prepared).cpu()
-    return pool.task_of(
+    return pool.for_task(task).task_of(
         model, codes=task.codes, extra=task.extra, scales=task.scales, precision=task.precision,
-        reference=task.reference, fold=fold, facts=task.facts,
+        reference=task.reference, fold=fold, facts=task.facts, brings=task.brings,
     )  # fmt: skip
 
 

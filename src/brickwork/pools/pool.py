@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,18 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.devices import pick
-from brickwork.errors import BadModel, RequestError
+from brickwork.errors import BadModel
 from brickwork.origin import Origin, origin_of
-from brickwork.pools.clusters import k_means
-from brickwork.pools.layers import PoolLayer, find_layers, head_of, outputs_of, same_layers, weight_of
+from brickwork.pools.growth import Growth, grow, versions_of
+from brickwork.pools.layers import PoolLayer, find_layers, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
 from brickwork.pools.norms import with_statistics_of
 from brickwork.pools.rebuilding import bare, rebuilt
 from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
-from brickwork.progress import bar
-from brickwork.store import state_hash
 from brickwork.store.weights import check_finite, state_of, tied_names
 
 
@@ -53,55 +48,15 @@ class KernelPool:
     tied: Mapping[str, str] = field(default_factory=dict, repr=False)
     base: Task | None = field(default=None, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    _neighbours: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    grown: tuple[Mapping[str, int], ...] = ()  # kernels that were added to layers, growth after growth
+    _neighbours: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def cluster(
-        cls,
-        models: Sequence[nn.Module] | nn.Module,
-        *,
-        size: int = 512,
-        group: int = 1,
-        residual: int = 0,
-        head: str | None = None,
-        images: Any = None,
-        seed: int = 0,
-        device: str | torch.device | None = "cpu",
-        progress: bool = False,
-    ) -> KernelPool:
-        """k-means of every layer's kernels over one or several networks of one architecture; no training, no images.
+    def cluster(cls, models: Sequence[nn.Module] | nn.Module, **options: Any) -> KernelPool:
+        """k-means of the kernels of networks, no training: see `brickwork.pools.clustering.cluster`."""
+        from brickwork.pools.clustering import cluster
 
-        size: kernels in a codebook; a layer with fewer distinct ones gets those (see `short`).
-        group: how many scalars of 1×1 and linear layers make a vector. residual: size of a second codebook for what the
-        first leaves, 0 for none. The first network, said in the pool's kernels, is `base`: each kernel by its nearest, or,
-        with (unlabelled) images, by what it does to the network's responses on them.
-        """
-        models = [models] if isinstance(models, nn.Module) else list(models)
-        first = _checked(models, size, group, residual)
-        head = head_of(first, head)
-        shapes = find_layers(first, head, group)
-        for model in models[1:]:
-            same_layers(shapes, find_layers(model, head_of(model, head), group))
-        where = pick(device)
-        layers, second = {}, {}
-        with bar("clustering", len(shapes), show=progress) as advance:
-            for number, (name, layer) in enumerate(shapes.items()):
-                weights = [weight_of(model, name).to(where).reshape(-1, layer.length) for model in models]
-                vectors = torch.cat(weights)
-                layers[name] = k_means(vectors, size, seed=seed + number).cpu()
-                if residual:
-                    book = layers[name].to(where)
-                    left = vectors - book[nearest(vectors, book)]
-                    second[name] = k_means(left, residual, seed=seed + number).cpu()
-                advance(1, name)
-        facts = {"made": "cluster", "networks": len(models), "seed": seed}
-        pool = cls.of(first, layers, shapes, head, size=size, group=group, residual=second, facts=facts)
-        if images is None:
-            return pool
-        from brickwork.pools.encoding import encode
-
-        told = encode(replace(pool, base=None), first, images, seed=seed, device=where, progress=progress)
-        return replace(pool, base=told)
+        return cluster(models, **options)
 
     @classmethod
     def pretrain(cls, model: nn.Module, images: Any, labels: Any, **options: Any) -> KernelPool:
@@ -152,9 +107,10 @@ class KernelPool:
 
     def neighbours(self, name: str) -> np.ndarray:
         """From each kernel of a layer's codebook the others by their distance (K, K−1)."""
-        if name not in self._neighbours:
-            self._neighbours[name] = neighbours(self.layers[name].numpy())
-        return self._neighbours[name]
+        key = name, len(self.layers[name])  # shared with the pool as it was and will be
+        if key not in self._neighbours:
+            self._neighbours[key] = neighbours(self.layers[name].numpy())
+        return self._neighbours[key]
 
     @property
     def short(self) -> dict[str, int]:
@@ -162,12 +118,52 @@ class KernelPool:
         return {name: len(book) for name, book in self.layers.items() if len(book) < self.size}
 
     @functools.cached_property
+    def versions(self) -> dict[str, dict[str, int]]:
+        """The pool as it was made and after every growth: its hash then, and the kernels of each layer."""
+        return versions_of(self)
+
+    @property
     def hash(self) -> str:
         """sha256 of the codebooks and of what they are for; tasks carry it."""
-        books = {f"first.{k}": v for k, v in self.layers.items()}
-        books |= {f"second.{k}": v for k, v in self.residual.items()}
-        said = [self.head, {k: [list(v.shape), v.length] for k, v in self.shapes.items()}, self.origin.arch]
-        return hashlib.sha256((json.dumps(said, sort_keys=True) + state_hash(books)).encode()).hexdigest()
+        return next(reversed(self.versions))
+
+    def grown_by(self, growth: Growth) -> KernelPool:
+        """The pool with new kernels behind its own, as `learn` and `encode` bring them; this one is left as it is.
+
+        Whatever was said in its kernels stays as it was: no index changes its meaning.
+        """
+        return grow(self, growth)
+
+    def at(self, version: str) -> KernelPool:
+        """The pool as it was when this was its hash."""
+        if version == self.hash:
+            return self
+        place = list(self.versions).index(version)
+        sizes = self.versions[version]
+        return replace(
+            self,
+            layers={name: book[: sizes[name]] for name, book in self.layers.items()},
+            grown=self.grown[:place],
+        )
+
+    def for_task(self, task: Task) -> KernelPool:
+        """The pool as it was when the task was made, with the kernels that it brings; refused where it is of another."""
+        if task.pool in self.versions:
+            return self.at(task.pool)
+        if task.brings is not None and task.brings.after in self.versions:
+            return self.at(task.brings.after).grown_by(task.brings)
+        raise BadModel(
+            f"the task was learned with pool {task.pool[:12]} and this is pool {self.hash[:12]}; open the pool it "
+            "belongs to, as it is now if it has grown since."
+        )
+
+    def check_reference(self, task: Task) -> None:
+        """Refuse a task to start from, or to stay with, that uses kernels which the pool does not have."""
+        if task.pool not in self.versions:
+            raise BadModel(
+                f"the task to start from is of pool {task.pool[:12]}, and this is pool {self.hash[:12]}; if it brought new "
+                "kernels, use the pool that has them: pool.grown_by(task.brings), or that of a folder the task was added to."
+            )
 
     def task_of(
         self,
@@ -240,8 +236,8 @@ class KernelPool:
         mine = next(iter(self.layers.values())).dtype
         if other := {p.dtype for p in model.parameters() if p.is_floating_point()} - {mine}:
             raise BadModel(
-                f"the network is {_short(other)} and the pool's kernels are {_short({mine})}; convert the network first, "
-                "as model.float() does."
+                f"the network is {kinds_of(other)} and the pool's kernels are {kinds_of({mine})}; convert the network "
+                "first, as model.float() does."
             )
 
     def _origin_for(self, origin: Origin, classes: int) -> Origin:
@@ -255,27 +251,11 @@ class KernelPool:
 
     def __repr__(self) -> str:
         most = max(len(book) for book in self.layers.values())
+        grown = f", grown {len(self.grown)} times" if self.grown else ""
         return (f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
-                f"{most} kernels, {self.size_bytes:,} bytes)")  # fmt: skip
+                f"{most} kernels, {self.size_bytes:,} bytes{grown})")  # fmt: skip
 
 
-def _checked(models: list[nn.Module], size: int, group: int, residual: int) -> nn.Module:
-    if not models:
-        raise RequestError("a pool is clustered from one network or more; none was given.")
-    for name, value, least in (("size", size, 1), ("group", group, 1), ("residual", residual, 0)):
-        if value < least:
-            raise RequestError(f"{name} is {value}; it must be {least} or more.")
-    kinds = set()
-    for model in models:
-        check_finite(state_of(model), "cannot make a pool")
-        kinds |= {p.dtype for p in model.parameters() if p.is_floating_point()}
-    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
-        raise BadModel(
-            f"the weights are {_short(kinds)}; a pool is made from networks in float32. "
-            "Convert them first, as model.float() does."
-        )
-    return models[0]
-
-
-def _short(kinds: set[torch.dtype]) -> str:
+def kinds_of(kinds: set[torch.dtype]) -> str:
+    """Types of numbers, as they are told."""
     return " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))

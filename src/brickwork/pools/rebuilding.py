@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
     """An ordinary module in evaluation mode; a task of another pool or network is refused."""
-    if task.pool != pool.hash:
-        raise BadModel(
-            f"the task was learned with pool {task.pool[:12]} and this is pool {pool.hash[:12]}; open the pool it "
-            "belongs to."
-        )
+    pool = pool.for_task(task)
     model = copy.deepcopy(pool.template)
     weight = pool.head_weight
     if weight not in task.own:

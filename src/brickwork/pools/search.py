@@ -21,18 +21,20 @@ class Search:
 
     refresh: choose anew every so many steps. stay: an index of `old` is kept until another kernel is closer by `stay` ×
     the layer's usual squared distance of neighbours. changes: at most so many indices leave `old`, those that gain most.
+    free: for this share of the run the temporary kernels are used as they are.
     """
 
     def __init__(
         self, model: nn.Module, pool: KernelPool, old: Task | None, *, beta: float = 0.5, refresh: int = 1,
         stay: float = 0.0, anneal: bool = False, scale: bool = False, residual: Collection[str] = (),
-        changes: int | None = None,
+        changes: int | None = None, free: float = 0.0,
     ) -> None:  # fmt: skip
         for name, value, good, allowed in (
             ("beta", beta, beta >= 0, "0 or more"),
             ("refresh", refresh, refresh >= 1, "1 or more"),
             ("stay", stay, stay >= 0, "0 or more"),
             ("changes", changes, changes is None or changes >= 0, "0 or more"),
+            ("free", free, 0 <= free < 1, "0 or more and below 1"),
         ):
             if not good:
                 raise RequestError(f"{name} is {value}; it must be {allowed}.")
@@ -48,6 +50,7 @@ class Search:
                     f"the pool has no second codebook for {name!r}; make it with residual=SIZE."
                 )
         self.model, self.refresh, self.stay, self.anneal, self.changes = model, refresh, stay, anneal, changes
+        self.free = free
         self.layers: dict[str, Chosen] = {}
         self.weights: dict[str, float] = {}  # what a squared distance of the layer counts for
         self.started = False
@@ -60,7 +63,7 @@ class Search:
             weight = module.weight
             assert isinstance(weight, Tensor)
             chosen = Chosen(
-                weight, pool.layers[name], beta=beta, scaled=scale, soft=anneal,
+                weight, pool.layers[name], beta=beta, scaled=scale, soft=anneal or free > 0,
                 second=pool.residual[name] if name in residual else None,
                 old=None if keep is None else keep.codes[name],
             )  # fmt: skip
@@ -74,8 +77,10 @@ class Search:
 
     def step(self, step: int, steps: int) -> None:
         """Before a training step."""
-        if self.anneal:
-            soft = max(0.0, 1 - (step + 1) / (HARD_FROM * steps))
+        if self.anneal or self.free:
+            soft = max(0.0, 1 - (step + 1) / (HARD_FROM * steps)) if self.anneal else 0.0
+            if step < self.free * steps:
+                soft = 1.0
             for chosen in self.layers.values():
                 chosen.softness.fill_(soft)
         if step % self.refresh == 0 or not self.started:

@@ -74,6 +74,12 @@ class Chosen(nn.Module):
         self.fresh = False  # whether the codebook is the one of the last choice
         self.sorted: Sorted | None = None
 
+    def use_book(self, book: Tensor) -> None:
+        """Choose from this codebook from now on."""
+        self.book = book.to(self.book)
+        self.unit, self.reach = spread(self.book)
+        self.fresh = False
+
     def forward(self, weight: Tensor) -> Tensor:
         used = Straight.apply(weight, self.kernels, self.pull)
         return used + self.softness * (weight - self.kernels).detach() if self.soft else used

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import Origin
+from brickwork.pools.growth import Growth
 from brickwork.store import state_hash
 from brickwork.store.config import origin_config
 
@@ -37,6 +38,7 @@ class Task:
     precision: int = 32
     reference: Task | None = field(default=None, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # how it came about; JSON values
+    brings: Growth | None = field(default=None, repr=False)  # kernels that its pool has only with this task
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -62,7 +64,10 @@ class Task:
     def __repr__(self) -> str:
         count = sum(len(v) for v in self.codes.values())
         changed = "" if self.reference is None else f", {self.changed():.1%} unlike its reference"
-        return f"Task({len(self.classes)} classes, {count:,} kernels in {len(self.codes)} layers{changed})"
+        new = "" if self.brings is None else f", {self.brings.count} new ones for the pool"
+        return (
+            f"Task({len(self.classes)} classes, {count:,} kernels in {len(self.codes)} layers{changed}{new})"
+        )
 
 
 def class_names(classes: Sequence[str] | int | None, labels: Any) -> tuple[str, ...]:

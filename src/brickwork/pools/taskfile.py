@@ -22,19 +22,17 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from brickwork.errors import BadFile
+from brickwork.errors import BadFile, RequestError
 from brickwork.origin import Origin
-from brickwork.pools.coder import number_models
+from brickwork.pools.own_tensors import read_own, write_own
 from brickwork.pools.packing import pack, packed_size, unpack
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
-from brickwork.pools.task import Task, exact_in
+from brickwork.pools.task import Task
 from brickwork.store.config import OriginConfig, origin_config
 
 MAGIC = b"BWTASK1\n"
 CHECK = 16
-#: how a tensor is told: all zero, as in the reference, in 12 or 16 bits a value, or as its bytes are
-ZERO, SAME, SHORT, HALF, RAW = "0=stb"
 #: how a layer's indices are told: relative to the reference's, on their own in the stream, or packed among the bytes
 RELATIVE, OWN, PACKED = "rop"
 #: from this share of changed indices on a layer is cheaper on its own
@@ -44,15 +42,20 @@ _FORMATS = (1, 2)  # 2: some indices are packed
 
 def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None = None) -> bytes:
     """The file of a task; `reference` is the name and the task that it is told relative to."""
+    pool = pool.for_task(task)
     other = None if reference is None else reference[1]
+    if other is not None and other.pool not in pool.versions:
+        raise RequestError(
+            f"a task cannot be told relative to {reference[0]!r}, which uses kernels that came to the pool after it."  # type: ignore[index]
+        )
     stream = Stream()
     packed: list[bytes] = []
     modes = "".join(_write_codes(stream, packed, pool, task, other, name) for name in pool.shapes)
     for name in _extra(pool, task.extra):
         stream.own(task.extra[name].numpy(), len(pool.residual[name]))
-    kinds, raw = _write_own(stream, pool, task, other)
+    kinds, raw = write_own(stream, pool, task, other)
     body = stream.close()
-    header = {
+    header: dict[str, Any] = {
         "format": 2 if PACKED in modes else 1,
         "pool": task.pool,
         "task": task.hash,
@@ -66,6 +69,8 @@ def write_task(task: Task, pool: KernelPool, reference: tuple[str, Task] | None 
         "stream": len(body),
         "facts": dict(task.facts),
     }
+    if pool.grown:  # for the sake of a clear refusal
+        header["grown"] = [next(iter(pool.versions)), len(pool.grown)]
     if not task.classes:  # else there are as many outputs as names
         header["outputs"] = len(task.own[pool.head_weight])
     text = zlib.compress(json.dumps(header, separators=(",", ":"), allow_nan=False).encode(), 9)
@@ -99,17 +104,24 @@ def read_header(data: bytes, where: object) -> dict[str, Any]:
 
 
 def read_task(
-    data: bytes, pool: KernelPool, where: object, find: Callable[[str, str], Task] | None = None
+    data: bytes,
+    pool: KernelPool,
+    where: object,
+    find: Callable[[str, str], Task] | None = None,
+    header: dict[str, Any] | None = None,
 ) -> Task:
-    """The task of a file; `find(name, hash)` brings the task it is relative to."""
-    header = read_header(data, where)
-    if header["pool"] != pool.hash:
-        raise BadFile(f"{where} belongs to pool {header['pool'][:12]}, and this is pool {pool.hash[:12]}.")
+    """The task of a file; `find(name, hash)` brings the task it is relative to. header: as it was read already."""
+    header = header or read_header(data, where)
+    pool = pool.at(_version(header, pool, where))
     reference = None
     if header["reference"] is not None:
         if find is None:
             raise BadFile(f"{where} is relative to {header['reference'][0]!r}, which is not at hand.")
         reference = find(*header["reference"])
+        if reference.pool not in pool.versions:
+            raise BadFile(
+                f"{where} is relative to {header['reference'][0]!r}, which uses kernels that came later."
+            )
     at, end = header["at"], header["at"] + header["stream"]
     stream, rest = Stream(data[at:end]), io.BytesIO(data[end:-CHECK])
     try:
@@ -129,7 +141,7 @@ def read_task(
         }
         origin = Origin.from_dict(header["origin"])
         outputs = len(origin.classes or ()) or header.get("outputs")
-        own = _read_own(stream, pool, reference, outputs, header["own"], rest)
+        own = read_own(stream, pool, reference, outputs, header["own"], rest)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadFile(f"{where} does not fit its pool: {error}.") from error
     task = Task(pool.hash, origin, codes, own, extra=extra, scales=header["scales"], precision=header["precision"],
@@ -137,6 +149,19 @@ def read_task(
     if task.hash != header["task"]:
         raise BadFile(f"{where} was decoded into something else than was written: its content hash is wrong.")
     return task
+
+
+def _version(header: dict[str, Any], pool: KernelPool, where: object) -> str:
+    """Which state of the pool a file was written for."""
+    if header["pool"] in pool.versions:
+        return header["pool"]
+    root, times = header.get("grown") or (None, 0)
+    if root == next(iter(pool.versions)):
+        raise BadFile(
+            f"{where} uses kernels that this pool does not have: it was made when the pool had grown {times} times, and "
+            f"here it has grown {len(pool.grown)} times. Copy the pool anew together with the task."
+        )
+    raise BadFile(f"{where} belongs to pool {header['pool'][:12]}, and this is pool {pool.hash[:12]}.")
 
 
 def _write_codes(
@@ -182,88 +207,6 @@ def _read_codes(
     if len(codes) and codes.max() >= size:
         raise ValueError(f"{name} names kernel {codes.max()} of {size}")
     return torch.from_numpy(codes)
-
-
-def _write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) -> tuple[str, bytes]:
-    models: dict[tuple[str, bool, str], np.ndarray] = {}
-    kinds, raw = "", b""
-    for name, value in task.own.items():
-        before = _comparable(other, name, value)
-        if not bool(value.any()):
-            kind = ZERO
-        elif before is not None and torch.equal(before, value):
-            kind = SAME
-        elif exact_in(value, 12):
-            kind = SHORT
-        elif exact_in(value, 16):
-            kind = HALF
-        else:
-            kind = RAW
-            raw += value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        if kind in (SHORT, HALF):
-            model = models.setdefault(_family(pool, name, kind), number_models())
-            stream.numbers(
-                _steps(value, kind) - _steps(before, kind) if before is not None else _steps(value, kind),
-                model,
-            )
-        kinds += kind
-    return kinds, raw
-
-
-def _read_own(
-    stream: Stream, pool: KernelPool, other: Task | None, outputs: int | None, kinds: str, rest: io.BytesIO
-) -> dict[str, Tensor]:
-    models: dict[tuple[str, bool, str], np.ndarray] = {}
-    own = {}
-    mine = {s.parameter for s in pool.shapes.values()}
-    expected = {k: v for k, v in pool.template.state_dict().items() if k not in mine and k not in pool.tied}
-    for (name, like), kind in zip(expected.items(), kinds, strict=True):
-        shape = tuple(like.shape)
-        if outputs and name.rpartition(".")[0] == pool.head:
-            shape = (outputs, *shape[1:])
-        value = torch.zeros(shape, dtype=like.dtype)
-        before = _comparable(other, name, value)
-        if kind == SAME:
-            if before is None:
-                raise ValueError(f"{name} is said to be as in the reference, which has none of that shape")
-            value = before.clone()
-        elif kind in (SHORT, HALF):
-            model = models.setdefault(_family(pool, name, kind), number_models())
-            steps = stream.numbers(np.zeros(value.numel(), np.int64), model)
-            value = _from_steps(steps if before is None else steps + _steps(before, kind), kind, value)
-        elif kind == RAW:
-            size = value.numel() * value.element_size()
-            raw = bytearray(rest.read(size))
-            if len(raw) < size:
-                raise ValueError(f"{name} is cut short")
-            value = torch.frombuffer(raw, dtype=like.dtype).reshape(shape)
-        own[name] = value
-    return own
-
-
-def _steps(value: Tensor, kind: str) -> np.ndarray:
-    """float16 values as whole numbers in their own order: neighbours differ by one (by sixteen, in 12 bits)."""
-    bits = value.half().contiguous().reshape(-1).view(torch.int16).numpy().astype(np.int64)
-    steps = np.where(bits < 0, -(bits & 0x7FFF), bits)
-    return (steps + 8) >> 4 if kind == SHORT else steps
-
-
-def _from_steps(steps: np.ndarray, kind: str, like: Tensor) -> Tensor:
-    steps = steps << 4 if kind == SHORT else steps
-    bits = np.where(steps < 0, -steps | 0x8000, steps).astype(np.uint16)
-    return torch.from_numpy(bits.view(np.float16)).reshape(like.shape).to(like.dtype)
-
-
-def _comparable(other: Task | None, name: str, value: Tensor) -> Tensor | None:
-    before = None if other is None else other.own.get(name)
-    fits = before is not None and before.shape == value.shape and before.dtype == value.dtype
-    return before if fits and bool(torch.isfinite(before.half()).all()) else None  # type: ignore[union-attr]
-
-
-def _family(pool: KernelPool, name: str, kind: str) -> tuple[str, bool, str]:
-    """Tensors whose values look alike share models."""
-    parent, _, leaf = name.rpartition(".")
-    return leaf, parent == pool.head, kind
 
 
 def _extra(pool: KernelPool, extra: Mapping[str, Tensor]) -> list[str]:

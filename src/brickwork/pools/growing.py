@@ -1,0 +1,141 @@
+"""Which kernels a pool should grow by for a network: those that stand for what its own leave badly served."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.errors import RequestError
+from brickwork.pools.clusters import k_means_beside
+from brickwork.pools.gram_choice import strengths
+from brickwork.pools.growth import Growth
+from brickwork.pools.layers import weight_of
+from brickwork.pools.nearest import nearest
+from brickwork.pools.task import rounded
+
+if TYPE_CHECKING:
+    from brickwork.pools.pool import KernelPool
+
+
+@dataclass(frozen=True)
+class Room:
+    """How far a pool may grow for one task: so many `kernels` a layer at most, in a file of at most `size` bytes."""
+
+    kernels: int
+    size: int | None = None
+
+    @classmethod
+    def of(cls, grow: int | None, grow_bytes: int | None) -> Room | None:
+        """From the options of `learn` and `encode`; None: not at all."""
+        if grow is None:
+            if grow_bytes is not None:
+                raise RequestError(
+                    f"grow_bytes is {grow_bytes}, and grow, kernels a layer at most, is not given."
+                )
+            return None
+        for name, value in (("grow", grow), ("grow_bytes", grow_bytes)):
+            if value is not None and value < 1:
+                raise RequestError(f"{name} is {value}; it must be 1 or more, or left out.")
+        return cls(grow, grow_bytes)
+
+    def shares(self, pool: KernelPool, weights: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, int]:
+        """How many kernels each layer may get. Within `size` bytes, those that save most for their bytes come first.
+
+        weights: of the network that the pool is to serve, by layer. What is saved is counted as a share of the layer's
+        energy, so that small layers get theirs.
+        """
+        if self.size is None:
+            return dict.fromkeys(pool.layers, self.kernels)
+        worth: list[tuple[float, str]] = []
+        for number, (name, book) in enumerate(pool.layers.items()):
+            vectors = weights[name].reshape(-1, book.shape[1])
+            new = new_kernels(vectors, book, self.kernels, seed=seed + number)
+            energy = float(vectors.square().sum())
+            worth += [
+                (saved / max(energy, 1e-20) / book.shape[1], name) for saved in _savings(vectors, book, new)
+            ]
+        worth.sort(key=lambda pair: -pair[0])
+        low, high = 0, len(worth)  # as many of the best as fit the file
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (
+                (middle, high) if self._fits(pool, _counted(pool, worth[:middle])) else (low, middle - 1)
+            )
+        return _counted(pool, worth[:low])
+
+    def _fits(self, pool: KernelPool, counts: Mapping[str, int]) -> bool:
+        from brickwork.pools.growth_file import growth_bytes
+
+        rows = {name: torch.zeros(n, pool.layers[name].shape[1]) for name, n in counts.items() if n}
+        return not rows or growth_bytes(Growth(pool.hash, rows), pool) <= (self.size or 0)
+
+
+def new_kernels(
+    vectors: Tensor, book: Tensor, count: int, *, weights: Tensor | None = None, seed: int = 0
+) -> Tensor:
+    """At most `count` kernels to go behind those of `book`, in numbers that 16 bits tell exactly; none that it has."""
+    if count < 1:
+        return book[:0]
+    found = rounded(k_means_beside(vectors, book.to(vectors), count, weights=weights, seed=seed), 16)
+    found = torch.unique(found, dim=0).to(book)
+    if not len(found):
+        return found
+    return found[(found != book[nearest(found, book)]).any(1)]
+
+
+def _savings(vectors: Tensor, book: Tensor, new: Tensor) -> list[float]:
+    """For each new kernel what it takes off the squared distances of those that would choose it."""
+    if not len(new):
+        return []
+    left = (vectors - book[nearest(vectors, book)]).square().sum(1)
+    index = nearest(vectors, new)
+    saved = (left - (vectors - new[index]).square().sum(1)).clamp(min=0)
+    return (
+        torch.zeros(len(new), dtype=torch.float64).index_add_(0, index.cpu(), saved.double().cpu()).tolist()
+    )
+
+
+def _counted(pool: KernelPool, worth: list[tuple[float, str]]) -> dict[str, int]:
+    counts = dict.fromkeys(pool.layers, 0)
+    for _, name in worth:
+        counts[name] += 1
+    return counts
+
+
+class GrowingBooks:
+    """The codebooks of a pool, and what they grow by while a network is said in them, layer after layer."""
+
+    def __init__(self, pool: KernelPool, model: nn.Module, room: Room | None, *, seed: int = 0) -> None:
+        self.before, self.seed = pool, seed
+        weights = {name: weight_of(model, name).cpu() for name in pool.shapes}
+        self.counts = {} if room is None else room.shares(pool, weights, seed=seed)
+        self.new: dict[str, Tensor] = {}
+
+    def of(self, name: str, weight: Tensor, gram: Tensor | None = None) -> Tensor:
+        """A layer's codebook where this weight is, grown for it if there is room; gram (groups, d, d) of its inputs."""
+        book = self.before.layers[name].to(weight)
+        if self.counts.get(name) and name not in self.new:
+            cost = None if gram is None else strengths(gram, len(weight), book.shape[1])
+            self.new[name] = self._found(name, weight.detach().reshape(-1, book.shape[1]), book, cost)
+        return torch.cat([book, self.new[name].to(book)]) if name in self.new else book
+
+    def _found(self, name: str, vectors: Tensor, book: Tensor, cost: Tensor | None) -> Tensor:
+        seed = self.seed + list(self.before.layers).index(name)
+        found = new_kernels(vectors, book, self.counts[name], weights=cost, seed=seed)
+        return found.cpu().to(self.before.layers[name].dtype)
+
+    @property
+    def growth(self) -> Growth | None:
+        """What was added; None where nothing was missing."""
+        layers = {n: self.new[n] for n in self.before.layers if n in self.new and len(self.new[n])}
+        return Growth(self.before.hash, layers) if layers else None
+
+    @property
+    def pool(self) -> KernelPool:
+        """With what was added."""
+        growth = self.growth
+        return self.before if growth is None else self.before.grown_by(growth)

@@ -1,0 +1,103 @@
+"""A search whose pool grows on the way: once training shows which kernels are missing, new ones join and settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from brickwork.pools.clusters import sums_by
+from brickwork.pools.growing import Room, new_kernels
+from brickwork.pools.growth import Growth
+from brickwork.pools.pool import KernelPool
+from brickwork.pools.search import Search
+from brickwork.pools.task import rounded
+
+FREE = 0.6  # of a run in which the pool grows: weights that are used as they are show best what is missing
+GROWS_AT = 0.4  # of a run without a free part
+FIXED_AT = (
+    0.6  # of what is left then: from here on new kernels stay as they are, and the network settles with them
+)
+
+
+class GrowingSearch:
+    """Adds kernels to the codebooks of a search; the pool itself is left alone, and its own kernels never move.
+
+    Between joining and being fixed a new kernel is the mean of the temporary ones that choose it. before: what is done
+    before each training step otherwise.
+    """
+
+    def __init__(
+        self,
+        search: Search,
+        pool: KernelPool,
+        room: Room,
+        before: Callable[[int, int], None],
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.search, self.pool, self.room, self.before, self.seed = search, pool, room, before, seed
+        self.joined = self.fixed = False
+        self.joins_at = search.free or GROWS_AT
+        self.fixed_at = self.joins_at + FIXED_AT * (1 - self.joins_at)
+
+    def step(self, step: int, steps: int) -> None:
+        """Before a training step."""
+        if not self.joined and step >= self.joins_at * steps:
+            self._join()
+        elif not self.fixed and step >= self.fixed_at * steps:
+            self._fix()
+        elif self.joined and not self.fixed and step % self.search.refresh == 0:
+            self._follow()
+        self.before(step, steps)
+
+    def finish(self) -> None:
+        """After training, however short it was."""
+        if not self.joined:
+            self._join()
+            self.search.choose()
+        if not self.fixed:
+            self._fix()
+
+    @property
+    def growth(self) -> Growth | None:
+        """The new kernels as they are now; None: there are none."""
+        new = {}
+        for name, book in self.pool.layers.items():
+            more = self.search.layers[name].book[len(book) :].cpu().to(book.dtype)
+            if len(more):
+                new[name] = more
+        return Growth(self.pool.hash, new) if new else None
+
+    @torch.no_grad()
+    def _join(self) -> None:
+        self.joined = True
+        vectors = {name: c.vectors(self.search.temporary(name)) for name, c in self.search.layers.items()}
+        whole = {name: v.reshape(self.pool.shapes[name].shape).cpu() for name, v in vectors.items()}
+        counts = self.room.shares(self.pool, whole, seed=self.seed)
+        for number, (name, chosen) in enumerate(self.search.layers.items()):
+            new = new_kernels(vectors[name], chosen.book, counts[name], seed=self.seed + number)
+            chosen.use_book(torch.cat([chosen.book, new]))
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        for name, chosen in self.search.layers.items():
+            book, old = chosen.book, len(self.pool.layers[name])
+            sums, counts = sums_by(chosen.vectors(self.search.temporary(name)), chosen.index, len(book))
+            moves = (counts > 0) & (torch.arange(len(book), device=counts.device) >= old)
+            means = (sums / counts.clamp(min=1)[:, None]).to(book)
+            book.copy_(torch.where(moves.to(book.device)[:, None], means, book))
+            chosen.fresh = False
+
+    @torch.no_grad()
+    def _fix(self) -> None:
+        """To numbers that 16 bits tell exactly; what nothing chooses, or the pool has, is dropped."""
+        self.fixed = True
+        for name, chosen in self.search.layers.items():
+            old = len(self.pool.layers[name])
+            book, more = chosen.book[:old], chosen.book[old:]
+            used = torch.bincount(chosen.index, minlength=len(chosen.book))[old:] > 0
+            more = torch.unique(rounded(more[used], 16), dim=0)
+            known = (more[:, None] == book[None]).all(2).any(1)
+            chosen.use_book(torch.cat([book, more[~known]]))
+        self.search.choose()  # numbers of kernels have changed
