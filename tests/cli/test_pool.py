@@ -86,6 +86,38 @@ def test_encode_start_budget_and_remove(run, root):
     assert "changed" in run("info", "pool", "--name", "b")[1]
 
 
+def test_a_pool_grows_and_gives_back(run, root, tmp_path):
+    """From one network and few kernels: tasks bring what is missing, and earlier ones stay as they are."""
+    pool = tmp_path / "pool"
+    assert run("cluster", "first", "--out", pool, "--size", "6")[0] == 0
+    code, said = run("learn", pool, "--name", "b", "--data", "digits:3-5@30", "--json", *QUICK)
+    first = json.loads(said)
+    assert code == 0 and first["pool_grew"] == {"kernels": 0, "bytes": 0}
+    x = torch.randn(2, 1, 8, 8)
+    logits, data = PoolFolder.open(pool).rebuild("b")(x), (pool / "tasks" / "b.task").read_bytes()
+    code, said = run("learn", pool, "--name", "c", "--data", "digits:3-5@30", "--grow", "8", "--grow-bytes", "0.9K",
+                     "--free", "0.5", "--json", *QUICK)  # fmt: skip
+    second = json.loads(said)
+    assert code == 0 and second["free"] == 0.5
+    assert second["pool_grew"]["kernels"] > 0 and 0 < second["pool_grew"]["bytes"] <= 900
+    code, said = run("encode", pool, "--name", "d", "--model", "tuned", "--data", "digits:3-5@30", "--grow", "4",
+                     "--device", "cpu")  # fmt: skip
+    assert code == 0 and "the pool grew by" in said
+    told = json.loads(run("info", pool, "--json")[1])
+    assert [growth["tasks"] for growth in told["grown"]][1] == ["d"] and "c" in told["grown"][0]["tasks"]
+    assert told["bytes"] == sum(p.stat().st_size for p in pool.glob("*.*") if p.name != ".lock")
+    assert told["total_bytes"] == told["bytes"] + sum(task["bytes"] for task in told["tasks"])
+    assert "grown by" in run("info", pool)[1]
+    assert (pool / "tasks" / "b.task").read_bytes() == data
+    assert torch.equal(PoolFolder.open(pool).rebuild("b")(x), logits)
+    code, said = run("rm", pool, "--name", "d", "--trim", "--json")
+    assert code == 0 and json.loads(said)["trimmed_bytes"] == told["grown"][1]["bytes"]
+    assert (
+        len(PoolFolder.open(pool).pool.grown) == 1
+        and run("show", pool, "--out", tmp_path / "page.html")[0] == 0
+    )
+
+
 def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
     code, said = run("pretrain", "first", "--data", "digits:0-2@30", "--out", tmp_path / "pool", "--size", "50", "--json",
                      *QUICK)  # fmt: skip
@@ -104,6 +136,17 @@ def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
         (["learn", "pool", "--name", "z", "--data", "digits", "--stay", "-1"], "stay is -1"),
         (["learn", "pool", "--name", "z", "--data", "digits", "--budget", "much"], "--budget is 'much'"),
         (["learn", "pool", "--name", "z", "--data", "digits", "--size", "4"], "--size belongs to pool"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--grow", "0"], "grow is 0"),
+        (
+            ["learn", "pool", "--name", "z", "--data", "digits", "--grow-bytes", "2K"],
+            "grow, kernels a layer at most",
+        ),
+        (
+            ["learn", "pool", "--name", "z", "--data", "digits", "--grow", "4", "--grow-bytes", "x"],
+            "--grow-bytes is 'x'",
+        ),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--free", "1"], "free is 1.0"),
+        (["eval", "pool", "--name", "b", "--data", "digits", "--grow", "4"], "--grow belongs to pool"),
         (["learn", "nowhere", "--name", "z", "--data", "digits"], "no pool.json"),
         (["encode", "pool", "--name", "z", "--model", "first"], "needs --data"),
         (["encode", "pool", "--name", "z", "--data", "digits"], "needs --model"),

@@ -10,7 +10,7 @@ import torch
 from brickwork.continual.bench import Bench
 from brickwork.continual.registry import make
 from brickwork.errors import RequestError
-from brickwork.pools import KernelPool, PoolFolder
+from brickwork.pools import Growth, KernelPool, PoolFolder
 
 
 @pytest.fixture
@@ -62,3 +62,43 @@ def test_a_pool_that_is_given_is_used_and_not_resized(bench, start):
     assert folder.pool.hash == bench.pool.hash
     with pytest.raises(RequestError, match="size is 64, and a pool is given"):
         make("pool(size=64)")[1].begin(bench)
+
+
+def test_a_pool_begins_small_and_grows_with_the_tasks(bench):
+    method, folder = learned(bench, "pool-grow(size=6, grow=4, lr=0.1)", tasks=1)
+    first = [sum(path.stat().st_size for path in method.shared(bench, 0)), method.sources(bench, 0, 0)]
+    method.learn(bench, 1)
+    grown = folder_of(bench)
+    assert 1 <= len(grown.pool.grown) <= 2 and max(map(len, folder.pool.layers.values())) <= 6 + 4
+    shared = method.shared(bench, 1)
+    assert sum(path.stat().st_size for path in shared) > first[0]  # what a task adds is counted, once for all
+    assert {"grown-0001.safetensors", "pool.safetensors"} <= {path.name for path in shared}
+    # nothing that the first task is read from has changed, so it is not judged again
+    assert method.sources(bench, 0, 1) == first[1]
+    assert "grown-0002.safetensors" not in {path.name for path in method.sources(bench, 0, 1)}
+
+
+def test_a_pool_that_is_given_keeps_what_it_grew_by(bench, start):
+    """A killed run is cleared away, and nothing that was there before it."""
+    pool = KernelPool.cluster([start], size=6)
+    growth = Growth(pool.hash, {"conv2.0": torch.ones(2, 9)})
+    bench.pool = pool.grown_by(growth)
+    method = make("pool-encode-grow(metric=weight, grow=4)")[1]
+    method.begin(bench)
+    method.learn(bench, 0)
+    assert list(folder_of(bench).pool.versions)[:2] == [pool.hash, growth.hash]
+
+
+def test_growing_options():
+    for text, said in (
+        ("pool-grow(grow=0)", "grow is 0"),
+        ("pool-encode-grow(grow_bytes=0)", "grow_bytes is 0"),
+        ("pool-grow(free=1)", "free is 1"),
+        ("pool(grow=4)", "grow"),
+    ):
+        with pytest.raises(RequestError, match=said):
+            make(text)
+
+
+def folder_of(bench):
+    return PoolFolder.open(bench.path("pool"))

@@ -43,7 +43,7 @@ def rebuild(folder: Path, name: str, out: Path, *, force: bool, arch: str | None
     check_output(out, force=force)
     opened = PoolFolder.open(folder, arch=arch)
     task = opened.task(name)
-    made = {"command": "pool rebuild", "task": name, "pool": opened.pool.hash, "how": dict(task.facts)}
+    made = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
     store.save(opened.pool.rebuild(task), out, force=force, provenance=made)
     report = {
         "folder": str(out),

@@ -44,7 +44,7 @@ def draw_pool(
 
 def selection_rates(pool: KernelPool, task: Task) -> dict[str, np.ndarray]:
     """For each layer how often each kernel was chosen, h_i / d: shares that sum to 1 (paper 4, Section 6)."""
-    if task.pool != pool.hash:
+    if task.pool not in pool.versions:  # a pool that has grown still knows its earlier tasks
         raise RequestError("the task was learned with another pool; draw it with its own.")
     rates = {}
     for name, book in pool.layers.items():
