@@ -154,7 +154,8 @@ def test_a_persons_way_to_a_new_network(address, root, browser):
         tab.drag_and_drop("[data-model=a] .chip:has-text('0')", "#drop")
         tab.drag_and_drop("[data-model=b] .chip:has-text('7')", "#drop")
         tab.click("[data-model=a] .chip:has-text('1')")
-        tab.wait_for_selector("#size:has-text('classes 0, 1, 7')")  # a function to wait for is eval, which the page forbids
+        # a function to wait for is eval, which the page forbids
+        tab.wait_for_selector("#size:has-text('classes 0, 1, 7')")
         assert "25 % of the networks" in tab.inner_text("#size")
         tab.fill("#name", "three")
         tab.click("#build")
