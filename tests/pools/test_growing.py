@@ -9,7 +9,8 @@ from brickwork.errors import RequestError
 from brickwork.pools import KernelPool, PoolFolder, encode, learn
 from brickwork.pools.clusters import k_means_beside
 from brickwork.pools.gram_choice import strengths
-from brickwork.pools.growing import Room, new_kernels
+from brickwork.pools.growing import Room, new_kernels, without_unused
+from brickwork.pools.growing_search import GrowingSearch
 from brickwork.pools.growth_file import growth_bytes
 from brickwork.pools.layers import weight_of
 from brickwork.pools.nearest import nearest
@@ -85,6 +86,7 @@ def test_new_kernels_are_told_exactly_in_16_bits_and_are_new():
     assert len(torch.unique(both, dim=0)) == len(both)
     assert new_kernels(vectors, book, 0).shape == (0, 9)
     assert new_kernels(book.repeat(3, 1), book, 8).shape == (0, 9)  # it has them all
+    assert new_kernels(book.repeat(3, 1) * 1.0001, book, 8).shape == (0, 9)  # or would, in 16 bits
 
 
 def test_inputs_count_by_their_strength():
@@ -142,7 +144,9 @@ def test_encode_with_growth_is_nearer_and_leaves_the_pool_alone(small, network, 
                    for grow in (None, 8))  # fmt: skip
     assert plain.brings is None and plain.pool == small.hash
     assert more.brings.after == small.hash and more.pool == more.brings.hash
-    assert all(len(rows) <= 8 for rows in more.brings.layers.values())
+    for name, rows in more.brings.layers.items():
+        first = len(small.layers[name])
+        assert len(rows) <= 8 and set(range(first, first + len(rows))) <= set(more.codes[name].tolist())
     wanted = predict(network, images, device="cpu")
     far = [
         float((predict(small.rebuild(task), images, device="cpu") - wanted).square().mean())
@@ -154,6 +158,20 @@ def test_encode_with_growth_is_nearer_and_leaves_the_pool_alone(small, network, 
     assert small.hash == digest and all(torch.equal(state[k], v) for k, v in network.state_dict().items())
     again = encode(small, network, images, metric=metric, grow=8, device="cpu", progress=False)
     assert again.hash == more.hash
+
+
+def test_kernels_that_nothing_is_said_in_are_dropped(small):
+    name, old = "conv2.0", len(small.layers["conv2.0"])
+    codes = dict(small.base.codes)
+    codes[name] = codes[name].clone()
+    codes[name][:3] = torch.tensor([old + 3, old, old + 3], dtype=torch.int32)
+    new = {name: torch.arange(4.0)[:, None].repeat(1, 9), "conv1.0": torch.ones(2, 9)}
+    kept, moved = without_unused(small, new, codes)
+    assert kept[name][:, 0].tolist() == [0.0, 3.0] and len(kept["conv1.0"]) == 0
+    assert moved[name][:3].tolist() == [old + 1, old, old + 1]
+    assert torch.equal(torch.cat([small.layers[name], kept[name]])[moved[name].long()],
+                       torch.cat([small.layers[name], new[name]])[codes[name].long()])  # fmt: skip
+    assert all(torch.equal(moved[k], codes[k]) for k in codes if k != name)
 
 
 def test_layers_that_cannot_be_solved_for_grow_too(tied):
@@ -177,6 +195,29 @@ def test_learning_brings_kernels_that_it_uses(small, grown, second):
         predict(small.rebuild(grown), second.test_images).argmax(1).numpy() == second.test_labels
     ).mean()
     assert accuracy > 0.8
+
+
+def test_the_pools_own_kernels_never_move_and_what_is_used_is_what_is_kept(small, network):
+    model = copy.deepcopy(network)
+    search = Search(model, small, None, refresh=1, free=0.4)
+    growing = GrowingSearch(search, small, Room(4), search.step)
+    draw = torch.Generator().manual_seed(0)
+    sizes = set()
+    for step in range(20):
+        growing.step(step, 20)
+        for name, chosen in search.layers.items():
+            assert torch.equal(chosen.book[: len(small.layers[name])], small.layers[name]), (step, name)
+            with torch.no_grad():  # as training would move them
+                weight = search.temporary(name)
+                weight.add_(0.05 * torch.randn(weight.shape, generator=draw))
+        sizes.add(len(search.layers["conv2.0"].book))
+    assert len(sizes) > 1
+    growing.finish()
+    grown = small.grown_by(growing.growth)
+    for name, chosen in search.layers.items():
+        assert torch.equal(grown.layers[name], chosen.book), name
+        used = model.get_submodule(name).weight.detach()
+        assert torch.equal(grown.layers[name][chosen.index].reshape(used.shape), used), name
 
 
 def test_a_task_starts_from_one_that_let_the_pool_grow(small, grown, second, tmp_path):

@@ -60,6 +60,16 @@ def test_a_grown_pool_begins_with_the_old_one_and_the_old_one_is_left_alone(smal
     assert "grown 1 times" in repr(grown) and "6 new ones for the pool" in repr(task)
 
 
+def test_versions_that_are_handed_on_are_those_of_the_kernels(small):
+    """They are not reckoned anew at every growth; here they are."""
+    grown = small.grown_by(bringing(small, 1).brings)
+    grown = grown.grown_by(bringing(replace(grown, base=small.base), 2, ("conv1.0",)).brings)
+    for pool in (grown, grown.at(list(grown.versions)[1]), grown.at(small.hash)):
+        handed = list(pool.versions.items())
+        del vars(pool)["versions"]
+        assert list(pool.versions.items()) == handed
+
+
 def test_old_tasks_are_the_same_bytes_and_network_under_the_grown_pool(small):
     old = replace(small.base, codes={k: v.flip(0) for k, v in small.base.codes.items()})
     grown = small.grown_by(bringing(small).brings)

@@ -69,7 +69,7 @@ def encode(
     books = GrowingBooks(pool, model, room, seed=seed)
     keep = other if stay else None
     if metric == "weight":
-        codes = {name: _near(books, model, name, keep, stay) for name in pool.shapes}
+        codes = books.drop_unused({name: _near(books, model, name, keep, stay) for name in pool.shapes})
         task = books.pool.task_of(
             model, codes=codes, precision=precision, reference=other, facts=facts, brings=books.growth
         )
@@ -93,7 +93,7 @@ def encode(
     matched = match_responses(
         student, [Source(source, inputs)], ridge=ridge, choose=choose, seed=seed, progress=progress
     )
-    result = matched.model.cpu()
+    result, codes = matched.model.cpu(), books.drop_unused(codes)
     return books.pool.task_of(
         result, codes=codes, precision=precision, reference=other, facts=facts, brings=books.growth
     )

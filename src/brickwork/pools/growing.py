@@ -106,6 +106,21 @@ def _counted(pool: KernelPool, worth: list[tuple[float, str]]) -> dict[str, int]
     return counts
 
 
+def without_unused(
+    pool: KernelPool, new: Mapping[str, Tensor], codes: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """New kernels of a pool that some index names, and the indices as they are without the others."""
+    kept, moved = {}, {}
+    for name, index in codes.items():
+        old = len(pool.layers[name])
+        more = new.get(name, pool.layers[name][:0])
+        used = torch.bincount(index.reshape(-1).long(), minlength=old + len(more)) > 0
+        used[:old] = True
+        places = used.cumsum(0) - 1
+        kept[name], moved[name] = more[used[old:].to(more.device)], places[index.long()]
+    return kept, moved
+
+
 class GrowingBooks:
     """The codebooks of a pool, and what they grow by while a network is said in them, layer after layer."""
 
@@ -127,6 +142,13 @@ class GrowingBooks:
         seed = self.seed + list(self.before.layers).index(name)
         found = new_kernels(vectors, book, self.counts[name], weights=cost, seed=seed)
         return found.cpu().to(self.before.layers[name].dtype)
+
+    def drop_unused(self, codes: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Without the new kernels that nothing was said in; the indices as they are then."""
+        self.new, moved = without_unused(
+            self.before, self.new, {name: index.cpu() for name, index in codes.items()}
+        )
+        return moved
 
     @property
     def growth(self) -> Growth | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from brickwork.pools.clusters import sums_by
-from brickwork.pools.growing import Room, new_kernels
+from brickwork.pools.growing import Room, new_kernels, without_unused
 from brickwork.pools.growth import Growth
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
@@ -51,13 +51,22 @@ class GrowingSearch:
             self._follow()
         self.before(step, steps)
 
+    @torch.no_grad()
     def finish(self) -> None:
-        """After training, however short it was."""
+        """After training, however short it was: kernels are chosen once more, and new ones that none is left with go."""
         if not self.joined:
             self._join()
             self.search.choose()
         if not self.fixed:
             self._fix()
+        self.search.choose()
+        layers, growth = self.search.layers, self.growth
+        new, codes = without_unused(self.pool, {} if growth is None else growth.layers, self.search.codes)
+        for name, chosen in layers.items():
+            chosen.use_book(
+                torch.cat([chosen.book[: len(self.pool.layers[name])], new[name].to(chosen.book)])
+            )
+            chosen.index.copy_(codes[name])
 
     @property
     def growth(self) -> Growth | None:

@@ -101,7 +101,13 @@ def grow(pool: KernelPool, growth: Growth) -> KernelPool:
             raise BadModel(f"new kernels of layer {name!r} are NaN or infinite.")
         layers[name] = torch.cat([layers[name], rows])
     counts = {name: len(growth.layers[name]) for name in layers if name in growth.layers}
-    return replace(pool, layers=layers, grown=(*pool.grown, counts), _neighbours=dict(pool._neighbours))
+    grown = replace(pool, layers=layers, grown=(*pool.grown, counts), _neighbours=dict(pool._neighbours))
+    # known without reading all kernels again, which a chain of many would do many times
+    vars(grown)["versions"] = {
+        **pool.versions,
+        growth.hash: {name: len(book) for name, book in layers.items()},
+    }
+    return grown
 
 
 def settle(stored: KernelPool, pool: KernelPool, task: Task) -> tuple[KernelPool, Task, list[Growth]]:

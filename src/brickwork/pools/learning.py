@@ -107,9 +107,10 @@ def learn(
         model, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
         before_step=before if growing is None else growing.step, classes=names, **training,
     )  # fmt: skip
-    if growing is not None:
+    if growing is None:
+        search.choose()
+    else:
         growing.finish()
-    search.choose()
     facts = {**facts, "training_accuracy": round(result.history[-1]["accuracy"], 6)}
     if limit is not None:
         facts["budget"] = budget

@@ -140,11 +140,13 @@ class KernelPool:
             return self
         place = list(self.versions).index(version)
         sizes = self.versions[version]
-        return replace(
+        earlier = replace(
             self,
             layers={name: book[: sizes[name]] for name, book in self.layers.items()},
             grown=self.grown[:place],
         )
+        vars(earlier)["versions"] = dict(list(self.versions.items())[: place + 1])
+        return earlier
 
     def for_task(self, task: Task) -> KernelPool:
         """The pool as it was when the task was made, with the kernels that it brings; refused where it is of another."""
