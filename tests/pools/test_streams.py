@@ -93,3 +93,20 @@ def test_neighbours_are_sorted_by_distance():
     for k in range(40):
         distance = np.square(book[order[k]] - book[k]).sum(1)
         assert (np.diff(distance) > -1e-2).all() and k not in order[k] and len(set(order[k])) == 39
+
+
+@given(
+    seed=st.integers(0, 2**20),
+    size=st.sampled_from([1, 2, 5, 64, 65, 200]),
+    length=st.sampled_from([1, 4, 9, 49]),
+)
+@settings(max_examples=25, deadline=None)
+def test_neighbours_are_those_of_the_plain_rule(seed, size, length):
+    """Files hold ranks among neighbours: the order is part of the format, ties included."""
+    book = np.random.default_rng(seed).integers(-3, 4, (size, length)).astype(np.float32)  # many ties
+    whole = np.rint(book.astype(np.float64) / (np.abs(book).max() or 1.0) * 2048).astype(np.int64)
+    distance = np.square(whole[:, None] - whole[None]).sum(2)
+    shift = max(0, int(distance.max()).bit_length() - (30 - size.bit_length()))
+    for k, row in enumerate(neighbours(book).tolist()):
+        wanted = sorted((j for j in range(size) if j != k), key=lambda j: (distance[k, j] >> shift, j))
+        assert row == wanted

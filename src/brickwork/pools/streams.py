@@ -101,4 +101,5 @@ def neighbours(book: np.ndarray) -> np.ndarray:
     keys |= np.arange(len(book), dtype=np.int32)  # ties: the lower index first
     np.fill_diagonal(keys, 0)
     keys.sort(axis=1)
-    return keys[:, 1:] & ((1 << bits) - 1)
+    order = np.empty((len(book), len(book) - 1), np.int16 if len(book) < 1 << 15 else np.int32)
+    return np.bitwise_and(keys[:, 1:], (1 << bits) - 1, out=order, casting="unsafe")
