@@ -94,6 +94,7 @@ class WeightSearch(Pooled):
     start: str = "pretrained"
     beta: float = 0.5
     refresh: int = 4
+    free: float = 0.0
     stay: float = 0.0
     anneal: bool = False
     scale: bool = False
@@ -108,6 +109,8 @@ class WeightSearch(Pooled):
 
     def __post_init__(self) -> None:
         check_positive(size=self.size, lr=self.lr, epochs=self.epochs, budget=self.budget)
+        if not 0 <= self.free < 1:
+            raise RequestError(f"free is {self.free}; it must be 0 or more and below 1.")
         if self.start not in STARTS:
             raise RequestError(f"start is {self.start!r}; it must be {', '.join(STARTS)}.")
 
@@ -116,6 +119,7 @@ class WeightSearch(Pooled):
         found = learn(
             folder.pool, task.train_images, task.train_labels, classes=task.classes, start=self._start(bench, number),
             beta=self.beta, lr=self.lr, refresh=self.refresh, stay=self.stay, anneal=self.anneal, scale=self.scale,
+            free=self.free,
             budget=self.budget, norms=self.norms, fold=self.fold, precision=self.precision,
             **{
                 **bench.settings(number, len(task.train_labels), self.epochs),
@@ -214,11 +218,6 @@ class GrowingWeightSearch(Growing, WeightSearch):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(grow=self.grow, grow_bytes=self.grow_bytes)
-        if not 0 <= self.free < 1:
-            raise RequestError(f"free is {self.free}; it must be 0 or more and below 1.")
-
-    def growing(self) -> dict[str, Any]:
-        return {**super().growing(), "free": self.free}
 
 
 @method("pool-encode-grow")

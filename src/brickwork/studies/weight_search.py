@@ -73,6 +73,10 @@ def _parts() -> list[Part]:
         Part("pool", "weight search", POOL),
         Part("pool", "weight search, kernels chosen in every step", "pool(refresh=1)"),
         Part("pool", "weight search, from soft to hard", "pool(anneal=True)"),
+        Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
+        Part(
+            "pool", "weight search, free at first, within 0.1 MB", "pool(free=0.6, budget=100000, fold=True)"
+        ),
         Part("pool", "weight search with weight decay", "pool(weight_decay=0.0005)"),
         *(Part("pool", f"weight search within {size}", method) for size, method in BUDGETS.items()),
         *(
