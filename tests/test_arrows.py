@@ -9,7 +9,8 @@ SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
 METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
 TOP = {"cli", "studies", "report", "benchmarks", "tour", "studio"}
 FLOOR = {"blueprint", "moments", "store", "data"}
-#: compares methods task after task: above pools, which it feeds, and below what draws and runs it
+#: compares methods task after task: above pools, which it feeds, and algebra, which averages for it, and below what draws
+#: and runs it
 AROUND = {"continual"}
 
 
@@ -43,7 +44,7 @@ def forbidden(part: str) -> set[str]:
     if part in METHODS:
         return (METHODS | TOP | AROUND) - {part}
     if part in AROUND:
-        return (METHODS | TOP) - {"pools"}
+        return (METHODS | TOP) - {"pools", "algebra"}
     if part in TOP or part in ("__init__", "__main__"):
         return set()
     return METHODS | TOP | AROUND  # zoo, training, engine, atomic, …: below the methods as well

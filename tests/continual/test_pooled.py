@@ -7,9 +7,11 @@ import copy
 import pytest
 import torch
 
-from brickwork.continual.bench import Bench
+from brickwork.continual.bench import SHIFT, Bench
 from brickwork.continual.registry import make
+from brickwork.data.pixels import as_input
 from brickwork.errors import RequestError
+from brickwork.origin import origin_of
 from brickwork.pools import Growth, KernelPool, PoolFolder
 
 
@@ -102,3 +104,31 @@ def test_growing_options():
 
 def folder_of(bench):
     return PoolFolder.open(bench.path("pool"))
+
+
+@pytest.mark.parametrize("text", ["finetune(soup=2)", "pool-encode(soup=2, size=32)"])
+def test_a_soup_is_the_average_of_its_members(bench, text):
+    """Of the weights: the batch norms of the average are measured anew. One member alone is the plain method."""
+    members = [bench.fit(bench.fresh(0), 0, lr=0.1, seed=seed) for seed in (0, SHIFT)]
+    mean = {
+        n: (a + b) / 2
+        for (n, a), b in zip(members[0].named_parameters(), members[1].parameters(), strict=True)
+    }
+    soup = bench.fit_soup(0, 2, lr=0.1)
+    for name, value in soup.named_parameters():
+        torch.testing.assert_close(value, mean[name])
+    images = as_input(bench.task(0).train_images, origin_of(soup).preprocessing, "cpu")
+    first = (
+        soup.bn1
+        if hasattr(soup, "bn1")
+        else next(m for m in soup.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    )
+    first.register_forward_pre_hook(lambda _, seen: torch.testing.assert_close(
+        seen[0].mean((0, 2, 3)), first.running_mean, rtol=1e-3, atol=1e-4))  # fmt: skip
+    soup(images)
+    alone = bench.fit_soup(0, 1, lr=0.1).state_dict()
+    assert all(torch.equal(alone[n], t) for n, t in members[0].state_dict().items())
+    method = make(text)[1]
+    method.begin(bench)
+    method.learn(bench, 0)
+    assert method.network(bench, 0, 0) is not None

@@ -10,15 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.algebra import merge
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, with_head
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
+from brickwork.data.pixels import as_input
+from brickwork.moments import reestimate_batch_norm
+from brickwork.origin import origin_of
 from brickwork.store.weights import read_safetensors
 from brickwork.training import train
 
 TRUNK = "trunk.safetensors"
 LARGEST_BATCH, SMALLEST_BATCH = 128, 16
+SHIFT = 1_000_000_007  # between the seeds of one soup's members
 
 
 @dataclass
@@ -85,6 +90,19 @@ class Bench:
             **{**self.settings(number, len(data.train_labels), epochs), **how},
         )
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+    def fit_soup(self, number: int, members: int, **how: Any) -> nn.Module:
+        """The start fitted to a task so many times, images in another order each time, and the weights averaged."""
+        fitted = [
+            self.fit(self.fresh(number), number, **how, seed=1000 * self.seed + number + SHIFT * k)
+            for k in range(members)
+        ]
+        if members == 1:
+            return fitted[0]
+        model = merge(fitted).to(self.device)
+        inputs = as_input(self.task(number).train_images, origin_of(model).preprocessing, self.device)
+        # the statistics of an average are not the average of the statistics
+        return reestimate_batch_norm(model, inputs.tensor_split(-(-len(inputs) // 250)))
 
     def settings(self, number: int, count: int, epochs: int | None = None) -> dict[str, Any]:
         """What training a task of so many images has in common for all methods; lr and optimizer are each one's own."""

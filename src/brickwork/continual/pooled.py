@@ -158,20 +158,24 @@ class WeightSearch(Pooled):
 @method("pool-encode")
 @dataclass(frozen=True)
 class Encoded(Pooled):
-    """Fine-tune as usual, then say the network in kernels of the pool without training; norms are measured anew."""
+    """Fine-tune as usual, then say the network in kernels of the pool without training; norms are measured anew.
+
+    soup: fine-tune so many times and say the average of the networks, in as many bytes as one.
+    """
 
     size: int | None = None
     metric: str = "gram"
     precision: int = 16
     lr: float = 0.02
     epochs: int | None = None
+    soup: int = 1
 
     def __post_init__(self) -> None:
-        check_positive(size=self.size, lr=self.lr, epochs=self.epochs)
+        check_positive(size=self.size, lr=self.lr, epochs=self.epochs, soup=self.soup)
 
     def learn(self, bench: Bench, number: int) -> None:
         folder, task = self.folder_for(bench, number), bench.task(number)
-        model = bench.fit(bench.fresh(number), number, lr=self.lr, epochs=self.epochs)
+        model = bench.fit_soup(number, self.soup, lr=self.lr, epochs=self.epochs)
         found = encode(
             folder.pool,
             model,

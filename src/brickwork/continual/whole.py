@@ -21,16 +21,20 @@ from brickwork.store.weights import read_safetensors
 @method("finetune")
 @dataclass(frozen=True)
 class Finetune(Method):
-    """The start fine-tuned on each task alone: a whole network in float32 a task."""
+    """The start fine-tuned on each task alone: a whole network in float32 a task.
+
+    soup: so many times, and the average of the networks kept.
+    """
 
     lr: float = 0.02
     epochs: int | None = None
+    soup: int = 1
 
     def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
+        check_positive(lr=self.lr, epochs=self.epochs, soup=self.soup)
 
     def learn(self, bench: Bench, number: int) -> None:
-        model = bench.fit(bench.fresh(number), number, lr=self.lr, epochs=self.epochs)
+        model = bench.fit_soup(number, self.soup, lr=self.lr, epochs=self.epochs)
         write_tensors(bench.task_path(number), dict(model.state_dict()))
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:

@@ -39,6 +39,9 @@ RATES = {
     "packnet": (0.008, 0.02, 0.05),
     "quantised": (0.008, 0.02, 0.05),
     "pool": (0.02, 0.05, 0.125),
+    "pool(free=0.6)": (0.02, 0.05, 0.125),
+    "pool-encode": (0.02, 0.05, 0.125),
+    "pool-encode(soup=3)": (0.02, 0.05, 0.125),
 }
 
 
@@ -58,9 +61,15 @@ class Part:
     paper_mb: float | None = None  # in all
 
 
+def _at(method: str, rate: float) -> str:
+    """A method with a learning rate among its options."""
+    return f"{method.removesuffix(')')}{', ' if '(' in method else '('}lr={rate:g})"
+
+
 def _parts() -> list[Part]:
     rows = [
         Part("finetune", "one network a task", "finetune"),
+        Part("finetune", "one network a task, average of three trainings", "finetune(soup=3)"),
         Part("joint", "all tasks at once", "joint"),
         Part("sequential", "one network, task after task", "sequential"),
         Part("probe", "linear probe", "probe"),
@@ -74,6 +83,7 @@ def _parts() -> list[Part]:
         Part("pool", "weight search, kernels chosen in every step", "pool(refresh=1)"),
         Part("pool", "weight search, from soft to hard", "pool(anneal=True)"),
         Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
+        Part("pool", "weight search, free for 60 % of the run, at a rate of 0.05", "pool(free=0.6, lr=0.05)"),
         Part(
             "pool", "weight search, free at first, within 0.1 MB", "pool(free=0.6, budget=100000, fold=True)"
         ),
@@ -84,6 +94,15 @@ def _parts() -> list[Part]:
             for size in (1024, 2048)
         ),
         Part("encode", "Gram metric", "pool-encode"),
+        Part("encode", "Gram metric, at a rate of 0.05", "pool-encode(lr=0.05)"),
+        Part("encode", "average of three trainings", "pool-encode(soup=3)"),
+        Part("encode", "average of three trainings, at a rate of 0.05", "pool-encode(soup=3, lr=0.05)"),
+        Part(
+            "encode",
+            "average of three trainings, 2048 kernels a layer",
+            "pool-encode(soup=3, lr=0.05)",
+            size=2048,
+        ),
         Part("encode", "nearest in weight", "pool-encode(metric=weight)"),
         # Table 1
         Part("initialisation", "previous task", "pool(start=previous)", paper=73.4, paper_mb=33.9),
@@ -124,7 +143,7 @@ def _parts() -> list[Part]:
             for n, m in (("one network a task", "finetune"), ("weight search", POOL))
         ]
     rows += [
-        Part("rates", f"{name} at {rate:g}", f"{name}(lr={rate:g})", scene="rates", seed=RATES_SEED)
+        Part("rates", f"{name} at {rate:g}", _at(name, rate), scene="rates", seed=RATES_SEED)
         for name, rates in RATES.items()
         for rate in rates
     ]
@@ -215,8 +234,9 @@ def goals_of(rows: Sequence[Row]) -> Iterator[Row]:
         if row.get("scene") == "split":
             found.setdefault(row["what"].split(":")[0], []).append(row)
     ours = [*found.get("pool", []), *found.get("encode", [])]
-    if "finetune" in found and ours:
-        whole = found["finetune"][0]["ours"]
+    plain = [r["ours"] for r in found.get("finetune", []) if r["method"] == "finetune"]
+    if plain and ours:
+        whole = plain[0]
         near = [r for r in ours if r["mb"] <= 0.4 * r["tasks"]]
         best = _most(near)
         yield _goal(
