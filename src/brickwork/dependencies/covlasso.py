@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from brickwork.dependencies.gram import LogitGram, Logits, check_labels, logit_g
 from brickwork.dependencies.greedy import choose_greedily
 from brickwork.dependencies.path import DependencyPath, covlasso_path, solve_at_most
 from brickwork.dependencies.problem import Floats, Problem, Solution, check_gram
+from brickwork.dependencies.threads import threads
 from brickwork.errors import BadData, RequestError, UnknownName
 
 LOSSES = {
@@ -118,7 +118,7 @@ class CovLasso:
                 )
             ratios = np.geomspace(1.0, smallest, count + 1)[1:].tolist()
         problem, _ = self._problem(logits, labels, targets)
-        with _threads(self.threads):
+        with threads(self.threads):
             return covlasso_path(problem, np.asarray(ratios, np.float64), tol=self.tol)
 
     def predict(self, logits: np.ndarray) -> Floats:
@@ -208,7 +208,7 @@ class CovLasso:
         ), len(rows)  # fmt: skip
 
     def _solve(self, problem: Problem | DecisionProblem) -> CovLasso:
-        with _threads(self.threads):
+        with threads(self.threads):
             self.lam_max_ = problem.lam_max
             if self.selection == "greedy":
                 assert self.max_dependencies is not None
@@ -247,18 +247,3 @@ def _check_cross(cross: np.ndarray, squares: np.ndarray | None, width: int) -> t
     if answer.shape != (len(found),):
         raise BadData(f"cross needs squares of shape ({len(found)},), the means of y², not {answer.shape}.")
     return found, answer
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Run numba's threads with this many inside; None leaves them as they are."""
-    import numba
-
-    before, most = numba.get_num_threads(), getattr(numba.config, "NUMBA_NUM_THREADS", 1)
-    if count is not None and not 1 <= count <= most:
-        raise RequestError(f"threads is {count}; it must be 1 to {most} here.")
-    numba.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        numba.set_num_threads(before)

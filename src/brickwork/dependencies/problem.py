@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brickwork.dependencies.gram import LogitGram
+from brickwork.dependencies.threads import start_threads
 from brickwork.errors import BadData
 
 Floats = NDArray[np.float64]
@@ -123,6 +124,7 @@ class Problem:
         """Solve in threads; coef and gradient are overwritten."""
         from brickwork.dependencies.descent import solve_all
 
+        start_threads()
         kkt, gap, _ = solve_all(
             self.gram, self.gram.diagonal().copy(), self.cross, self.squares, self.own, self.rows, self.first,
             self.index, self.weight, half, tol, coef, gradient, known,

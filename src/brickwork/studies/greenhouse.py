@@ -31,16 +31,20 @@ SAMPLES = (10, 20, 50, 100)
 
 
 def asked(rows: Sequence[str], picks: tuple[str, ...] | None) -> set[str]:
-    """The rows that hold one of the picks, as words: "10 samples", "distill"; all of them without picks.
+    """The rows that hold all words of one of the picks, "10 samples" or "10 samples, distill"; all of them without picks.
 
-    >>> sorted(asked(["10 samples, distill", "100 samples, distill", "10 samples, direct"], ("10 samples",)))
-    ['10 samples, direct', '10 samples, distill']
+    >>> rows = ["10 samples, distill", "100 samples, distill", "10 samples, direct"]
+    >>> sorted(asked(rows, ("10 samples",))), sorted(asked(rows, ("100 samples, distill",)))
+    (['10 samples, direct', '10 samples, distill'], ['100 samples, distill'])
     """
+    found: set[str] = set() if picks else set(rows)
     for pick in picks or ():
-        if not any(pick in row.split(", ") for row in rows):
+        held = {row for row in rows if set(pick.split(", ")) <= set(row.split(", "))}
+        if not held:
             words = dict.fromkeys(word for row in rows for word in row.split(", "))
             raise UnknownName("row", pick, words)
-    return {row for row in rows if not picks or any(pick in row.split(", ") for pick in picks)}
+        found |= held
+    return found
 
 
 @dataclass
