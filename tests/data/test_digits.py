@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from brickwork import data
+from brickwork.data.digits import _embedded
 from brickwork.data.images import ImageData, hold_out
 from brickwork.data.pixels import as_input, change_channels
 from brickwork.errors import BadData, RequestError, UnknownName
 from brickwork.origin import Preprocessing
+
+
+@pytest.mark.parametrize("kept", ["where it is", "elsewhere"])
+def test_the_digits_are_scikit_learns(kept, monkeypatch):
+    from sklearn.datasets import load_digits  # here: its import is what others are spared
+
+    if kept == "elsewhere":
+        monkeypatch.setattr("brickwork.data.digits.importlib.util.find_spec", lambda name: None)
+    theirs = load_digits()
+    images, labels = _embedded()
+    assert np.array_equal(images, theirs.images) and np.array_equal(labels, theirs.target)
+    assert images.max() == 16 and labels.dtype == np.int64
+
+
+def test_reading_the_digits_runs_none_of_scikit_learn():
+    code = "import sys; from brickwork import data; data.load('digits'); print('sklearn' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.stdout == "False\n", found.stderr
 
 
 def test_digits_are_split_by_class_and_always_alike():
