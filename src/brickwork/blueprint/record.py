@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from brickwork.blueprint.shapes import quick
 from brickwork.errors import BadModel, RequestError, Unsupported
 
 
@@ -208,7 +209,9 @@ class _Recorder(TorchDispatchMode):
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = tree_map(self.to_meta, (tuple(args), dict(kwargs)))
         noted = tree_map(lambda x: self.value(x) if isinstance(x, Tensor) else x, (args, kwargs))
-        result = func(*args, **kwargs)
+        result = quick(func, args)
+        if result is None:
+            result = func(*args, **kwargs)
         leaves = [x if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
         written = {
             id(a): a
