@@ -52,13 +52,18 @@ def call(model: nn.Module, example: Any, output: Any = None) -> Tensor:
         return pick_output(model(*args, **kwargs), output)
 
 
-def kinds(bp: brickwork.Blueprint, name: str) -> list[list[int]]:
-    """The indices of a space by the axes they lie on: channels of one kind may change places."""
+def axes_of(bp: brickwork.Blueprint) -> dict[int, list[Any]]:
+    """The axes that every unit lies on."""
     places: dict[int, list[Any]] = {}
     for tensor, axes in bp.axes.items():
         for dim, axis in enumerate(axes):
             for unit in [] if axis is None else axis.units.tolist():
                 places.setdefault(unit, []).append((tensor, dim))
+    return places
+
+
+def kinds(bp: brickwork.Blueprint, name: str, places: dict[int, list[Any]]) -> list[list[int]]:
+    """The indices of a space by the axes they lie on: channels of one kind may change places."""
     groups: dict[Any, list[int]] = {}
     for k, unit in enumerate(bp.space(name).units.tolist()):
         groups.setdefault(tuple(places.get(unit, [])), []).append(k)
@@ -68,12 +73,12 @@ def kinds(bp: brickwork.Blueprint, name: str) -> list[list[int]]:
 def draw_keep(bp: brickwork.Blueprint, seed: int, *, share: float = 0.7) -> dict[str, list[int]]:
     """A random kept set: about `share` of the spaces are cut; what must stay stays, no layer is emptied."""
     rng = random.Random(seed)
-    keep = {}
+    places, keep = axes_of(bp), {}
     for name, size in bp.spaces.items():
         if rng.random() > share:
             continue
         stays = set(bp.space(name).fixed)
-        for group in kinds(bp, name):
+        for group in kinds(bp, name, places):
             free = [k for k in group if k not in stays]
             if free:
                 stays |= set(rng.sample(free, rng.randint(1, len(free))))
@@ -149,7 +154,7 @@ def check_permute(
 ) -> int:
     """Shuffle every space but the classes, except channels that must stay: the function is the same."""
     bp = brickwork.trace(model, example, output=output)
-    x, accepted = fill(example, 2), 0
+    x, accepted, places = fill(example, 2), 0, axes_of(bp)
     for seed in seeds:
         rng = random.Random(seed)
         order = {}
@@ -157,7 +162,7 @@ def check_permute(
             if set(bp.space(name).units.tolist()) & set(bp.output_units.tolist()):
                 continue
             order[name] = list(range(size))
-            for group in kinds(bp, name):
+            for group in kinds(bp, name, places):
                 free = [k for k in group if k not in bp.space(name).fixed]
                 for a, b in zip(free, rng.sample(free, len(free)), strict=True):
                     order[name][a] = b

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from architectures import draw
-from checks import check_permute, draw_keep, kinds, randomise
+from checks import axes_of, check_permute, draw_keep, kinds, randomise
 from constructs import BAKED, CONSTRUCTS, IMAGE, OUTPUTS, example
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -51,7 +51,7 @@ def test_there_and_back(name):
     bp = brickwork.trace(model, example(name))
     order, back = {}, {}
     for space, size in bp.spaces.items():
-        free = max(kinds(bp, space), key=len)
+        free = max(kinds(bp, space, axes_of(bp)), key=len)
         order[space], back[space] = list(range(size)), list(range(size))
         for a, b in zip(free, rng.sample(free, len(free)), strict=True):
             order[space][a], back[space][b] = b, a

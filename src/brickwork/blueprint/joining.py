@@ -172,8 +172,8 @@ class _Joiner:
         return np.array([layouts[p].units[k] + self.offsets[p] for p, k in axis], np.int64)  # type: ignore[union-attr]
 
     def _ids(self, name: str, dim: int, axis: Axis) -> Tensor:
-        ids = [bp.ids[name][dim] for bp in self.bps]
-        return torch.tensor([int(ids[p][k]) + int(self.offsets[p]) for p, k in axis])  # type: ignore[index]
+        ids = [None if (found := bp.ids[name][dim]) is None else found.tolist() for bp in self.bps]
+        return torch.tensor([ids[p][k] + int(self.offsets[p]) for p, k in axis])  # type: ignore[index]
 
     # -- building -----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.errors import BadModel, RequestError
 
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
@@ -71,8 +71,6 @@ def kept_indices(
         raise RequestError(f"round_to must be a whole number of 1 or more, not {round_to!r}")
     result = {}
     for name, what in keep.items():
-        if name not in bp.spaces:
-            raise UnknownName("channel space", name, bp.spaces)
         space = bp.space(name)
         indices = as_indices(what, space.size, name)
         if round_to and round_to > 1:

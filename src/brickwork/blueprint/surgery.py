@@ -20,7 +20,7 @@ from brickwork.blueprint.building import Draft, assemble, build, locate
 from brickwork.blueprint.gather import with_gathers
 from brickwork.blueprint.prove import on_meta, output_places, precision, prove, random_input, run, scrambled
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
-from brickwork.errors import BadModel, RequestError, UnknownName, Unsupported
+from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import attach, origin_of
 
 if TYPE_CHECKING:
@@ -113,8 +113,6 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
     check_model(bp, model)
     to: dict[int, int] = {}
     for name, what in order.items():
-        if name not in bp.spaces:
-            raise UnknownName("channel space", name, bp.spaces)
         space = bp.space(name)
         indices = as_indices(what, space.size, name)
         if len(indices) != space.size:
