@@ -189,3 +189,18 @@ def test_half_precision():
     assert all(abs(a[3] - b[3]) < 0.2 for a, b in zip(own.rows, half.rows, strict=True))
     with pytest.raises(RequestError, match="precision is 'fp8'"):
         brickwork.sweep(*nets, precision="fp8", **options)
+
+
+def test_cells_one_after_another_answer_as_side_by_side():
+    """As large networks run on a GPU: combined in groups, each on its own through the images."""
+    plane, images = (
+        Plane(*pair("resnet8", width=4), None, bn="linear", where=CPU),
+        torch.randn(30, 3, 16, 16).double(),
+    )
+    labels = alone(plane, CELLS[1], images).argmax(1)
+    found = []
+    for in_a_pass in (4, 3, 1):
+        runner = Cells(plane, images[:2], cells=4, batch=12)
+        runner.in_a_pass = in_a_pass
+        found.append(runner.accuracies(CELLS, images, labels))
+    assert found[0] == found[1] == found[2] and found[0][1] == 1.0

@@ -122,6 +122,39 @@ def test_random_maps(kind):
     assert torch.equal(Chain(above, features)(gradient, dummy), found)  # the same seed, the same maps
 
 
+def test_a_norm_that_has_changed_is_read_again():
+    """Its factor is kept from call to call, and not when the norm's tensors are others."""
+    net = (
+        nn.Sequential(nn.Identity(), nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(12, 2))
+        .double()
+        .eval()
+    )
+    above = split(net, "0").above
+    chain, ones = Chain(above, torch.zeros(1, 2, 2, 2).double()), torch.ones(1, 2).double()
+    norm = next(m for m in above.modules() if isinstance(m, nn.BatchNorm2d))
+    with torch.no_grad():
+        before = chain(ones)
+        assert torch.equal(chain(ones), before)
+        norm.running_var.mul_(4)
+        norm.eps *= 4
+        torch.testing.assert_close(chain(ones), before / 2)
+        norm.weight.mul_(3)
+        torch.testing.assert_close(chain(ones), before * 1.5)
+        norm.weight = nn.Parameter(2 * norm.weight.detach())
+        torch.testing.assert_close(chain(ones), before * 3)
+
+
+def test_maps_are_drawn_once_and_do_not_depend_on_being_kept(monkeypatch):
+    dummy, like = Dummy("second", 0.5, seed=3), torch.ones(4, 5, 6, 6)
+    first = dummy.passes(like, 2)
+    monkeypatch.setattr("torch.rand", lambda *_, **__: pytest.fail("drawn again"))
+    assert torch.equal(dummy.passes(like, 2), first) and 0.3 < first.mean() < 0.7
+    monkeypatch.undo()
+    monkeypatch.setattr("brickwork.transplant.chain.KEPT", 1)
+    fresh = Dummy("second", 0.5, seed=3)
+    assert torch.equal(fresh.passes(like, 2), first) and fresh == dummy and not fresh._drawn
+
+
 @pytest.mark.parametrize("top", ["flatten", "mean"])
 def test_an_enlarged_gradient_is_the_network_moved_over_a_larger_map(top):
     """Linear layers slide over the map as convolutions would: checked against that network, by autograd."""

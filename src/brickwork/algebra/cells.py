@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -12,6 +14,9 @@ from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
 
 LIGHT = 30_000_000  # multiply-adds an image up to which a CPU gains from cells side by side
+ALONE = (
+    4_000_000  # and from which a GPU has more from one network after another than from grouped convolutions
+)
 BUSY = 2 * 10**11  # multiply-adds that keep a GPU busy for a launch's time several times over
 CACHE = 12 * 2**20  # bytes of one activation that still stay near a CPU's core
 ROOM = 2 * 2**30  # bytes of one activation on a GPU
@@ -36,6 +41,8 @@ class Cells:
         graph = self.folded.graph
         with torch.inference_mode():
             self.stack = stack(model, graph, example.to(self.dtype)) if graph is not None else None
+        heavy = self.where.type == "cuda" and (self.folded.macs or 0) > ALONE
+        self.in_a_pass = 1 if cells is None and heavy else self.at_once
         if self.stack is None and cells is None and self.where.type == "cpu":
             self.at_once = 1  # what is left, vmap, is slower there than one after the other
         if self.where.type == "cuda":
@@ -47,21 +54,26 @@ class Cells:
         with evaluating(self.folded.model):
             if self.loaded != group:  # the next data set looks at the same cells
                 self.state = {n: value.to(self.dtype) for n, value in self.folded.state(group).items()}
-                if self.stack is not None:
-                    self.stack.load(self.state)
                 self.loaded = list(group)
-            pieces = -(
-                -len(labels) // self.batch
-            )  # alike: a last one of few images would cost nearly as much
-            for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
-                x = x.to(self.dtype)
-                logits = self.stack(x) if self.stack is not None else self._apart(x)
-                right += (logits.argmax(2) == y[:, None]).sum(0)
+            # alike: a last one of few images would cost nearly as much
+            pieces = -(-len(labels) // self.batch)
+            for first in range(0, len(group), self.in_a_pass):
+                some = slice(first, first + self.in_a_pass)
+                run = self._together({name: value[some] for name, value in self.state.items()})
+                for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
+                    right[some] += (run(x.to(self.dtype)).argmax(2) == y[:, None]).sum(0)
         return [round(count / len(labels), 6) for count in right.tolist()]
 
-    def _apart(self, x: Tensor) -> Tensor:
-        """Logits (images, cells, classes) of a network whose channels cannot be stacked."""
-        model, state = self.folded.model, self.state
+    def _together(self, state: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """Logits (images, cells, classes) of the cells with these tensors."""
+        if self.stack is None:
+            return lambda x: self._apart(state, x)
+        self.stack.load(state)
+        return self.stack
+
+    def _apart(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
+        """The same of a network whose channels cannot be stacked."""
+        model = self.folded.model
         fixed = {name: value for name, value in model.state_dict().items() if name not in state}
 
         def run(one: dict[str, Tensor]) -> Tensor:

@@ -50,7 +50,12 @@ WAYS: tuple[tuple[str, str, bool, dict[str, Any], int | None], ...] = (
     ("back-distill", "identity", False, {"weight": 1.0, "dummy": Dummy("first"), "alpha": 1.0}, None),
     ("closed-form", "identity", False, {"dummy": Dummy("first")}, None),
     ("closed-form+distill", "identity", True, {"dummy": Dummy("first")}, None),
+    ("distill, 3×3 and views", "identity", True, {}, None),
 )  # way, start, images without masks, options, the paper's column
+
+
+#: three layers of 3×3, every image also in the mirror, four times the steps with a falling rate
+MORE: dict[str, Any] = {"steps": 1600, "lr": 3e-3, "schedule": "onecycle"}
 
 
 @study("transplant-segment", paper="3, Table 3")
@@ -151,24 +156,36 @@ class Kennel:
         few = replace(images).take(max(1, amount // len(images.classes)), seed=self.shop.seed)
         features = self.features(mine.below, few.train_images)
         given: dict[str, Any] = {}
-        if way != "closed-form" and not way.startswith("distill"):
+        larger = way.endswith(", 3×3 and views")
+        way = way.removesuffix(", 3×3 and views")
+        if way != "closed-form" and (larger or not way.startswith("distill")):
             assert few.train_masks is not None
             given = {"features": features, "labels": torch.from_numpy(few.train_masks)}
         elif way == "distill":
             given = {"unlabelled": features}
         if more:
             given["unlabelled"] = self.features(mine.below, images.train_images[:400])
+        if larger:
+            both = np.concatenate([images.train_images, images.train_images[:, :, ::-1]])
+            given["unlabelled"] = self.features(mine.below, np.ascontiguousarray(both))
         wanted = self.features(student.below, few.train_images)
         channels, outputs = features.shape[1], wanted.shape[1]
         order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
         adapter = Adapter(
-            channels, outputs, order=order, scale=balance(wanted, features), start=start, seed=self.shop.seed
+            channels,
+            outputs,
+            order=order,
+            scale=balance(wanted, features),
+            start=start,
+            seed=self.shop.seed,
+            layers=3 if larger else 1,
+            kernel=3 if larger else 1,
         )
         shape = (1, *features.new_zeros(1, images.shape[2], *images.shape[:2]).shape[1:])
         learned = learn_adapter(
             adapter.to(self.shop.where), student.above, way=way, teacher=mine.above, image=shape, seed=self.shop.seed,
-            steps=400 if self.shop.full else 40, batch_size=10, example=features[:1], progress=False,
-            **given, **options,
+            batch_size=10, example=features[:1], progress=False, **given, **options,
+            **(MORE if larger and self.shop.full else {"steps": 400 if self.shop.full else 40}),
         ).adapter  # fmt: skip
         return self.judged(name, learned, student.above)
 

@@ -85,12 +85,19 @@ def _parts() -> list[Part]:
         Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
         Part("pool", "weight search, free for 60 % of the run, at a rate of 0.05", "pool(free=0.6, lr=0.05)"),
         Part(
-            "pool", "weight search, free at first, within 0.1 MB", "pool(free=0.6, budget=100000, fold=True)"
+            "pool",
+            "weight search, free at first, within 0.1 MB",
+            "pool(free=0.6, lr=0.05, budget=100000, fold=True)",
         ),
         Part("pool", "weight search with weight decay", "pool(weight_decay=0.0005)"),
         *(Part("pool", f"weight search within {size}", method) for size, method in BUDGETS.items()),
         *(
-            Part("pool", f"{size} kernels a layer, within 0.2 MB", "pool(budget=200000)", size=size)
+            Part(
+                "pool",
+                f"{size} kernels a layer, within 0.2 MB",
+                "pool(free=0.6, lr=0.05, budget=200000)",
+                size=size,
+            )
             for size in (1024, 2048)
         ),
         Part("encode", "Gram metric", "pool-encode"),

@@ -8,7 +8,7 @@ feed-forward chain of transposed layers, from the output down; no graph of a for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from brickwork.errors import BadModel, RequestError
 from brickwork.transplant.transposes import Step, rule_for
 
 DUMMIES = ("first", "second", "lowest")
+KEPT = 1 << 22  # places of a map: a larger one is drawn again sooner than kept in memory
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Dummy:
     kind: str = "first"
     share: float = 0.5
     seed: int = 0
+    _drawn: dict[tuple[Any, ...], Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in DUMMIES:
@@ -43,12 +45,21 @@ class Dummy:
         """The gradient behind ReLU number `place`, counted from the features."""
         if self.kind == "first" or (self.kind == "lowest" and place > 0):
             return gradient
-        draw = torch.Generator(gradient.device).manual_seed(self.seed * 1009 + place)
         shape = list(gradient.shape)
         if self.kind == "lowest":
             shape[1] = 1
-        positive = torch.rand(shape, generator=draw, device=gradient.device) < self.share
-        return gradient * positive.to(gradient.dtype)
+        return gradient * self._map(shape, gradient.device, place)
+
+    def _map(self, shape: list[int], where: torch.device, place: int) -> Tensor:
+        """The random map of a ReLU; a small one is kept for the other network, which asks for the same."""
+        key = (place, where, *shape)
+        if key in self._drawn:
+            return self._drawn[key]
+        draw = torch.Generator(where).manual_seed(self.seed * 1009 + place)
+        positive = torch.rand(shape, generator=draw, device=where) < self.share
+        if positive.numel() <= KEPT:
+            self._drawn[key] = positive
+        return positive
 
 
 class Chain:

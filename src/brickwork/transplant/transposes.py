@@ -83,7 +83,8 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
     if isinstance(layer, nn.Linear):
         return _one(source, lambda g, enlarged: _linear_back(g, layer.weight, enlarged))
     if isinstance(layer, _BatchNorm) and layer.running_var is not None:
-        return _one(source, lambda g, _: g * _norm_scale(layer, g))
+        scale = _NormScale(layer)
+        return _one(source, lambda g, _: g * scale(g))
     if isinstance(layer, nn.ReLU | nn.ReLU6):
         return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
     if isinstance(layer, _PASS_MODULES):
@@ -159,12 +160,31 @@ def _linear_back(gradient: Tensor, weight: Tensor, enlarged: bool) -> Tensor:
     return gradient @ weight
 
 
-def _norm_scale(layer: _BatchNorm, like: Tensor) -> Tensor:
-    assert layer.running_var is not None
-    scale = (layer.running_var + layer.eps).rsqrt()
-    if layer.weight is not None:
-        scale = scale * layer.weight
-    return scale.reshape(-1, *[1] * (like.dim() - 2)).to(like.dtype)
+class _NormScale:
+    """What a batch norm multiplies gradients by; calculated again only where its tensors are others."""
+
+    def __init__(self, layer: _BatchNorm) -> None:
+        self.layer = layer
+        self.known: tuple[Any, Tensor] | None = None
+
+    def __call__(self, like: Tensor) -> Tensor:
+        variance, weight = self.layer.running_var, self.layer.weight
+        assert variance is not None
+        read = [t for t in (variance, weight) if t is not None]
+        learning = torch.is_grad_enabled() and any(t.requires_grad for t in read)
+        if learning or any(t.is_inference() for t in read):  # the latter do not count their changes
+            return self._scale(like)
+        sign = (like.dtype, like.dim(), self.layer.eps, *((t.data_ptr(), t.device, t._version) for t in read))
+        if self.known is None or self.known[0] != sign:
+            self.known = sign, self._scale(like)
+        return self.known[1]
+
+    def _scale(self, like: Tensor) -> Tensor:
+        assert self.layer.running_var is not None
+        scale = (self.layer.running_var + self.layer.eps).rsqrt()
+        if self.layer.weight is not None:
+            scale = scale * self.layer.weight
+        return scale.reshape(-1, *[1] * (like.dim() - 2)).to(like.dtype)
 
 
 def _unflatten(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Tensor:
