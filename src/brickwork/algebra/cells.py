@@ -34,6 +34,7 @@ class Cells:
         self.where = plane.where
         self.dtype = torch.bfloat16 if bf16 else example.dtype
         self.loaded: list[Cell] = []
+        self.stacked: list[Cell] = []
         self.state: dict[str, Tensor] = {}
         self.folded = Folded(plane, example)
         model = self.folded.model.to(self.dtype)
@@ -59,16 +60,19 @@ class Cells:
             pieces = -(-len(labels) // self.batch)
             for first in range(0, len(group), self.in_a_pass):
                 some = slice(first, first + self.in_a_pass)
-                run = self._together({name: value[some] for name, value in self.state.items()})
+                run = self._together(group, some)
                 for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
                     right[some] += (run(x.to(self.dtype)).argmax(2) == y[:, None]).sum(0)
         return [round(count / len(labels), 6) for count in right.tolist()]
 
-    def _together(self, state: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-        """Logits (images, cells, classes) of the cells with these tensors."""
+    def _together(self, group: list[Cell], some: slice) -> Callable[[Tensor], Tensor]:
+        """What gives logits (images, cells, classes) of some cells of the group."""
+        state = {name: value[some] for name, value in self.state.items()}
         if self.stack is None:
             return lambda x: self._apart(state, x)
-        self.stack.load(state)
+        if self.stacked != group[some]:
+            self.stack.load(state)
+            self.stacked = group[some]
         return self.stack
 
     def _apart(self, state: dict[str, Tensor], x: Tensor) -> Tensor:
