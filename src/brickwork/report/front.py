@@ -17,6 +17,10 @@ COLOURS = (
     "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
 )  # fmt: skip
 LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
+LONGEST = 230  # pixels of a name
+STEPS = sorted(
+    (sign * 13 * k for k in range(8) for sign in (-1, 1)), key=abs
+)  # how far from its spot a name may lie
 ABOUT = (
     "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
     "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
@@ -51,11 +55,11 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     front = best_of(spots)
     inks = {spot.name: COLOURS[k % len(COLOURS)] for k, spot in enumerate(spots)}
     low, high = decades([spot.megabytes for spot in spots])
-    floor, roof = whole_fives([spot.percent for spot in spots])
+    floor, roof = whole_fives(_near_the_best([spot.percent for spot in spots]))
 
     def place(spot: Spot) -> tuple[float, float]:
         across = LEFT + WIDE * (math.log10(spot.megabytes) - low) / (high - low)
-        return across, TOP + HIGH * (roof - spot.percent) / (roof - floor)
+        return across, TOP + HIGH * (roof - max(floor, spot.percent)) / (roof - floor)
 
     marks: list[Mark] = [Text(24, 34, "Accuracy against megabytes", 18, bold=True)]
     for value in np.linspace(floor, roof, 6):
@@ -71,7 +75,9 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     best = sorted((s for s in spots if s.name in front), key=lambda s: s.megabytes)
     for a, b in pairwise(best):
         marks.append(Line(*place(a), *place(b), "#8a939c", 1.5))
-    marks += _labels({spot.name: place(spot) for spot in spots}, inks)
+    said = {s.name: s.name if s.percent >= floor else f"{s.name}, {s.percent:.1f}% ↓" for s in spots}
+    inner = [spot.name for spot in sorted(spots, key=lambda s: (s.name not in front, -s.percent))]
+    marks += _labels({name: place(spot) for name in inner for spot in spots if spot.name == name}, said, inks)
     for spot in spots:
         (x, y), size = place(spot), 11.0 if spot.name in front else 7.0
         name, *numbers = spot.tip.split("\n")
@@ -80,19 +86,37 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     return Drawing("Accuracy against megabytes", LEFT + WIDE + GAP, TOP + HIGH + 56, tuple(marks), ABOUT)
 
 
-def _labels(spots: dict[str, tuple[float, float]], inks: dict[str, str]) -> list[Mark]:
-    """Names to the right of their points and a little higher, moved up until none lies on another."""
+def _near_the_best(percents: Sequence[float]) -> list[float]:
+    """Without values so far below that they would press all others together; those are drawn on the lower edge.
+
+    >>> _near_the_best([95, 94, 93, 88, 32]), _near_the_best([90, 60, 30])
+    ([95, 94, 93, 88], [90, 60, 30])
+    """
+    best = max(percents)
+    room = max(10.0, 4 * (best - float(np.median(percents))))
+    return [value for value in percents if best - value <= room]
+
+
+def _labels(spots: dict[str, tuple[float, float]], said: dict[str, str], inks: dict[str, str]) -> list[Mark]:
+    """Names beside their spots, the first ones first; where no place is free near by, the tip and the table tell."""
     marks: list[Mark] = []
-    taken: list[tuple[float, float, float]] = []  # left, right, line
-    for name, (x, y) in sorted(spots.items(), key=lambda item: -item[1][1]):
-        line = y - 6
-        right = x + 9 + text_width(name, 12)
-        while any(abs(line - other) < 13 and x < end and begin < right for begin, end, other in taken):
-            line -= 13
-        taken.append((x, right, line))
-        if y - line > 12:
-            marks.append(Line(x, y, x + 8, line, inks[name], 1, 0.6))
-        marks.append(Text(x + 9, line, shortened(name, 12, 180), 12))
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots.values()]
+    for name, (x, y) in spots.items():
+        text = shortened(said[name], 12, LONGEST)
+        wide = text_width(text, 12)
+        for line, right in ((y + 4 + step, side) for step in STEPS for side in (True, False)):
+            left = x + 9 if right else x - 9 - wide
+            box = (left, line - 10, left + wide, line + 3)
+            outside = left < LEFT or box[2] > LEFT + WIDE + GAP or box[1] < TOP - 14 or box[3] > TOP + HIGH
+            if outside or any(
+                box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken
+            ):
+                continue
+            taken.append(box)
+            if abs(line - y - 4) > 12:
+                marks.append(Line(x, y, left - 1 if right else left + wide + 1, line - 4, inks[name], 1, 0.6))
+            marks.append(Text(left, line, text, 12))
+            break
     return marks
 
 
