@@ -114,7 +114,8 @@ class Blueprint:
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
-        self._place = {int(u): (s.name, k) for s in self._spaces.values() for k, u in enumerate(s.units)}
+        self._names = list(self._spaces)
+        self._owner, self._index = _places([space.units for space in self._spaces.values()])
         self.axes: dict[str, tuple[Layout | None, ...]] = {
             name: tuple(self._layout(a) for a in axes) for name, axes in raw.items()
         }
@@ -142,7 +143,9 @@ class Blueprint:
 
     def place(self, unit: int) -> tuple[str, int]:
         """The space of a unit, and its index there."""
-        return self._place[unit]
+        if not self.has_place(unit):
+            raise KeyError(unit)
+        return self._names[self._owner[unit]], int(self._index[unit])
 
     def kinds(self, name: str, *, groups: bool = False) -> np.ndarray:
         """A number for every channel of a space; channels that live on the same axes have the same number.
@@ -169,14 +172,14 @@ class Blueprint:
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
 
     def has_place(self, unit: int) -> bool:
-        return unit in self._place
+        return 0 <= unit < len(self._owner) and bool(self._owner[unit] >= 0)
 
     def layers(self) -> dict[str, list[int]]:
         """For every layer with a weight, the space indices of the channels it makes."""
         found = {}
         for site in self.sites:
             if site.makes is not None and site.kind in ("conv", "linear"):
-                found[site.module] = [self._place[int(u)][1] for u in site.makes if int(u) in self._place]
+                found[site.module] = self._index[site.makes[_owners(self._owner, site.makes) >= 0]].tolist()
         return found
 
     def count(self, keep: Mapping[str, Any] | None = None) -> Counts:
@@ -271,10 +274,8 @@ class Blueprint:
                 if not covered & set(units.tolist()):
                     made.append((name, units))
                     covered |= set(units.tolist())
-        made = [
-            (name, units[np.array([u != 0 and u not in self._plain for u in units], bool)])
-            for name, units in made
-        ]
+        left_out = np.array([0, *self._plain])
+        made = [(name, units[~np.isin(units, left_out)]) for name, units in made]
         made = [(name, units) for name, units in made if len(units)]
         spaces: dict[str, Space] = {}
         groups = _merge_parts(_components([units for _, units in made]), [name for name, _ in made])
@@ -294,28 +295,49 @@ class Blueprint:
                 name += "'"
             fixed = {k: self._fixed[int(u)].reason for k, u in enumerate(units) if int(u) in self._fixed}
             spaces[name] = Space(name, units, list(dict.fromkeys(made[g][0] for g in group)), [], fixed)
-        owner = {int(u): s for s in spaces.values() for u in s.units}
+        every = list(spaces.values())
+        owner, _ = _places([space.units for space in every])
         for site in self.sites:
             if site.reads is not None and site.kind in ("conv", "linear"):
-                for s in {
-                    id(owner[int(u)]): owner[int(u)] for u in np.unique(site.reads) if int(u) in owner
-                }.values():
-                    if site.module not in s.read_by:
-                        s.read_by.append(site.module)
+                for number in np.unique(_owners(owner, site.reads)):
+                    if number >= 0 and site.module not in every[number].read_by:
+                        every[number].read_by.append(site.module)
         return spaces
 
     def _layout(self, units: np.ndarray | None) -> Layout | None:
-        if units is None or not any(int(u) in self._place for u in units):
+        if units is None:
             return None
-        names = [self._place[int(u)][0] if int(u) in self._place else "-" for u in units]
+        owners = _owners(self._owner, units)
+        kinds, first = np.unique(owners, return_index=True)
+        if not len(kinds) or kinds[-1] < 0:
+            return None
         parts = []
-        for name in dict.fromkeys(names):
-            mine = units[np.array([n == name for n in names])]
+        for owner in kinds[np.argsort(first)]:
+            name = self._names[owner] if owner >= 0 else "-"
+            mine = units[owners == owner]
             distinct = len(np.unique(mine)) if name != "-" else len(mine)
             size = self._spaces[name].size if name != "-" else distinct
             times = f" × {len(mine) // distinct}" if len(mine) > distinct else ""
             parts.append(name + (f"[{distinct} of {size}]" if distinct < size else "") + times)
         return Layout(units, " + ".join(parts))
+
+
+def _places(spaces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """For every unit the number of its space (−1: of none) and its place there."""
+    size = 1 + max((int(units.max()) for units in spaces if len(units)), default=-1)
+    owner, index = np.full(size, -1), np.zeros(size, np.int64)
+    for number, units in enumerate(spaces):
+        owner[units] = number
+        index[units] = np.arange(len(units))
+    return owner, index
+
+
+def _owners(owner: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """The numbers of the spaces of these units, −1 for those of none."""
+    found = np.full(len(units), -1)
+    known = (units >= 0) & (units < len(owner))
+    found[known] = owner[units[known]]
+    return found
 
 
 def _components(sets: list[np.ndarray]) -> list[list[int]]:

@@ -69,11 +69,12 @@ def take_up(
     where = device_of(model) if device is None else pick(device)
     whole = copy.deepcopy(model).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
-    known = origin.classes
+    known, bp = origin.classes, None
     if known is None:  # without names, their number is known only once the network has been traced
         none = np.zeros(0, np.int64)
         probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
-        known = tuple(map(str, range(len(_traced(whole, probe, output).output_units))))
+        bp = _traced(whole, probe, output)
+        known = tuple(map(str, range(len(bp.output_units))))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
     samples = take_in(
         data, known, origin.classes is not None,
@@ -84,7 +85,7 @@ def take_up(
         raise BadData(
             f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
         )
-    bp = _traced(whole, samples, output)
+    bp = bp or _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
     return Subject(whole, bp, known, wanted, samples)

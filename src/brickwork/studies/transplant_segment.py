@@ -63,10 +63,10 @@ def transplant_segment(run: Run, *, picks: tuple[str, ...] | None = None) -> Ite
     """Groups of breeds brought to the segmentation module of another: pixels right and IoU after learning an adapter."""
     kennel = Kennel(Workshop.of(run))
     first, *others = kennel.groups
-    own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
     amounts = SAMPLES if run.full else (4,)
     rows = [f"segment, {a} samples, {way}, {start} start" for a in amounts for way, start, *_ in WAYS]
     wanted = asked(rows, picks)
+    own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
     for amount in amounts:
         for way, start, more, options, column in WAYS:
             what = f"segment, {amount} samples, {way}, {start} start"
