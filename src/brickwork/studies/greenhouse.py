@@ -47,6 +47,21 @@ def asked(rows: Sequence[str], picks: tuple[str, ...] | None) -> set[str]:
     return found
 
 
+@dataclass(frozen=True)
+class Way:
+    """A way to learn an adapter: a row for every number of labelled images."""
+
+    way: str
+    start: str = "identity"
+    unlabelled: int = 0  # further images without labels
+    options: dict[str, Any] = field(default_factory=dict)
+    column: int | None = None  # of the paper's numbers
+    more: bool = False  # a larger adapter, more views of every image, more steps
+
+    def row(self, amount: int) -> str:
+        return f"{amount} samples, {self.way}{', 3×3 and views' if self.more else ''}, {self.start} start"
+
+
 @dataclass
 class Greenhouse:
     """Categories against other images, and a teacher for each. Teachers start from a network that knows other classes."""

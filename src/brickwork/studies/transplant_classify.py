@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from brickwork.studies.greenhouse import SAMPLES, Greenhouse, asked
+from brickwork.studies.greenhouse import SAMPLES, Greenhouse, Way, asked
 from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
 from brickwork.transplant import Dummy
@@ -20,21 +19,6 @@ GENERIC = {100: (15.98, 4.64), 50: (17.65, 7.73), 20: (28.10, 18.82), 10: (39.69
 PAPERS: dict[str, Any] = {"dummy": Dummy("lowest", 0.2), "size": 7}
 #: a 3×3 adapter, every image in eight views, four times the steps with a falling rate
 MORE: dict[str, Any] = {"kernel": 3, "views": 8, "longer": 4, "lr": 3e-3, "schedule": "onecycle"}
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to learn the adapter: a row for every number of labelled images."""
-
-    way: str
-    start: str = "identity"
-    unlabelled: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
-    column: int | None = None  # of the paper's numbers
-    more: bool = False  # with all of MORE
-
-    def row(self, amount: int) -> str:
-        return f"{amount} samples, {self.way}{', 3×3 and views' if self.more else ''}, {self.start} start"
 
 
 WAYS = (

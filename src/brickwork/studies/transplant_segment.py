@@ -1,7 +1,7 @@
 """Paper 3, Tables 3 and 4 (bottom): category modules transplanted to another network's segmentation module.
 
 Groups of breeds of the pets set stand for the paper's categories. A teacher is an FCN-8s for one group, started from one
-for the breeds in no group. The adapter is one 1×1 convolution behind the first pool, learned with some masks.
+for the breeds in no group. The adapter, one 1×1 convolution or three of 3×3, lies behind the first pool.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
-from brickwork.studies.greenhouse import SAMPLES, asked
+from brickwork.studies.greenhouse import SAMPLES, Way, asked
 from brickwork.studies.kept import kept
 from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop
@@ -43,17 +43,16 @@ PAPER = {
     20: (75.15, 75.04, 86.66),
     10: (74.99, 75.09, 85.32),
 }
-WAYS: tuple[tuple[str, str, bool, dict[str, Any], int | None], ...] = (
-    ("direct-learn", "random", False, {}, 0),
-    ("distill", "random", False, {}, 1),
-    ("back-distill", "random", False, {"weight": 1.0, "dummy": Dummy("first")}, 2),
-    ("back-distill", "identity", False, {"weight": 1.0, "dummy": Dummy("first"), "alpha": 1.0}, None),
-    ("closed-form", "identity", False, {"dummy": Dummy("first")}, None),
-    ("closed-form+distill", "identity", True, {"dummy": Dummy("first")}, None),
-    ("distill, 3×3 and views", "identity", True, {}, None),
-)  # way, start, images without masks, options, the paper's column
-
-
+FIRST = {"dummy": Dummy("first")}
+WAYS = (
+    Way("direct-learn", "random", column=0),
+    Way("distill", "random", column=1),
+    Way("back-distill", "random", options={"weight": 1.0, **FIRST}, column=2),
+    Way("back-distill", options={"weight": 1.0, **FIRST, "alpha": 1.0}),
+    Way("closed-form", options=FIRST),
+    Way("closed-form+distill", unlabelled=400, options=FIRST),
+    Way("distill", more=True),
+)
 #: three layers of 3×3, every image also in the mirror, four times the steps with a falling rate
 MORE: dict[str, Any] = {"steps": 1600, "lr": 3e-3, "schedule": "onecycle"}
 
@@ -64,19 +63,19 @@ def transplant_segment(run: Run, *, picks: tuple[str, ...] | None = None) -> Ite
     kennel = Kennel(Workshop.of(run))
     first, *others = kennel.groups
     amounts = SAMPLES if run.full else (4,)
-    rows = [f"segment, {a} samples, {way}, {start} start" for a in amounts for way, start, *_ in WAYS]
+    rows = [f"segment, {way.row(amount)}" for amount in amounts for way in WAYS]
     wanted = asked(rows, picks)
     own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
     for amount in amounts:
-        for way, start, more, options, column in WAYS:
-            what = f"segment, {amount} samples, {way}, {start} start"
-            if what not in wanted or (way == "closed-form" and amount != min(amounts)):
+        for way in WAYS:
+            what = f"segment, {way.row(amount)}"
+            if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
                 continue  # the closed form uses no image: once is enough
-            found = [kennel.after(name, first, way, start, amount, more, options) for name in others]
+            found = [kennel.after(name, first, way, amount) for name in others]
             pixels, ious = np.array(found).T
             yield {
                 "what": what, "ours": round(float(pixels.mean()), 2),
-                "paper": PAPER[amount][column] if run.full and column is not None else None,
+                "paper": PAPER[amount][way.column] if run.full and way.column is not None else None,
                 "iou": round(float(ious.mean()), 2), "whole": round(float(np.mean(own, 0)[0]), 2),
                 "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": run.seed,
                 "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
@@ -148,44 +147,36 @@ class Kennel:
         )  # fmt: skip
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def after(
-        self, name: str, first: str, way: str, start: str, amount: int, more: bool, options: dict[str, Any]
-    ) -> tuple[float, float]:
+    def after(self, name: str, first: str, way: Way, amount: int) -> tuple[float, float]:
         """Pixels right and IoU of a group on the first group's task module, after learning an adapter."""
         images, mine, student = self.images(name), self.halves(name), self.halves(first)
         few = replace(images).take(max(1, amount // len(images.classes)), seed=self.shop.seed)
-        features = self.features(mine.below, few.train_images)
+        features, wanted = (
+            self.features(mine.below, few.train_images),
+            self.features(student.below, few.train_images),
+        )
         given: dict[str, Any] = {}
-        larger = way.endswith(", 3×3 and views")
-        way = way.removesuffix(", 3×3 and views")
-        if way != "closed-form" and (larger or not way.startswith("distill")):
+        if way.way == "distill" and not way.more:
+            given = {"unlabelled": features}
+        elif way.way != "closed-form":
             assert few.train_masks is not None
             given = {"features": features, "labels": torch.from_numpy(few.train_masks)}
-        elif way == "distill":
-            given = {"unlabelled": features}
-        if more:
-            given["unlabelled"] = self.features(mine.below, images.train_images[:400])
-        if larger:
+        if way.more:
             both = np.concatenate([images.train_images, images.train_images[:, :, ::-1]])
             given["unlabelled"] = self.features(mine.below, np.ascontiguousarray(both))
-        wanted = self.features(student.below, few.train_images)
-        channels, outputs = features.shape[1], wanted.shape[1]
+        elif way.unlabelled:
+            given["unlabelled"] = self.features(mine.below, images.train_images[: way.unlabelled])
+        channels = features.shape[1]
         order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
         adapter = Adapter(
-            channels,
-            outputs,
-            order=order,
-            scale=balance(wanted, features),
-            start=start,
-            seed=self.shop.seed,
-            layers=3 if larger else 1,
-            kernel=3 if larger else 1,
-        )
-        shape = (1, *features.new_zeros(1, images.shape[2], *images.shape[:2]).shape[1:])
+            channels, wanted.shape[1], order=order, scale=balance(wanted, features), start=way.start,
+            layers=3 if way.more else 1, kernel=3 if way.more else 1, seed=self.shop.seed,
+        )  # fmt: skip
+        long = {"steps": 400 if self.shop.full else 40} if not (way.more and self.shop.full) else MORE
         learned = learn_adapter(
-            adapter.to(self.shop.where), student.above, way=way, teacher=mine.above, image=shape, seed=self.shop.seed,
-            batch_size=10, example=features[:1], progress=False, **given, **options,
-            **(MORE if larger and self.shop.full else {"steps": 400 if self.shop.full else 40}),
+            adapter.to(self.shop.where), student.above, way=way.way, teacher=mine.above,
+            image=(1, images.shape[2], *images.shape[:2]), seed=self.shop.seed, batch_size=10, example=features[:1],
+            progress=False, **given, **way.options, **long,
         ).adapter  # fmt: skip
         return self.judged(name, learned, student.above)
 
