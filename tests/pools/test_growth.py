@@ -57,7 +57,7 @@ def test_a_grown_pool_begins_with_the_old_one_and_the_old_one_is_left_alone(smal
     assert list(grown.versions) == [digest, task.pool] and grown.hash != digest
     assert len(grown.layers["conv2.0"]) == len(small.layers["conv2.0"]) + 3
     assert grown.at(digest).hash == digest and grown.at(digest).layers.keys() == small.layers.keys()
-    assert "grown 1 times" in repr(grown) and "6 new ones for the pool" in repr(task)
+    assert "grown 1 time" in repr(grown) and "6 new ones for the pool" in repr(task)
 
 
 def test_versions_that_are_handed_on_are_those_of_the_kernels(small):
@@ -178,7 +178,7 @@ def test_an_old_copy_of_the_pool_refuses_tasks_with_new_kernels(small, tmp_path)
     path = folder.add("one", bringing(small))
     (copy.path / "tasks" / "one.task").write_bytes(path.read_bytes())
     with pytest.raises(
-        BadFile, match=r"kernels that this pool does not have.*grown 1 times.*here it has grown 0 times"
+        BadFile, match=r"kernels that this pool does not have.*grown 1 time.*here it has grown 0 times"
     ):
         PoolFolder.open(copy.path).task("one")
     with pytest.raises(BadModel, match=r"was learned with pool .* and this is pool"):

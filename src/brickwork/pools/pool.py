@@ -21,6 +21,7 @@ from brickwork.pools.rebuilding import bare, rebuilt
 from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
 from brickwork.store.weights import check_finite, state_of, tied_names
+from brickwork.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +254,7 @@ class KernelPool:
 
     def __repr__(self) -> str:
         most = max(len(book) for book in self.layers.values())
-        grown = f", grown {len(self.grown)} times" if self.grown else ""
+        grown = f", grown {counted(len(self.grown), 'time')}" if self.grown else ""
         return (f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
                 f"{most} kernels, {self.size_bytes:,} bytes{grown})")  # fmt: skip
 

@@ -30,6 +30,7 @@ from brickwork.pools.streams import Stream
 from brickwork.pools.task import Task
 from brickwork.pools.task_codes import PACKED, read_codes, write_codes
 from brickwork.store.config import OriginConfig, origin_config
+from brickwork.words import counted
 
 MAGIC = b"BWTASK1\n"
 CHECK = 16
@@ -148,8 +149,8 @@ def _version(header: dict[str, Any], pool: KernelPool, where: object) -> str:
     root, times = header.get("grown") or (None, 0)
     if root == next(iter(pool.versions)):
         raise BadFile(
-            f"{where} uses kernels that this pool does not have: it was made when the pool had grown {times} times, and "
-            f"here it has grown {len(pool.grown)} times. Copy the pool anew together with the task."
+            f"{where} uses kernels that this pool does not have: it was made when the pool had grown "
+            f"{counted(times, 'time')}, and here it has grown {counted(len(pool.grown), 'time')}. Copy the pool anew together with the task."
         )
     raise BadFile(f"{where} belongs to pool {header['pool'][:12]}, and this is pool {pool.hash[:12]}.")
 
