@@ -150,7 +150,8 @@ def _version(header: dict[str, Any], pool: KernelPool, where: object) -> str:
     if root == next(iter(pool.versions)):
         raise BadFile(
             f"{where} uses kernels that this pool does not have: it was made when the pool had grown "
-            f"{counted(times, 'time')}, and here it has grown {counted(len(pool.grown), 'time')}. Copy the pool anew together with the task."
+            f"{counted(times, 'time')}, and here it has grown {counted(len(pool.grown), 'time')}. "
+            "Copy the pool anew together with the task."
         )
     raise BadFile(f"{where} belongs to pool {header['pool'][:12]}, and this is pool {pool.hash[:12]}.")
 
