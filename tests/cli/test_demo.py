@@ -17,7 +17,7 @@ import pytest
 
 import brickwork
 from brickwork import cli
-from brickwork.cli.demo import next_commands
+from brickwork.cli.demo import how_to_reach, next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 
@@ -83,6 +83,17 @@ def test_the_commands_of_the_page_run_as_written_and_give_its_numbers(toured, ru
     for line, _ in next_commands(Path("demo")):  # after the page's: no name is taken
         code, _, complaint = _typed(run, line)
         assert code == 0, f"{line}\n{complaint}"
+
+
+def test_where_no_shell_finds_brickwork_the_first_line_says_what_to_type(tmp_path, monkeypatch):
+    (tmp_path / "my env" / "bin").mkdir(parents=True)
+    (tmp_path / "my env" / "bin" / "activate").write_text("")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "my env"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert how_to_reach()[0] == "  source 'my env/bin/activate'"
+    monkeypatch.setattr("shutil.which", lambda name: "/usr/bin/brickwork")
+    assert how_to_reach() == []
 
 
 def _typed(run, line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from brickwork.errors import BadData, RequestError
 from brickwork.report.book import Book, Chapter
 from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text
 from brickwork.report.figure_file import from_json, to_json
+from brickwork.report.route_colours import SHARED, UNUSED
 from brickwork.report.runs import report, save_figures
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
@@ -165,3 +167,22 @@ def test_on_a_phone_nothing_but_pictures_scrolls_sideways(tmp_path, browser):
     page = Book("Mine", [Chapter("Animals", "x " * 200, [wide])]).save(tmp_path / "p.html")
     with browser(page, viewport={"width": 380, "height": 700}) as (tab, complaints):
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth") and not complaints
+        assert tab.query_selector(".picture.more")  # it fades where it goes on
+        tab.eval_on_selector(".picture", "p => { p.scrollLeft = p.scrollWidth; }")
+        tab.wait_for_selector(".picture:not(.more)")
+
+
+def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_path, browser):
+    marks = (Rectangle(0, 0, 9, 9, SHARED, "shared"), Rectangle(9, 0, 9, 9, UNUSED, "unused"))
+    page = Book("Mine", [Chapter("", "", [dataclasses.replace(FIGURE, marks=marks)])]).save(
+        tmp_path / "p.html"
+    )
+
+    def brightness(tab, name):
+        return sum(map(int, re.findall(r"\d+", tab.eval_on_selector(name, "m => getComputedStyle(m).fill"))))
+
+    for scheme, order in (("light", ["shared", "unused", "paper"]), ("dark", ["paper", "unused", "shared"])):
+        with browser(page, viewport={"width": 900, "height": 700}, color_scheme=scheme) as (tab, complaints):
+            found = {name: brightness(tab, f"rect[data-tip={name}]") for name in ("shared", "unused")}
+            found["paper"] = brightness(tab, "svg > rect")
+        assert sorted(found, key=found.get) == order and not complaints

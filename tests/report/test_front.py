@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from brickwork.report.drawing import Rectangle, Text, text_width
+from brickwork.report.drawing import Line, Rectangle, Text, text_width
 from brickwork.report.front import HIGH, LEFT, TOP, Spot, draw_spots
 
 
@@ -26,7 +26,7 @@ def test_names_keep_to_the_frame_and_off_each_other(numbers):
     names = [m for m in drawing.marks if isinstance(m, Text) and m.text.startswith("method")]
     boxes = [(t.x, t.y - 10, t.x + text_width(t.text, 12), t.y + 3) for t in names]
     assert boxes and all(
-        LEFT <= b[0] and b[2] <= drawing.width and TOP - 14 <= b[1] and b[3] <= TOP + HIGH for b in boxes
+        b[0] >= LEFT and b[2] <= drawing.width and b[1] >= TOP - 14 and b[3] <= TOP + HIGH for b in boxes
     )
     for a, b in itertools.combinations(boxes, 2):
         assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
@@ -39,3 +39,16 @@ def test_one_far_below_is_on_the_lower_edge_with_its_number():
     assert any(text.endswith("32.0% ↓") for text in texts) and "90%" in texts and "30%" not in texts
     lowest = max((m for m in drawing.marks if isinstance(m, Rectangle)), key=lambda m: m.y)
     assert abs(lowest.y + lowest.height / 2 - TOP - HIGH) < 1e-6
+
+
+def test_names_keep_off_the_line_of_the_front():
+    drawing = draw_spots(spots((0.07, 99.1), (0.5, 99.5), (0.1, 96)))
+    lines = [m for m in drawing.marks if isinstance(m, Line) and m.width == 1.5]
+    names = [m for m in drawing.marks if isinstance(m, Text) and m.text.startswith("method")]
+    assert len(lines) == 1 and len(names) == 3
+    line = lines[0]
+    for t in names:
+        for x in (t.x + k * text_width(t.text, 12) / 20 for k in range(21)):
+            if line.x1 <= x <= line.x2:
+                y = line.y1 + (line.y2 - line.y1) * (x - line.x1) / (line.x2 - line.x1)
+                assert not t.y - 10 < y < t.y + 3

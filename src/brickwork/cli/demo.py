@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -62,8 +64,17 @@ def command(
     rows = [(name, words, f"{seconds[name]:.1f}") for name, words, _ in PARTS]
     told = table(["part", "what happened", "seconds"], rows)
     lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
-    text = "\n".join([told, f"Next, with {out} being what was just made:", *lines])
+    text = "\n".join([told, f"Next, with {out} being what was just made:", *how_to_reach(), *lines])
     emit(found, f"{text}\n\nThe page: {found['page']}", as_json=as_json)
+
+
+def how_to_reach() -> list[str]:
+    """What to type first where a shell would not find `brickwork`: after `make demo` it is in .venv alone."""
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("brickwork") or not activate.exists():
+        return []
+    path = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return [f"  source {shlex.quote(str(path))}", "      first of all: puts brickwork on this shell's path"]
 
 
 def next_commands(folder: Path) -> list[tuple[str, str]]:

@@ -38,6 +38,13 @@ for (const svg of every(document, 'figure svg')) {
   });
 }
 
+// A picture that is wider than the screen fades out on the side where it goes on.
+const more = p => p.classList.toggle('more', p.scrollLeft + p.clientWidth < p.scrollWidth - 4);
+for (const picture of every(document, '.picture')) picture.addEventListener('scroll', () => more(picture), {passive: true});
+const look = () => every(document, '.picture').forEach(more);
+addEventListener('resize', look);
+look();
+
 // Buttons for the series of a figure; one that is off disappears from it.
 for (const figure of every(document, 'figure')) {
   const names = [...new Set(every(figure, '[data-series]').map(m => m.dataset.series))];

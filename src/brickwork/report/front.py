@@ -73,11 +73,12 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     marks.append(Text(LEFT + WIDE / 2, TOP + HIGH + 40, "megabytes of all files, all tasks", 13, "middle"))
     marks.append(Text(24, 56, "average accuracy after the last task", 13, colour=PALE))
     best = sorted((s for s in spots if s.name in front), key=lambda s: s.megabytes)
-    for a, b in pairwise(best):
-        marks.append(Line(*place(a), *place(b), "#8a939c", 1.5))
+    joins = [(*place(a), *place(b)) for a, b in pairwise(best)]
+    marks += [Line(*join, "#8a939c", 1.5) for join in joins]
     said = {s.name: s.name if s.percent >= floor else f"{s.name}, {s.percent:.1f}% ↓" for s in spots}
     inner = [spot.name for spot in sorted(spots, key=lambda s: (s.name not in front, -s.percent))]
-    marks += _labels({name: place(spot) for name in inner for spot in spots if spot.name == name}, said, inks)
+    places = {name: place(spot) for name in inner for spot in spots if spot.name == name}
+    marks += _labels(places, said, inks, [box for join in joins for box in _along(join)])
     for spot in spots:
         (x, y), size = place(spot), 11.0 if spot.name in front else 7.0
         name, *numbers = spot.tip.split("\n")
@@ -97,10 +98,26 @@ def _near_the_best(percents: Sequence[float]) -> list[float]:
     return [value for value in percents if best - value <= room]
 
 
-def _labels(spots: dict[str, tuple[float, float]], said: dict[str, str], inks: dict[str, str]) -> list[Mark]:
+Box = tuple[float, float, float, float]
+
+
+def _along(join: Box) -> list[Box]:
+    """Small boxes along a line, so that names keep clear of it."""
+    x1, y1, x2, y2 = join
+    parts = max(1, round(math.hypot(x2 - x1, y2 - y1) / 4))
+    spots = [(x1 + (x2 - x1) * k / parts, y1 + (y2 - y1) * k / parts) for k in range(parts + 1)]
+    return [(x - 2, y - 1, x + 2, y + 1) for x, y in spots]
+
+
+def _labels(
+    spots: dict[str, tuple[float, float]],
+    said: dict[str, str],
+    inks: dict[str, str],
+    lines: Sequence[Box] = (),
+) -> list[Mark]:
     """Names beside their spots, the first ones first; where no place is free near by, the tip and the table tell."""
     marks: list[Mark] = []
-    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in spots.values()]
+    taken = [*((x - 6, y - 6, x + 6, y + 6) for x, y in spots.values()), *lines]
     for name, (x, y) in spots.items():
         text = shortened(said[name], 12, LONGEST)
         wide = text_width(text, 12)

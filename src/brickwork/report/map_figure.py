@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from brickwork.dependencies import DependencyMap
 from brickwork.report.dependencies import DependencyPage
 
+READING = (
+    "A thick line is a class that counts for much. The smaller the relative error, the more of a class follows from the "
+    "others (0: all of it, 1: nothing)."
+)
 TERMS = 6  # of an equation; the map has all of them
 
 
@@ -26,7 +30,8 @@ class MapFigure:
     @property
     def about(self) -> str:
         page = DependencyPage(self.found)
-        return f"{' '.join(f'{line}.' for line in self.found._lines())} {page.caption(clickable=False)}"
+        found = " ".join(f"{line[0].upper()}{line[1:]}." for line in self.found._lines())
+        return f"{page.caption(clickable=False)} {READING} {found}"
 
     @property
     def head(self) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
+from brickwork.report.drawing import INK
 from brickwork.words import counted
 
 # Okabe and Ito's colours, told apart by colour-blind eyes; shared is darker and unused lighter than all of them.
 OWN = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 SHARED, UNUSED = "#2f3542", "#e4e7eb"
+KEPT = "#1b1f25"  # as good as the ink of the page, but a dark screen leaves it as it is
 STEPS = ("#a3cdec", "#6aaede", "#3a8ac7", "#1a62a0", "#0a3560")  # by how many classes use a channel
 
 
@@ -22,9 +24,11 @@ class Group:
 
     @property
     def ink(self) -> str:
-        """A text colour that reads on the group's own."""
+        """A text colour that reads on the group's own, on a light page and on a dark one."""
+        if self.colour == UNUSED:
+            return INK  # a dark screen exchanges both
         red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
-        return "#fff" if 0.299 * red + 0.587 * green + 0.114 * blue < 130 else "#1b1f24"
+        return "#fff" if 0.299 * red + 0.587 * green + 0.114 * blue < 130 else KEPT
 
 
 class Scheme:

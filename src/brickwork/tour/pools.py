@@ -11,6 +11,10 @@ from brickwork.report.continual import draw_front
 from brickwork.tour.stage import Stage, as_options
 
 METHODS = ("finetune", "sequential", "probe", "pool(size=48)")
+ABOUT = (
+    "finetune keeps a whole network for every task, sequential trains one network on and on, probe learns a last layer a "
+    "task and nothing else, pool chooses from 48 frozen kernels a layer. Up and to the left is better."
+)
 
 
 def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
@@ -27,7 +31,7 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     cards = (
         (
             "a task from the pool, and a whole network",
-            f"{pool.bytes_per_task / 1000:.1f} / {whole.bytes_per_task / 1000:.0f} kB",
+            f"{pool.bytes_per_task / 1000:.0f} / {whole.bytes_per_task / 1000:.0f} kB",
         ),
         ("three tasks from one pool, nothing forgotten", f"{pool.average_accuracy:.0%}"),
     )
@@ -39,4 +43,6 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         name: {"accuracy": r.average_accuracy, "forgetting": r.forgetting, "mb": r.total_bytes / MB}
         for name, r in found.results.items()
     }
-    return [replace(draw_front(found), part="pools", cards=cards, command=command)], rows
+    figure = draw_front(found)
+    about = f"{ABOUT} {figure.about}"
+    return [replace(figure, about=about, part="pools", cards=cards, command=command)], rows
