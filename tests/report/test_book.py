@@ -12,8 +12,9 @@ import pytest
 
 from brickwork.dependencies import DependencyMap
 from brickwork.errors import BadData, RequestError
+from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.book import Book, Chapter
-from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text
+from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text, text_width
 from brickwork.report.figure_file import from_json, to_json
 from brickwork.report.route_colours import SHARED, UNUSED
 from brickwork.report.runs import report, save_figures
@@ -186,3 +187,15 @@ def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_pat
             found = {name: brightness(tab, f"rect[data-tip={name}]") for name in ("shared", "unused")}
             found["paper"] = brightness(tab, "svg > rect")
         assert sorted(found, key=found.get) == order and not complaints
+
+
+def test_bars_fit_a_phone_with_their_numbers():
+    figure = draw_bars(
+        "Right", [Bar("whole", 0.99, "99 %", 2), Bar("a brick " * 20, 0.98, "98 % of all of them")]
+    )
+    assert figure.width <= 376
+    for mark in figure.marks:
+        if isinstance(mark, Text):
+            wide = text_width(mark.text, mark.size)
+            left = mark.x - wide if mark.anchor == "end" else mark.x
+            assert left >= 0 and left + wide <= figure.width

@@ -1,13 +1,13 @@
-"""Bars beside their names: a few numbers to compare."""
+"""Bars below their names: a few numbers to compare."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from brickwork.report.drawing import INK, PALE, Drawing, Mark, Rectangle, Text, shortened
+from brickwork.report.drawing import INK, PALE, Drawing, Mark, Rectangle, Text, shortened, text_width
 
-LEFT, TOP, STEP, WIDE = 320.0, 66.0, 34.0, 420.0
+LEFT, TOP, STEP, WIDE = 4.0, 50.0, 50.0, 352.0  # as wide as a phone, so that no number is out of sight there
 COLOURS = ("#1f6fb4", "#d1661c", "#8a939c")
 
 
@@ -30,17 +30,20 @@ def draw_bars(
     >>> draw_bars("Two", [Bar("a", 0.5, "50 %"), Bar("b", 1.0, "100 %")]).rows
     (('a', '50 %'), ('b', '100 %'))
     """
-    marks: list[Mark] = [Text(24, 34, title, 18, bold=True)]
+    marks: list[Mark] = [Text(LEFT, 30, shortened(title, 17, WIDE), 17, bold=True)]
     for number, bar in enumerate(bars):
         y = TOP + STEP * number
         length = WIDE * min(1.0, max(0.0, bar.value))
-        marks.append(Text(LEFT - 12, y + 16, shortened(bar.name, 13, LEFT - 40), 13, "end"))
-        marks.append(Rectangle(LEFT, y, WIDE, 22, "#f3f5f8"))
-        marks.append(Rectangle(LEFT, y, max(1.5, length), 22, COLOURS[bar.kind], f"{bar.name}\n{bar.told}"))
+        room = WIDE - text_width(bar.told, 13) - 12
+        marks.append(Text(LEFT, y + 14, shortened(bar.name, 13, room), 13))
         ink = INK if bar.kind == 0 else PALE
-        marks.append(Text(LEFT + WIDE + 12, y + 16, bar.told, 13, bold=bar.kind == 0, colour=ink))
-    height = TOP + STEP * len(bars) + 10
+        marks.append(Text(LEFT + WIDE, y + 14, bar.told, 13, "end", bold=bar.kind == 0, colour=ink))
+        marks.append(Rectangle(LEFT, y + 21, WIDE, 16, "#f3f5f8"))
+        marks.append(
+            Rectangle(LEFT, y + 21, max(1.5, length), 16, COLOURS[bar.kind], f"{bar.name}\n{bar.told}")
+        )
+    height = TOP + STEP * len(bars)
     rows = tuple((bar.name, bar.told) for bar in bars)
     return Drawing(
-        title, LEFT + WIDE + 190, height, tuple(marks), about, ("what", "value"), rows, tuple(cards), command, part
+        title, WIDE + 2 * LEFT, height, tuple(marks), about, ("what", "value"), rows, tuple(cards), command, part
     )  # fmt: skip
