@@ -56,6 +56,33 @@ def test_every_cell_is_the_combined_network(task):
         )
 
 
+class _NormThenRelu(torch.nn.BatchNorm2d):
+    def forward(self, x):
+        return super().forward(x).relu_()
+
+
+def test_a_norm_that_holds_an_activation_keeps_it_in_every_cell():
+    """Most convolutional networks of timm are built of these."""
+    torch.manual_seed(0)
+    nets = [
+        torch.nn.Sequential(
+            torch.nn.Conv2d(1, 6, 3, bias=False),
+            _NormThenRelu(6),
+            torch.nn.Flatten(),
+            torch.nn.Linear(216, 5),
+        ).eval()
+        for _ in range(2)
+    ]
+    for net in nets:
+        net[1].running_mean.normal_()
+    images = torch.randn(200, 1, 8, 8)
+    labels = nets[0](images).argmax(1)
+    found = brickwork.sweep(*nets, data={"a": (images, labels)}, alpha=GRID, beta=GRID, **QUIET)
+    for a, b, _, value in found.rows:
+        right = (combine([(a, nets[0]), (b, nets[1])])(images).argmax(1) == labels).float().mean()
+        assert value == pytest.approx(float(right), abs=1e-6)
+
+
 def test_with_a_base_the_corners_are_the_networks(task):
     nets, sets = task
     found = brickwork.sweep(

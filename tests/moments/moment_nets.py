@@ -76,6 +76,30 @@ def thinned(model: nn.Module, example: Tensor, share: int) -> tuple[nn.Module, d
     return bp.select(model, keep), keep
 
 
+class NormThenRelu(nn.BatchNorm2d):
+    """A batch norm with an activation inside, as most convolutional networks of timm have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).relu_()
+
+
+def with_activations_in_norms() -> nn.Module:
+    """Convolutions whose norms hold the activation, and a residual sum."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.n = nn.Conv2d(3, 6, 3, padding=1, bias=False), NormThenRelu(6)
+            self.b, self.m = nn.Conv2d(6, 6, 3, padding=1, groups=2), NormThenRelu(6, affine=True)
+            self.c, self.k, self.head = nn.Conv2d(6, 6, 1, bias=False), nn.BatchNorm2d(6), nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.n(self.a(x))
+            return self.head((x + self.k(self.c(self.m(self.b(x))))).mean((2, 3)))
+
+    return randomise(Net())
+
+
 def error(a: nn.Module, b: nn.Module, x: Tensor) -> float:
     """The largest difference of two networks' outputs, against the largest output."""
     with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from moment_nets import SIDE, error, images, randomise, same, small, state
+from moment_nets import SIDE, error, images, randomise, same, small, state, with_activations_in_norms
 from torch import nn
 
 from brickwork import zoo
@@ -122,6 +122,14 @@ class Tied(nn.Module):
 )
 def test_what_cannot_be_folded_is_left(model, left):
     check_fold(model, images(2, side=8), left)
+
+
+def test_an_activation_within_a_norm_outlives_the_folding():
+    model, x = with_activations_in_norms(), images(3, side=8)
+    before = state(model)
+    folded = fold_batch_norm(model, x)
+    assert error(folded, model, x) <= 1e-12 and same(before, state(model))
+    assert isinstance(folded.k, nn.Identity) and float(folded.n.running_mean.abs().max()) == 0
 
 
 def test_a_folded_network_remembers_it_and_keeps_its_mode():

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from moment_nets import SMALL, error, images, randomise, same, small, state, thinned
+from moment_nets import (
+    SMALL,
+    error,
+    images,
+    randomise,
+    same,
+    small,
+    state,
+    thinned,
+    with_activations_in_norms,
+)
 from torch import nn
 
 import brickwork
@@ -46,6 +56,14 @@ def test_a_network_matched_to_itself_is_itself(name):
     assert len(result.fits) == len(weights)
     for fit in result.fits:
         assert fit.unexplained < 1e-5 and fit.error < 1e-6 and fit.rows >= 12
+
+
+def test_an_activation_within_a_norm_is_not_what_its_layer_is_to_say():
+    model, x = with_activations_in_norms(), images(40, side=8)
+    assert error(matched(model, model, x).model, model, images(4, seed=1, side=8)) <= 1e-8
+    for layer in ("a", "b", "c"):
+        mended = matched(noisy(model, layer), model, x, ridge=0.0).model
+        assert error(mended, model, images(4, seed=1, side=8)) <= 1e-6, layer
 
 
 def test_without_feedback_and_places_it_is_itself_too():

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.blueprint.record import Graph, record
 from brickwork.errors import BrickworkError
-from brickwork.moments.batch_norm import norm_behind
+from brickwork.moments.batch_norm import norm_behind, only_normalises
 
 
 class Folded:
@@ -76,8 +76,11 @@ class Folded:
 
 
 def _foldable(graph: Graph, model: nn.Module) -> dict[str, str]:
-    behind = norm_behind(graph, model)
-    return {k: v for k, v in behind.items() if not getattr(model.get_submodule(k), "transposed", False)}
+    return {
+        layer: op.module
+        for layer, op in norm_behind(graph, model).items()
+        if only_normalises(graph, op) and not getattr(model.get_submodule(layer), "transposed", False)
+    }
 
 
 def _costs(graph: Graph) -> tuple[int, int]:

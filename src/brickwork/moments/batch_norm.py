@@ -32,8 +32,11 @@ def scale_and_shift(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
     return scale, shift
 
 
-def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
-    """For every convolution or linear layer that only a batch norm with statistics reads: that norm."""
+def norm_behind(graph: Graph, model: nn.Module) -> dict[str, Op]:
+    """For every convolution or linear layer that only a batch norm with statistics reads: the normalisation.
+
+    Its module may do more than that, as timm's norms that hold an activation do: see `only_normalises`.
+    """
     readers: dict[int, list[Any]] = {}
     ops = graph.live()
     for op in ops:
@@ -50,8 +53,13 @@ def norm_behind(graph: Graph, model: nn.Module) -> dict[str, str]:
             norm = model.get_submodule(after[0].module)
             known = isinstance(norm, _BatchNorm) and norm.running_mean is not None
             if known and graph.calls.get(after[0].module, 0) == 1:
-                found[op.module] = after[0].module
+                found[op.module] = after[0]
     return found
+
+
+def only_normalises(graph: Graph, op: Op) -> bool:
+    """Whether the module of a batch norm returns what was normalised, and not something it made of that."""
+    return graph.module_outputs.get(op.module) is op.outputs[0]
 
 
 def is_plain(graph: Graph, op: Op, layer: nn.Module) -> bool:
@@ -69,7 +77,8 @@ def is_plain(graph: Graph, op: Op, layer: nn.Module) -> bool:
 def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
     """A copy in which every batch norm right behind a convolution or linear layer is part of that layer.
 
-    The same function in eval mode, exactly; the folded norms become identities.
+    The same function in eval mode, exactly; the folded norms become identities. One whose module does more than
+    normalise (an activation, say) stays where it is with mean 0 and variance 1, for the sake of the rest.
 
     >>> net = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)).eval()
     >>> type(fold_batch_norm(net, torch.zeros(1, 1, 3, 3))[1]).__name__
@@ -77,7 +86,8 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
     """
     graph = record(model, example)
     folded = copy.deepcopy(model)
-    for path, behind in norm_behind(graph, model).items():
+    for path, op in norm_behind(graph, model).items():
+        behind = op.module
         layer, norm = folded.get_submodule(path), folded.get_submodule(behind)
         assert isinstance(layer, (_ConvNd, nn.Linear)) and isinstance(norm, _BatchNorm)
         with torch.no_grad():
@@ -92,11 +102,26 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
             bias = shift if layer.bias is None else layer.bias * scale + shift
             layer.weight = nn.Parameter(weight * factor, weight.requires_grad)
             layer.bias = nn.Parameter(bias.to(weight.dtype), weight.requires_grad)
+        if not only_normalises(graph, op):
+            _neutralise(norm)
+            continue
         parent, _, leaf = behind.rpartition(".")
         setattr(folded.get_submodule(parent), leaf, nn.Identity())
     step = {"op": "fold_batch_norm", "example": example_to_json(shapes_of(example)), "output": None}
     attach(folded, origin_of(model).after(step))
     return folded
+
+
+def _neutralise(norm: _BatchNorm) -> None:
+    """Numbers with which a batch norm leaves its input as it is."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    with torch.no_grad():
+        norm.running_mean.zero_()
+        norm.running_var.fill_(1 - norm.eps)
+        if norm.weight is not None:
+            norm.weight.fill_(1)
+        if norm.bias is not None:
+            norm.bias.zero_()
 
 
 def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:

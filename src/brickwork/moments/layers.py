@@ -27,6 +27,7 @@ class Layer:
     input: Value
     output: Value  # what the layer makes
     norm: str | None  # the batch norm right behind it
+    own: Value  # what it makes, normalised by that; an activation within the norm's module comes after
     response: Value  # where it is compared: behind the norm, or the sum it goes into
     other: Value | None  # the sum's other summand
 
@@ -55,10 +56,11 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
             continue
         seen.add(path)
         norm = norms.get(path)
-        point = graph.module_outputs[norm] if norm else output
-        assert point is not None and output is not None
-        total, other = _sum_behind(point, readers, ops)
-        found.append(Layer(path, conv, source, output, norm, total or point, other))
+        own = norm.outputs[0] if norm else output
+        assert own is not None and output is not None
+        total, other = _sum_behind(own, readers, ops)
+        behind = norm.module if norm else None
+        found.append(Layer(path, conv, source, output, behind, own, total or own, other))
     return found
 
 

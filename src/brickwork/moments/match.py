@@ -283,7 +283,7 @@ def _gather(
         if target is None:
             raise BadModel(f"a source network has no layer {path!r} to match")
         use = feedback and layer.other is not None and target.other is not None
-        point = target.response if use else _own_point(theirs, target)
+        point = target.response if use else target.own
         wanted = theirs.get(point)
         came = mine.get(layer.input)
         besides = mine.get(layer.other) if use and layer.other is not None else None
@@ -309,10 +309,6 @@ def _gather(
                 raise BadData(f"activations at {path} became NaN or infinite in batch {first + b}")
             moments.add(rows_x, rows_y)
         theirs.drop(point) if theirs.uses.get(point.index, 0) == 0 else None
-
-
-def _own_point(program: Program, layer: Layer) -> Any:
-    return program.graph.module_outputs[layer.norm] if layer.norm else layer.output
 
 
 def _no_tf32() -> tuple[bool, bool]:
