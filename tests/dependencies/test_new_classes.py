@@ -10,6 +10,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
+from brickwork.blueprint.depths import deeper_classes, several_depths
 from brickwork.dependencies import add_classes, fit_head
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
@@ -208,3 +209,65 @@ def test_new_classes_out_of_features(base, tmp_path):
     with pytest.raises(BadData, match="rows of 3 and 3 features for"):
         fresh, marks, logits, labels = blobs()
         fit_head(fresh, marks, logits, labels, features=fresh[:, :3], base_features=logits[:5, :3])
+
+
+def test_new_classes_out_of_several_depths(base, tmp_path):
+    """The base's logits stay as they are, the folder comes back, and on digits it is no worse than features."""
+    known, new, images = digits("digits:0-7@40"), digits("digits:8-9"), digits("digits").test_images
+    deep, on_features = (add_classes(base, new, base_data=known, on=on) for on in ("depths", "features"))
+    assert torch.equal(predict(deep, images)[:, :8], predict(base, images))
+    right = [evaluate_data(m, digits("digits")).accuracy for m in (deep, on_features)]
+    assert right[0] > right[1] - 0.01 and right[0] > 0.9
+    again = brickwork.load(brickwork.save(deep, tmp_path / "grown"))
+    assert torch.equal(predict(again, images), predict(deep, images))
+    assert origin_of(again).classes == origin_of(deep).classes and len(origin_of(again).classes) == 10
+    assert not any(m._forward_hooks for m in [*base.modules(), *deep.modules()])
+
+
+def test_scaled_features_give_a_head_for_features_as_they_are():
+    """Of other units, the same answers: what scaling does is undone in Θ and b."""
+    logits, labels, base_logits, base_labels = blobs()
+    rng = np.random.default_rng(1)
+    features, base_features = (x @ rng.normal(size=(4, 6)) for x in (logits, base_logits))
+    units = 10.0 ** np.arange(-2, 4)
+    heads = [
+        fit_head(logits, labels, base_logits, base_labels, features=features * u + u, base_features=base_features * u + u,
+                 scaled=True, strength=1e-2)
+        for u in (np.ones(6), units)
+    ]  # fmt: skip
+    one, two = (
+        h(torch.tensor(logits), torch.tensor(features * u + u))
+        for h, u in zip(heads, (1.0, units), strict=True)
+    )
+    torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+
+
+class Tokens(nn.Module):
+    """A network of one size of map: tokens through six layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(5, 5) for _ in range(6))
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = x.flatten(2).mT[..., :1].expand(-1, -1, 5)
+        for block in self.blocks:
+            x = x + block(x).relu()
+        return self.head(x.mean(1))
+
+
+def test_depths_are_the_last_of_each_size_or_evenly_spread():
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 1), nn.MaxPool2d(2),
+                        nn.Conv2d(3, 4, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3))  # fmt: skip
+    assert several_depths(net, torch.zeros(2, 1, 8, 8)) == ["1", "3", "5", "7"]
+    assert several_depths(Tokens(), torch.zeros(2, 1, 4, 4)) == [
+        "blocks.1",
+        "blocks.2",
+        "blocks.4",
+        "blocks.5",
+    ]
+    with pytest.raises(BadModel, match="no layer of the model answers with maps or tokens"):
+        several_depths(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), torch.zeros(2, 1, 4, 4))
+    with pytest.raises(BadModel, match="no layer 'nine'"):
+        deeper_classes(net, ["nine"], 4, 1)

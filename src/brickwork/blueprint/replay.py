@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from brickwork.blueprint.depths import deeper_classes
 from brickwork.blueprint.joining import join
 from brickwork.blueprint.parts import more_classes, rescale_input, widen_output
 from brickwork.blueprint.plan import trace
@@ -48,6 +49,8 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         return more_classes(model, step["known"], step["new"])
     if op == "widen_output":
         return widen_output(model, step["layer"], step["new"])
+    if op == "deeper_classes":
+        return deeper_classes(model, step["layers"], step["width"], step["new"])
     if op == "split":
         halves = split(model, step["at"], carry=step["carry"])
         return halves.below if step["side"] == "below" else halves.above
@@ -64,7 +67,7 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     else:
         raise BadFile(
             f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input, "
-            "add_classes, widen_output, split"
+            "add_classes, widen_output, deeper_classes, split"
         )
     assert len(origin_of(result).steps) > len(known)
     return result

@@ -41,6 +41,7 @@ class On(StrEnum):
 
     logits = "logits"
     features = "features"
+    depths = "depths"
 
 
 class Loss(StrEnum):

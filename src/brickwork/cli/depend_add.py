@@ -14,7 +14,7 @@ def add(
     folder: Path, data: str | None, base_data: str | None, out: Path | None, how: str, on: str,
     strength: float | None, arch: str | None, seed: int, device: str, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Give a model the classes of `data`, as combinations of its logits or features, and save it as a model folder."""
+    """Give a model the classes of `data`, as combinations of what it answers, and save it as a model folder."""
     from brickwork import data as images_of
     from brickwork import store
     from brickwork.atomic import check_output

@@ -71,13 +71,14 @@ class _Rows:
 
 def fit_head(
     logits: Any, labels: Any, base_logits: Any = None, base_labels: Any = None, *, features: Any = None,
-    base_features: Any = None, new: int | None = None, how: str = "train", strength: float | None = None, seed: int = 0,
-    device: str | torch.device = "cpu",
+    base_features: Any = None, scaled: bool = False, new: int | None = None, how: str = "train",
+    strength: float | None = None, seed: int = 0, device: str | torch.device = "cpu",
 ) -> Head:  # fmt: skip
     """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
 
     how: "train" minimises the cross-entropy over all classes; "ridge" is the closed form on one-hot targets, with a scale
-    and an offset fitted to it. features, base_features: of the same rows, to make the new logits of instead.
+    and an offset fitted to it. features, base_features: of the same rows, to make the new logits of instead; scaled: every
+    one is brought to mean 0 and spread 1 first, for features of several kinds (Θ and b are for features as given).
     strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
     Without known classes' images only the new ones are told apart, and b lets a new class win 95 % of its images.
 
@@ -95,10 +96,16 @@ def fit_head(
     rows = _gather(logits, labels, base_logits, base_labels, new, torch.device(device))
     if features is not None:
         rows = _of_features(rows, features, base_features)
+    mean, spread = rows.inputs.mean(0), rows.inputs.std(0, correction=0).clamp(min=1e-6)
+    if scaled:
+        rows = replace(rows, inputs=(rows.inputs - mean) / spread)
     chosen = strength if strength is not None else _cross_validated(rows, how, seed)
     theta, bias = _fit(rows, how, chosen)
     if not rows.joint:
         bias = bias + _margin(rows, rows.inputs @ theta.T + bias)
+    if scaled:
+        theta = theta / spread
+        bias = bias - theta @ mean
     return Head(theta.cpu(), bias.cpu(), chosen)
 
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
+from brickwork.data.pixels import as_input
 from brickwork.dependencies.heads import fit_head
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, predict
 
-SOURCES = ("logits", "features")
+SOURCES = ("logits", "features", "depths")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
+Source = (
+    str | list[str] | None
+)  # what new logits are made of: a layer's input, the answers of several, the logits
 
 
 def add_classes(
@@ -29,7 +35,8 @@ def add_classes(
     data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
     base_data: images of the known classes, best such as the model was not trained on; without, the new classes are
     told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
-    on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more.
+    on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more; "depths" of
+    what layers at several depths answer, which knows most of classes that the model never learned.
     The result saves and loads as an ordinary model folder; the model is left unchanged.
 
     >>> from brickwork import data, zoo
@@ -40,31 +47,45 @@ def add_classes(
     ('0', '1', 'a', 'b', 'c')
     """
     if on not in SOURCES:
-        raise RequestError(f"on is {on!r}; it must be {' or '.join(SOURCES)}.")
+        raise RequestError(f"on is {on!r}; it must be {', '.join(SOURCES[:-1])} or {SOURCES[-1]}.")
     images, labels, names = _taken(data, classes)
-    layer = last_layer(model, images[:1]) if on == "features" and len(images) else None
-    logits, features = _answers(model, images, batch_size, "new", layer)
+    source = source_of(model, images, on) if len(images) else None
+    logits, features = _answers(model, images, batch_size, "new", source)
     count = logits.shape[1]
     known = origin_of(model).classes or tuple(str(i) for i in range(count))
     if len(known) != count:
         raise BadModel(f"the model has {count} outputs and {len(known)} class names.")
     fresh = names if names is not None else _numbered(labels, count)
     _check_names(fresh, known)
-    base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, layer)
+    base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, source)
     head = fit_head(
-        logits, labels, base_logits, base_labels, features=features, base_features=base_features, new=len(fresh), how=how,
-        strength=strength, seed=seed, device=device_of(model),
+        logits, labels, base_logits, base_labels, features=features, base_features=base_features, scaled=on == "depths",
+        new=len(fresh), how=how, strength=strength, seed=seed, device=device_of(model),
     )  # fmt: skip
-    if layer is None:
-        grown: nn.Module = more_classes(model, count, len(fresh), (*known, *fresh))
+    names = (*known, *fresh)
+    if source is None:
+        grown: nn.Module = more_classes(model, count, len(fresh), names)
         more: Any = grown.more
+    elif isinstance(source, str):
+        grown = widen_output(model, source, len(fresh), names)
+        more = grown.get_submodule(source).more
     else:
-        grown = widen_output(model, layer, len(fresh), (*known, *fresh))
-        more = grown.get_submodule(layer).more
+        grown = deeper_classes(model, source, head.theta.shape[1], len(fresh), names)
+        more = grown.more
     with torch.no_grad():
         more.weight.copy_(head.theta)
         more.bias.copy_(head.bias)
     return grown
+
+
+def source_of(model: nn.Module, images: Any, on: str) -> Source:
+    """What new logits are made of in a model, for `on` as in add_classes."""
+    if on == "features":
+        return last_layer(model, images[:1])
+    if on == "depths":
+        where = device_of(model)
+        return several_depths(model, as_input(images[:2], origin_of(model).preprocessing, where))
+    return None
 
 
 def last_layer(model: nn.Module, image: Any) -> str:
@@ -118,7 +139,7 @@ def _check_names(fresh: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _base(
-    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int, layer: str | None
+    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int, source: Source
 ) -> tuple[Tensor | None, Tensor | None, Any]:
     """Logits, features and labels, as the model's outputs are numbered, of the known classes' images."""
     if data is None:
@@ -132,14 +153,14 @@ def _base(
                 f"its classes are {', '.join(known[:40])}."
             )
         labels = np.array([list(known).index(name) for name in names])[np.asarray(labels)]
-    return *_answers(model, images, batch_size, "known", layer), labels
+    return *_answers(model, images, batch_size, "known", source), labels
 
 
 def _answers(
-    model: nn.Module, images: Any, batch_size: int, which: str, layer: str | None
+    model: nn.Module, images: Any, batch_size: int, which: str, source: Source
 ) -> tuple[Tensor, Tensor | None]:
-    """Logits, and what the last layer read to make them."""
-    logits, features = answers(model, images, layer, batch_size=batch_size)
+    """Logits, and what the new ones are made of where those are not it."""
+    logits, features = answers(model, images, source, batch_size=batch_size)
     if logits.ndim != 2:
         raise BadModel(
             f"the model gives {tuple(logits.shape)} for the {which} classes' images, not one row of logits an image."
@@ -148,18 +169,21 @@ def _answers(
 
 
 def answers(
-    model: nn.Module, images: Any, layer: str | None, *, batch_size: int = 512
+    model: nn.Module, images: Any, source: Source, *, batch_size: int = 512
 ) -> tuple[Tensor, Tensor | None]:
-    """Logits of raw images, and the inputs of a named linear layer (None without a name)."""
+    """Logits of raw images, and the inputs of a named linear layer, or the pooled answers of several layers."""
+    if source is None:
+        return predict(model, images, batch_size=batch_size), None
     read: list[Tensor] = []
-    hook = None
-    if layer is not None:
-        hook = model.get_submodule(layer).register_forward_pre_hook(
-            lambda _m, given: read.append(given[0].detach().cpu())
-        )
-    try:
+    with ExitStack() as open_:
+        if isinstance(source, str):
+            layer = model.get_submodule(source)
+            hook = layer.register_forward_pre_hook(lambda _m, given: read.append(given[0].detach().cpu()))
+        else:
+            seen = open_.enter_context(watched(model, source))
+            hook = model.register_forward_hook(
+                lambda *_: read.append(pooled([seen[name].detach() for name in source]).cpu())
+            )
+        open_.callback(hook.remove)
         logits = predict(model, images, batch_size=batch_size)
-    finally:
-        if hook is not None:
-            hook.remove()
-    return logits, torch.cat(read) if read else None
+    return logits, torch.cat(read)

@@ -17,7 +17,7 @@ from torch import nn
 
 from brickwork.data.images import ImageData
 from brickwork.dependencies.heads import Head, fit_head
-from brickwork.dependencies.new_classes import answers, last_layer
+from brickwork.dependencies.new_classes import answers, source_of
 from brickwork.prediction import predict
 from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, some_of
@@ -84,18 +84,16 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
     seen, fresh, known = shop.data(f"{spec}@{amount}"), whole.select(new), whole.select(old)
     held = _unseen(known, seen)
     began = time.perf_counter()
-    layer = last_layer(base, fresh.train_images[:1])
-    both = {
-        name: answers(base, images, layer)
-        for name, images in (("new", fresh.train_images), ("held", known.train_images[held]))
+    sources = {on: source_of(base, fresh.train_images, on) for on in ("features", "depths")}
+    images = {"new": fresh.train_images, "held": known.train_images[held]}
+    read: dict[str, dict[str, Any]] = {
+        on: {name: answers(base, x, source) for name, x in images.items()} for on, source in sources.items()
     }
-    forward = time.perf_counter() - began
-    both |= {
-        name: answers(base, images, layer)
-        for name, images in (("seen", seen.train_images), ("test", whole.test_images))
-    }
-    logits = {name: found[0] for name, found in both.items()}
-    features: dict[str, Any] = {name: found[1] for name, found in both.items()}
+    forward = (time.perf_counter() - began) / len(sources)
+    images = {"seen": seen.train_images, "test": whole.test_images}
+    for on in sources:
+        read[on] |= {name: answers(base, x, sources[on]) for name, x in images.items()}
+    logits = {name: found[0] for name, found in read["features"].items()}
     labels = {"new": fresh.train_labels, "held": known.train_labels[held], "seen": seen.train_labels}
     baseline = predict(everything, whole.test_images)[:, [*old, *new]]
     truth = np.argsort([*old, *new])[whole.test_labels]
@@ -104,26 +102,30 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
         f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), shop.seed).items()
     }
     few = _first_of_each(labels["new"], SHOTS)
-    ways: dict[str, tuple[Any, str, str, bool]] = {
-        "trained, unseen images of the base": (slice(None), "held", "train", False),
-        "trained, the base's training images": (slice(None), "seen", "train", False),
-        "ridge, unseen images of the base": (slice(None), "held", "ridge", False),
-        f"trained, {SHOTS} images a new class": (few, "held", "train", False),
-        "on features, unseen images of the base": (slice(None), "held", "train", True),
-        "on features, the base's training images": (slice(None), "seen", "train", True),
+    every = slice(None)
+    ways: dict[str, tuple[Any, str, str, str]] = {
+        "trained, unseen images of the base": (every, "held", "train", "logits"),
+        "trained, the base's training images": (every, "seen", "train", "logits"),
+        "ridge, unseen images of the base": (every, "held", "ridge", "logits"),
+        f"trained, {SHOTS} images a new class": (few, "held", "train", "logits"),
+        "on features, unseen images of the base": (every, "held", "train", "features"),
+        "on features, the base's training images": (every, "seen", "train", "features"),
+        "on several depths, unseen images of the base": (every, "held", "train", "depths"),
+        "on several depths, the base's training images": (every, "seen", "train", "depths"),
     }
     found = {}
-    for way, (rows, negatives, how, on_features) in ways.items():
+    for way, (rows, negatives, how, on) in ways.items():
         began = time.perf_counter()
         given: dict[str, Any] = {}
-        if on_features:
-            given = {"features": features["new"][rows], "base_features": features[negatives]}
+        if on in read:
+            given = {"features": read[on]["new"][1][rows], "base_features": read[on][negatives][1]}
+            given["scaled"] = on == "depths"
         head = fit_head(
             logits["new"][rows], labels["new"][rows], logits[negatives], labels[negatives], how=how,
             seed=shop.seed, device=shop.where, **given,
         )  # fmt: skip
         seconds = time.perf_counter() - began + forward
-        all_logits = head(logits["test"], features["test"] if on_features else None)
+        all_logits = head(logits["test"], read[on]["test"][1] if on in read else None)
         numbers = _accuracies(all_logits, truth, len(old), shop.seed)
         numbers["ours"] = numbers.pop("")
         times = {"seconds": seconds, "full_seconds": full_time[0], "full_epoch_seconds": full_time[1]}

@@ -1,0 +1,119 @@
+"""What several layers of a network answer, as one row an image; and a classifier with further classes made of that."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.errors import BadModel
+from brickwork.origin import attach, origin_of
+from brickwork.outputs import logits_of
+
+PLACES = 4  # at least so many depths, where a network has them
+
+
+class DeeperClasses(nn.Module):
+    """A classifier with further classes behind its own: [f, Θd + b], d the `pooled` answers of some layers; f is untouched.
+
+    >>> net = DeeperClasses(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), ["0"], 4, 1)
+    >>> net(torch.ones(5, 3)).shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(self, model: nn.Module, layers: Sequence[str], width: int, new: int) -> None:
+        super().__init__()
+        self.model, self.layers = model, tuple(layers)
+        like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+        self.more = nn.utils.skip_init(nn.Linear, width, new, dtype=like.dtype, device=like.device)
+        for values in self.more.parameters():
+            nn.init.zeros_(values)
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        with watched(self.model, self.layers) as seen:
+            logits = logits_of(self.model(*args, **kwargs))
+        return torch.cat([logits, self.more(pooled([seen[name] for name in self.layers]))], 1)
+
+
+def deeper_classes(
+    model: nn.Module, layers: Sequence[str], width: int, new: int, names: Sequence[str] | None = None
+) -> DeeperClasses:
+    """A copy of `model` with room for new classes (weights zero) made of what `layers` answer; recorded for replay."""
+    absent = [name for name in layers if name not in dict(model.named_modules())]
+    if absent:
+        raise BadModel(f"the model has no layer {absent[0]!r}.")
+    grown = DeeperClasses(copy.deepcopy(model), layers, width, new)
+    classes = {} if names is None else {"classes": tuple(names)}
+    step = {"op": "deeper_classes", "layers": list(layers), "width": width, "new": new}
+    attach(grown, origin_of(model).after(step, **classes))
+    grown.train(model.training)
+    return grown
+
+
+@contextmanager
+def watched(model: nn.Module, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:
+    """While inside, a call of the model leaves the answers of these layers here (of one that runs twice, the last)."""
+    seen: dict[str, Tensor] = {}
+
+    def watch(name: str) -> Any:
+        return model.get_submodule(name).register_forward_hook(
+            lambda _m, _i, out: seen.__setitem__(name, out)
+        )
+
+    hooks = [watch(name) for name in layers]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def pooled(answers: Sequence[Tensor]) -> Tensor:
+    """One row an image: of maps (B, C, H, W) the largest and the mean of every channel, of tokens (B, T, C) likewise.
+
+    >>> pooled([torch.arange(8.0).reshape(1, 2, 2, 2), torch.ones(1, 3)])
+    tensor([[3.0000, 7.0000, 1.5000, 5.5000, 1.0000, 1.0000, 1.0000]])
+    """
+    rows: list[Tensor] = []
+    for answer in answers:
+        if answer.dim() == 2:
+            rows.append(answer)
+            continue
+        over = tuple(range(2, answer.dim())) if answer.dim() > 3 else (1,)
+        rows += [answer.amax(over), answer.mean(over)]
+    return torch.cat(rows, 1)
+
+
+def several_depths(model: nn.Module, images: Tensor) -> list[str]:
+    """Layers at several depths: the last one of every size of map; of a network of one size, evenly from all of them."""
+    sizes: dict[str, tuple[int, ...]] = {}
+
+    def note(name: str) -> Any:
+        def hook(_module: nn.Module, _given: Any, out: Any) -> None:
+            sizes.pop(name, None)  # the last call counts
+            if isinstance(out, Tensor) and out.dim() in (3, 4) and out.is_floating_point():
+                sizes[name] = tuple(out.shape[2:]) if out.dim() == 4 else tuple(out.shape[1:2])
+
+        return hook
+
+    modules = [(name, module) for name, module in model.named_modules() if name]
+    hooks = [module.register_forward_hook(note(name)) for name, module in modules]
+    try:
+        with torch.no_grad():
+            model(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    last = {size: name for name, size in sizes.items()}  # in the order in which they answered
+    found = sorted(last.values(), key=list(sizes).index)
+    if len(found) < PLACES and len(sizes) > len(found):
+        names = list(sizes)
+        even = [names[round(k * (len(names) - 1) / PLACES)] for k in range(1, PLACES + 1)]
+        found = sorted({*found, *even}, key=names.index)
+    if not found:
+        raise BadModel("no layer of the model answers with maps or tokens; use on='features' or on='logits'.")
+    return found
