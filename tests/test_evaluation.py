@@ -97,6 +97,12 @@ def test_logits_of_any_output(output):
     assert torch.equal(logits_of(output), ONE)
 
 
+def test_one_of_several_tensors_is_not_guessed():
+    with pytest.raises(BadModel, match=r"'features', 'prediction'.*none is called 'logits'"):
+        logits_of({"features": ONE, "prediction": ONE, "more": 1})
+    assert logits_of({"aux": ONE * 2, "out": ONE}) is ONE
+
+
 @pytest.mark.parametrize("output", [None, "text", {}, {"a": 1}])
 def test_no_logits_is_refused(output):
     with pytest.raises(BadModel, match="holds no tensor"):

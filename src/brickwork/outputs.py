@@ -10,9 +10,11 @@ from torch import Tensor
 
 from brickwork.errors import BadModel
 
+NAMES = ("logits", "out")  # what classifiers and torchvision's segmenters call them
+
 
 def logits_of(output: Any) -> Tensor:
-    """A tensor itself; `.logits` or `["logits"]`; else the first tensor of a tuple, dict or dataclass.
+    """A tensor itself; the first one of a tuple; of a dict or dataclass `logits` or `out`, or the only tensor.
 
     >>> import torch
     >>> logits_of((torch.ones(2, 3), "more")).shape
@@ -22,17 +24,25 @@ def logits_of(output: Any) -> Tensor:
     """
     if isinstance(output, Tensor):
         return output
-    named = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
-    if isinstance(named, Tensor):
-        return named
-    parts: Any = ()
+    for name in NAMES:
+        named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
+        if isinstance(named, Tensor):
+            return named
+    if isinstance(output, tuple | list):
+        for part in output:
+            if isinstance(part, Tensor):
+                return part
+    parts: dict[str, Any] = {}
     if isinstance(output, Mapping):
-        parts = output.values()
-    elif isinstance(output, tuple | list):
-        parts = output
+        parts = dict(output)
     elif is_dataclass(output):
-        parts = (getattr(output, field.name) for field in fields(output))
-    for part in parts:
-        if isinstance(part, Tensor):
-            return part
+        parts = {field.name: getattr(output, field.name) for field in fields(output)}
+    tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
+    if len(tensors) > 1:
+        raise BadModel(
+            f"the model returns several tensors ({', '.join(map(repr, tensors))}) and none is called 'logits'; let its "
+            "forward return the logits alone, or under that name."
+        )
+    for part in tensors.values():
+        return part
     raise BadModel(f"the model returned {type(output).__name__}, which holds no tensor to read logits from.")

@@ -204,3 +204,23 @@ def test_cells_one_after_another_answer_as_side_by_side():
         runner.in_a_pass = in_a_pass
         found.append(runner.accuracies(CELLS, images, labels))
     assert found[0] == found[1] == found[2] and found[0][1] == 1.0
+
+
+class _Asking(nn.Module):
+    """A forward that looks at its convolution, as those of transformers do to pad."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+    def forward(self, x):
+        edge = self.conv.kernel_size[0] // 2
+        return self.head(self.conv(F.pad(x, [edge] * 4)).relu().mean((2, 3)))
+
+
+def test_a_forward_that_asks_its_layers_is_not_stacked_but_swept():
+    nets, images = [shaken(_Asking(), seed) for seed in (0, 1)], torch.randn(6, 3, 8, 8).double()
+    assert stack(nets[0], record(nets[0], images), images) is None
+    labels = nets[0](images).argmax(1)
+    found = brickwork.sweep(*nets, data={"a": (images, labels)}, alpha=[1.0], beta=[0.0], progress=False)
+    assert found.rows[0][-1] == 1.0

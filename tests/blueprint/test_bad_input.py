@@ -289,3 +289,20 @@ def test_conv_over_unbatched_image():
         return
     with torch.no_grad():
         assert (small(x) - bp.zero(model, keep)(x)).abs().max() <= 1e-10
+
+
+def test_a_head_of_another_output_that_reads_what_is_cut_is_named():
+    model = net(
+        lambda m, x: (lambda h: {"logits": m.head(h), "more": m.beside(h)})(pooled(m.stem(x))),
+        beside=nn.Linear(8, 3),
+    )
+    before, bp = fingerprint(model), brickwork.trace(model, IMAGE, output="logits")
+    with pytest.raises(
+        Unsupported, match=r"beside reads channels .* the output 'logits' .* nn\.Identity\(\)"
+    ):
+        bp.select(model, {"stem.0": [0, 3]})
+    assert same(before, fingerprint(model))
+    model.beside = nn.Identity()
+    assert (
+        brickwork.trace(model, IMAGE, output="logits").select(model, {"stem.0": [0, 3]}).head.in_features == 2
+    )

@@ -53,7 +53,7 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
             _same_constants(bp.graph, graph)
         except (Mismatch, BadModel, IndexError, RuntimeError) as error:
             if not isinstance(error, Mismatch) or not _follow_gathers(draft, walk, units):
-                raise _refused(error) from error
+                raise _refused(bp, error) from error
             continue
         if not (_follow(draft, units) | _follow_gathers(draft, walk, units)):
             return new
@@ -72,13 +72,26 @@ def _fitting(example: Any, model: nn.Module) -> Any:
     return tree_map(cast, example)
 
 
-def _refused(error: Exception) -> Exception:
+def _refused(bp: Blueprint, error: Exception) -> Exception:
     if isinstance(error, Unsupported):
         return error
+    beside = next((m for m in _beside(bp.graph) if f" fails at {m} " in str(error)), None)
+    if beside is not None:
+        output = "the output" if bp.output is None else f"the output {bp.output!r}"
+        return Unsupported(
+            f"{beside} reads channels that are to be cut, but {output} does not depend on it, so that it cannot be cut "
+            f"with them; if it is not needed, put nn.Identity() in its place, and cut again"
+        )
     return Unsupported(
         f"this cut cannot be kept exact: {error}; keep whole groups (equal numbers where the forward splits, "
         "shuffles or reshapes channels), or choose other spaces"
     )
+
+
+def _beside(graph: Graph) -> set[str]:
+    """Modules whose weights are used, but not for the output that matters: heads of other outputs."""
+    live = {id(op) for op in graph.live()}
+    return {op.module for op in graph.ops if id(op) not in live and any(v.name for v in op.inputs())}
 
 
 def given_labels(
