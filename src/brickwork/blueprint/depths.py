@@ -14,7 +14,7 @@ from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
-PLACES = 4  # at least so many depths, where a network has them
+PLACES = 4  # depths of a network whose maps have one size
 
 
 class DeeperClasses(nn.Module):
@@ -89,14 +89,18 @@ def pooled(answers: Sequence[Tensor]) -> Tensor:
 
 
 def several_depths(model: nn.Module, images: Tensor) -> list[str]:
-    """Layers at several depths: the last one of every size of map; of a network of one size, evenly from all of them."""
-    sizes: dict[str, tuple[int, ...]] = {}
+    """Layers at several depths: the last one of every size of map (B, C, H, W); of tokens, evenly from the blocks."""
+    sizes: dict[str, tuple[int, ...]] = {}  # in the order in which they answered
+    dims: dict[str, int] = {}
 
     def note(name: str) -> Any:
-        def hook(_module: nn.Module, _given: Any, out: Any) -> None:
+        def hook(_module: nn.Module, given: Any, out: Any) -> None:
             sizes.pop(name, None)  # the last call counts
+            if any(out is value for value in given):  # hands on what it is given
+                return
             if isinstance(out, Tensor) and out.dim() in (3, 4) and out.is_floating_point():
-                sizes[name] = tuple(out.shape[2:]) if out.dim() == 4 else tuple(out.shape[1:2])
+                dims[name] = out.dim()
+                sizes[name] = tuple(out.shape[2:]) if out.dim() == 4 else tuple(out.shape[1:])
 
         return hook
 
@@ -108,12 +112,18 @@ def several_depths(model: nn.Module, images: Tensor) -> list[str]:
     finally:
         for hook in hooks:
             hook.remove()
-    last = {size: name for name, size in sizes.items()}  # in the order in which they answered
-    found = sorted(last.values(), key=list(sizes).index)
-    if len(found) < PLACES and len(sizes) > len(found):
-        names = list(sizes)
-        even = [names[round(k * (len(names) - 1) / PLACES)] for k in range(1, PLACES + 1)]
-        found = sorted({*found, *even}, key=names.index)
-    if not found:
+    if not sizes:
         raise BadModel("no layer of the model answers with maps or tokens; use on='features' or on='logits'.")
-    return found
+    maps = {name: size for name, size in sizes.items() if dims[name] == 4}
+    last = {size: name for name, size in maps.items()}
+    if len(last) >= PLACES - 1:
+        return sorted(last.values(), key=list(sizes).index)
+    kinds = [(dims[name], size) for name, size in sizes.items()]
+    common = [name for name, kind in zip(sizes, kinds, strict=True) if kind == max(kinds, key=kinds.count)]
+    for depth in range(
+        common[-1].count(".") + 3
+    ):  # the outermost level at which there are enough: blocks, not their insides
+        level = [name for name in common if name.count(".") == depth]
+        if len(level) >= PLACES:
+            return [level[round(k * (len(level) - 1) / PLACES)] for k in range(1, PLACES + 1)]
+    return common[-PLACES:]
