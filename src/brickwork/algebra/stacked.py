@@ -205,9 +205,7 @@ def _proven(found: Stack, model: nn.Module, example: Tensor) -> bool:
     with torch.no_grad(), _exact():
         try:
             together = found(images)
-        except (
-            Exception
-        ):  # shapes that do not fit, or a forward that asks its layers for what only its own have
+        except Exception:  # shapes that do not fit, or a forward that asks its layers for what they had
             return False
         for k in range(2):
             one = {name: value[k] for name, value in state.items()}

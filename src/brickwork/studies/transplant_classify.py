@@ -30,6 +30,7 @@ WAYS = (
     Way("closed-form+distill", unlabelled=800),
     Way("direct-learn", more=True),
     Way("distill", unlabelled=800, more=True),
+    Way("closed-form+distill", unlabelled=800, more=True),
 )
 
 
