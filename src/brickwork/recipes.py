@@ -18,6 +18,11 @@ def read_yaml(path: str | Path) -> Any:
         raise BadFile(f"{path} does not exist; a recipe is a YAML file.")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        at = error.problem_mark or error.context_mark
+        where = f"line {at.line + 1}, column {at.column + 1}: " if at is not None else ""
+        told = " ".join(filter(None, (error.context, error.problem)))
+        raise BadFile(f"{path} is not YAML: {where}{told}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
 
