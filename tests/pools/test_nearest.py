@@ -19,7 +19,7 @@ def brute(vectors, codebook):
     seed=st.integers(0, 2**20),
     rows=st.integers(1, 40),
     size=st.integers(1, 30),
-    length=st.sampled_from([1, 4, 9]),
+    length=st.sampled_from([1, 4, 9, 25, 32]),
     way=st.sampled_from(["auto", "compiled", "products"]),
 )
 @settings(max_examples=60, deadline=None)
@@ -34,7 +34,7 @@ def test_no_other_entry_is_closer(seed, rows, size, length, way):
 
 @given(
     seed=st.integers(0, 2**20),
-    length=st.sampled_from([1, 2, 9]),
+    length=st.sampled_from([1, 2, 9, 27]),
     way=st.sampled_from(["auto", "compiled", "products"]),
 )
 @settings(max_examples=40, deadline=None)
