@@ -93,7 +93,7 @@ def test_from_a_model(run, tmp_path):
     )
     assert code == 0, err
     data = json.loads(out)
-    assert data["rows_fitted"] == 200 and data["measured_on"] == "other rows than the fit's"
+    assert data["rows_fitted"] == 200 and data["measured_on"] == "rows that the fit did not see"
 
 
 @pytest.mark.parametrize(

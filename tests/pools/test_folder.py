@@ -184,7 +184,7 @@ def test_a_task_of_another_pool_or_network_is_refused(folder, network, tied, tmp
 def test_a_head_of_another_size_is_refused(folder, pool):
     task = another(pool, 1)
     head = {**task.own, "fc.weight": torch.zeros(5, 32), "fc.bias": torch.zeros(5)}
-    with pytest.raises(BadModel, match="names 3 classes and its head has 5"):
+    with pytest.raises(BadModel, match="names 3 classes and its head, 'fc', has 5"):
         folder.add("one", replace(task, own=head))
 
 

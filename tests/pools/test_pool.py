@@ -9,7 +9,8 @@ from torch import nn
 
 from brickwork import zoo
 from brickwork.errors import BadModel, RequestError, UnknownName
-from brickwork.pools import KernelPool, PoolFolder
+from brickwork.origin import Origin, attach
+from brickwork.pools import KernelPool, PoolFolder, encode
 from brickwork.pools.clusters import k_means, sums_by
 from brickwork.pools.layers import find_layers, head_of, replace_head
 from brickwork.pools.nearest import nearest
@@ -208,3 +209,27 @@ def test_values_are_rounded_where_that_keeps_them():
     assert rounded(torch.tensor([3]), 12).dtype == torch.int64
     with pytest.raises(RequestError, match="precision is 8"):
         rounded(value, 8)
+
+
+class TwoHeads(nn.Module):
+    """The head that makes the logits comes before one that only training uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.beside = nn.Linear(4, 6), nn.Linear(6, 3), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x).relu())
+
+
+def test_the_head_is_the_layer_with_as_many_outputs_as_there_are_classes():
+    torch.manual_seed(0)
+    model = TwoHeads().eval()
+    assert KernelPool.cluster([model], size=4).head == "beside"  # nothing tells them apart
+    attach(model, Origin(classes=("a", "b", "c")))
+    pool = KernelPool.cluster([model], size=4)
+    assert pool.head == "head" and "beside" in pool.shapes
+    assert pool.rebuild(encode(pool, model, metric="weight"))(torch.zeros(1, 4)).shape == (1, 3)
+    wrong = KernelPool.cluster([model], size=4, head="beside")
+    with pytest.raises(BadModel, match=r"3 classes and its head, 'beside', has 2; .*head=LAYER"):
+        wrong.rebuild(encode(wrong, model, metric="weight"))

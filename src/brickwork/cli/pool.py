@@ -53,9 +53,9 @@ class Norms(StrEnum):
 EVERYWHERE = {"action", "source", "arch", "as_json", "debug"}
 TRAINING = ("epochs", "batch_size", "lr", "optimizer", "weight_decay", "augment", "record")
 TAKES = {
-    Action.pretrain: {"data", "out", "size", "group", "beta", "decay", "refresh", "revive", *TRAINING, "seed", "device",
-                      "force"},
-    Action.cluster: {"out", "size", "group", "residual", "data", "seed", "device", "force"},
+    Action.pretrain: {"data", "out", "size", "group", "head", "beta", "decay", "refresh", "revive", *TRAINING, "seed",
+                      "device", "force"},
+    Action.cluster: {"out", "size", "group", "head", "residual", "data", "seed", "device", "force"},
     Action.learn: {"name", "data", "start", "beta", "refresh", "stay", "free", "anneal", "scale", "two", "budget",
                    "precision", "norms", "fold", "grow", "grow_bytes", *TRAINING, "seed", "device", "force"},
     Action.encode: {"name", "model", "data", "metric", "stay", "precision", "grow", "grow_bytes", "seed", "device",
@@ -87,6 +87,10 @@ def command(
     ] = None,
     size: Annotated[int, typer.Option(help="Kernels in a codebook.")] = 512,
     group: Annotated[int, typer.Option(help="Scalars of 1×1 and linear layers in a vector.")] = 1,
+    head: Annotated[
+        str | None,
+        typer.Option(help="pretrain, cluster: the layer that makes the logits; the last one otherwise."),
+    ] = None,
     residual: Annotated[int, typer.Option(help="cluster: size of a second codebook; 0: none.")] = 0,
     model: Annotated[Path | None, typer.Option(help="encode: the model folder to say in kernels.")] = None,
     start: Annotated[

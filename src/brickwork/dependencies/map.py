@@ -177,7 +177,7 @@ class DependencyMap:
             lines.append(
                 f"one class replaced: its own images right {found['positive_before']:.1%} before, "
                 f"{found['positive_after']:.1%} after; all images {found['total_change_points']:+.3f} points "
-                f"({self.facts['measured_on']})"
+                f"(measured on {self.facts['measured_on']})"
             )
         if "stable_share" in found:
             lines.append(f"{found['stable_share']:.0%} of the dependencies survive resampling")

@@ -49,7 +49,7 @@ def fit_map(
         outputs = features
     fitted, measured, where = rows, rows, "the rows of the fit themselves"
     if test is not None:
-        measured, where = _test(test, rows, within), "other rows than the fit's"
+        measured, where = _test(test, rows, within), "rows that the fit did not see"
     elif holdout:
         keep = _split(len(rows[0]), rows[2], holdout, seed)
         fitted, measured = _pick(rows, ~keep), _pick(rows, keep)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from brickwork.errors import BadModel, UnknownName
+from brickwork.origin import origin_of
 from brickwork.pools.straight import Chosen
 
 
@@ -34,6 +35,8 @@ class PoolLayer:
 def head_of(model: nn.Module, name: str | None = None) -> str:
     """The classification head: the layer of that name, or the last convolution or linear layer of the network.
 
+    Where the network has class names, the last one with as many outputs: a head beside it may come later.
+
     >>> head_of(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 2)))
     '2'
     """
@@ -41,7 +44,9 @@ def head_of(model: nn.Module, name: str | None = None) -> str:
     if not known:
         raise BadModel("the network has no convolution and no linear layer: there is nothing to pool.")
     if name is None:
-        return known[-1]
+        classes = len(origin_of(model).classes or ())
+        fitting = [path for path in known if outputs_of(model, path) == classes]
+        return (fitting or known)[-1]
     if name not in known:
         raise UnknownName("layer", name, known)
     return name
