@@ -171,3 +171,10 @@ def test_a_persons_way_to_a_new_network(address, root, browser):
     model = brickwork.load(root / "built" / "three")
     assert model.brickwork_origin.classes == ("0", "1", "7")
     assert model(torch.zeros(1, 1, 16, 16)).shape == (1, 3)
+
+
+def test_statistics_are_no_parameters(tmp_path):
+    net = zoo.build("resnet8", num_classes=3, in_channels=1, width=4, seed=0)
+    brickwork.save(net, tmp_path / "net")
+    (found,) = Shelf(tmp_path).models()
+    assert found["parameters"] == sum(p.numel() for p in net.parameters())

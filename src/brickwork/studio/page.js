@@ -52,7 +52,7 @@ function block(m) {
   if (m.error) return tag('div', {class: 'block'}, tag('h3', {}, m.name), tag('small', {}, m.error));
   const used = board.get(m.name);
   return tag('div', {class: 'block', 'data-model': m.name},
-    tag('h3', {}, m.name), tag('small', {}, m.arch + ', ' + m.parameters.toLocaleString('en') + ' numbers' + (m.brick ? ', a brick' : '')),
+    tag('h3', {}, m.name), tag('small', {}, m.arch + ', ' + m.parameters.toLocaleString('en') + ' parameters' + (m.brick ? ', a brick' : '')),
     tag('div', {class: 'chips'}, ...m.classes.map(c => chip(m.name, c, Boolean(used && used.classes.includes(c))))));
 }
 

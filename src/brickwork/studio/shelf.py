@@ -18,6 +18,7 @@ from brickwork.store.config import CONFIG
 DEEP, MOST = 3, 200  # folders below the shelf that are looked into, models that are listed
 NAME = re.compile(r"[\w][\w.-]{0,63}")
 BUILT = "built"
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms: no parameters
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Shelf:
             except BrickworkError as error:
                 found.append({"name": name, "error": str(error)})
                 continue
-            sizes = [_count(t.shape) for t in config.weights.tensors.values()]
+            sizes = [_count(t.shape) for n, t in config.weights.tensors.items() if not n.endswith(STATISTICS)]
             found.append({
                 "name": name, "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
                 "classes": config.classes or [], "parameters": sum(sizes),
