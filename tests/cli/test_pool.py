@@ -118,6 +118,18 @@ def test_a_pool_grows_and_gives_back(run, root, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("last", "unknown layer 'last'"),
+        ("conv4.0", "'conv4.0' has 32 outputs, and the network 3 class names"),
+    ],
+)
+def test_a_head_that_is_none_is_refused(run, tmp_path, head, said):
+    code, told = run("cluster", "first", "--out", str(tmp_path / "pool"), "--head", head)
+    assert code == 2 and said in told and not (tmp_path / "pool").exists()
+
+
 def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
     code, said = run("pretrain", "first", "--data", "digits:0-2@30", "--out", tmp_path / "pool", "--size", "50", "--json",
                      *QUICK)  # fmt: skip

@@ -230,6 +230,14 @@ def test_the_head_is_the_layer_with_as_many_outputs_as_there_are_classes():
     pool = KernelPool.cluster([model], size=4)
     assert pool.head == "head" and "beside" in pool.shapes
     assert pool.rebuild(encode(pool, model, metric="weight"))(torch.zeros(1, 4)).shape == (1, 3)
-    wrong = KernelPool.cluster([model], size=4, head="beside")
-    with pytest.raises(BadModel, match=r"3 classes and its head, 'beside', has 2; .*head=LAYER"):
-        wrong.rebuild(encode(wrong, model, metric="weight"))
+    with pytest.raises(
+        BadModel, match=r"'beside' has 2 outputs, and the network 3 class names; .*head=LAYER"
+    ):
+        KernelPool.cluster([model], size=4, head="beside")
+    twice = TwoHeads().eval()
+    twice.beside = nn.Linear(6, 3)
+    attach(twice, Origin(classes=("a", "b", "c")))
+    assert [KernelPool.cluster([twice], size=4, head=name).head for name in (None, "head")] == [
+        "beside",
+        "head",
+    ]

@@ -43,13 +43,17 @@ def head_of(model: nn.Module, name: str | None = None) -> str:
     known = [path for path, module in model.named_modules() if isinstance(module, (_ConvNd, nn.Linear))]
     if not known:
         raise BadModel("the network has no convolution and no linear layer: there is nothing to pool.")
-    if name is None:
-        classes = len(origin_of(model).classes or ())
-        fitting = [path for path in known if outputs_of(model, path) == classes]
-        return (fitting or known)[-1]
-    if name not in known:
+    if name is not None and name not in known:
         raise UnknownName("layer", name, known)
-    return name
+    classes = len(origin_of(model).classes or ())
+    fitting = [path for path in known if not classes or outputs_of(model, path) == classes]
+    found = name or (fitting or known)[-1]
+    if found not in fitting:
+        raise BadModel(
+            f"{found!r} has {outputs_of(model, found)} outputs, and the network {classes} class names; name the layer that "
+            "makes the logits with head=LAYER (--head LAYER)."
+        )
+    return found
 
 
 def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLayer]:

@@ -28,8 +28,7 @@ def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
         replace_head(model, pool.head, len(task.own[weight]))
     if task.classes and len(task.classes) != len(task.own[weight]):
         raise BadModel(
-            f"the task names {len(task.classes)} classes and its head, {pool.head!r}, has {len(task.own[weight])}; if "
-            "another layer is the head, make the pool with head=LAYER (--head LAYER)."
+            f"the task names {len(task.classes)} classes and its head, {pool.head!r}, has {len(task.own[weight])}."
         )
     state = {name: value.clone() for name, value in task.own.items()}
     state |= {s.parameter: pool.weight(task, n) for n, s in pool.shapes.items()}
