@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.parts import zero_linear
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -28,10 +29,7 @@ class DeeperClasses(nn.Module):
     def __init__(self, model: nn.Module, layers: Sequence[str], width: int, new: int) -> None:
         super().__init__()
         self.model, self.layers = model, tuple(layers)
-        like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-        self.more = nn.utils.skip_init(nn.Linear, width, new, dtype=like.dtype, device=like.device)
-        for values in self.more.parameters():
-            nn.init.zeros_(values)
+        self.more = zero_linear(width, new, like=model)
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         with watched(self.model, self.layers) as seen:
@@ -90,17 +88,15 @@ def pooled(answers: Sequence[Tensor]) -> Tensor:
 
 def several_depths(model: nn.Module, images: Tensor) -> list[str]:
     """Layers at several depths: the last one of every size of map (B, C, H, W); of tokens, evenly from the blocks."""
-    sizes: dict[str, tuple[int, ...]] = {}  # in the order in which they answered
-    dims: dict[str, int] = {}
+    shapes: dict[str, torch.Size] = {}  # in the order in which they answered
 
     def note(name: str) -> Any:
         def hook(_module: nn.Module, given: Any, out: Any) -> None:
-            sizes.pop(name, None)  # the last call counts
+            shapes.pop(name, None)  # the last call counts
             if any(out is value for value in given):  # hands on what it is given
                 return
             if isinstance(out, Tensor) and out.dim() in (3, 4) and out.is_floating_point():
-                dims[name] = out.dim()
-                sizes[name] = tuple(out.shape[2:]) if out.dim() == 4 else tuple(out.shape[1:])
+                shapes[name] = out.shape
 
         return hook
 
@@ -112,17 +108,16 @@ def several_depths(model: nn.Module, images: Tensor) -> list[str]:
     finally:
         for hook in hooks:
             hook.remove()
-    if not sizes:
+    if not shapes:
         raise BadModel("no layer of the model answers with maps or tokens; use on='features' or on='logits'.")
-    maps = {name: size for name, size in sizes.items() if dims[name] == 4}
-    last = {size: name for name, size in maps.items()}
+    last = {shape[2:]: name for name, shape in shapes.items() if len(shape) == 4}
     if len(last) >= PLACES - 1:
-        return sorted(last.values(), key=list(sizes).index)
-    kinds = [(dims[name], size) for name, size in sizes.items()]
-    common = [name for name, kind in zip(sizes, kinds, strict=True) if kind == max(kinds, key=kinds.count)]
-    for depth in range(
-        common[-1].count(".") + 3
-    ):  # the outermost level at which there are enough: blocks, not their insides
+        return sorted(last.values(), key=list(shapes).index)
+    every = list(shapes.values())
+    usual = max(every, key=every.count)
+    common = [name for name, shape in shapes.items() if shape == usual]
+    # the outermost level at which there are enough: blocks, not what is inside them
+    for depth in range(1 + max(name.count(".") for name in common)):
         level = [name for name in common if name.count(".") == depth]
         if len(level) >= PLACES:
             return [level[round(k * (len(level) - 1) / PLACES)] for k in range(1, PLACES + 1)]

@@ -120,6 +120,15 @@ def rescale_input(model: nn.Module, scale: Sequence[float], shift: Sequence[floa
     return new
 
 
+def zero_linear(width: int, outputs: int, *, like: nn.Module) -> nn.Linear:
+    """A linear layer of zeros, of a module's precision and device; drawing weights would move the caller's generator."""
+    number = next((p for p in like.parameters() if p.is_floating_point()), torch.empty(0))
+    layer = nn.utils.skip_init(nn.Linear, width, outputs, dtype=number.dtype, device=number.device)
+    for values in layer.parameters():
+        nn.init.zeros_(values)
+    return layer
+
+
 class MoreClasses(nn.Module):
     """A classifier with further classes that are combinations of its own logits: [f, Θf + b]; f itself is untouched.
 
@@ -131,11 +140,7 @@ class MoreClasses(nn.Module):
     def __init__(self, model: nn.Module, known: int, new: int) -> None:
         super().__init__()
         self.model = model
-        like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-        # not reset: the weights are set right after, and the caller's generator is nobody's business
-        self.more = nn.utils.skip_init(nn.Linear, known, new, dtype=like.dtype, device=like.device)
-        for values in self.more.parameters():
-            nn.init.zeros_(values)
+        self.more = zero_linear(known, new, like=model)
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         logits = logits_of(self.model(*args, **kwargs))
@@ -161,12 +166,7 @@ class WiderOutput(nn.Module):
     def __init__(self, layer: nn.Linear, new: int) -> None:
         super().__init__()
         self.known = layer
-        like = layer.weight
-        self.more = nn.utils.skip_init(
-            nn.Linear, layer.in_features, new, dtype=like.dtype, device=like.device
-        )
-        for values in self.more.parameters():
-            nn.init.zeros_(values)
+        self.more = zero_linear(layer.in_features, new, like=layer)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([self.known(x), self.more(x)], -1)
