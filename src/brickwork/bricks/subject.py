@@ -85,7 +85,8 @@ def take_up(
         raise BadData(
             f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
         )
-    bp = bp or _traced(whole, samples, output)
+    if bp is None:
+        bp = _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
     return Subject(whole, bp, known, wanted, samples)

@@ -57,7 +57,11 @@ class Bench:
     def fresh(self, number: int, trunk: nn.Module | None = None) -> nn.Module:
         """A copy of the trunk (the start without one) with a new head for a task, the same one every time."""
         source = self.start if trunk is None else trunk
-        return with_head(source, self.task(number).classes, seed=1000 * self.seed + number)
+        return with_head(source, self.task(number).classes, seed=self.seed_of(number))
+
+    def seed_of(self, number: int) -> int:
+        """Of everything that is drawn for a task."""
+        return 1000 * self.seed + number
 
     def keep_trunk(self) -> None:
         """Write the start without its head, in float16: what methods that share one trunk store once."""
@@ -94,7 +98,7 @@ class Bench:
     def fit_soup(self, number: int, members: int, **how: Any) -> nn.Module:
         """The start fitted to a task so many times, images in another order each time, and the weights averaged."""
         fitted = [
-            self.fit(self.fresh(number), number, **how, seed=1000 * self.seed + number + SHIFT * k)
+            self.fit(self.fresh(number), number, **how, seed=self.seed_of(number) + SHIFT * k)
             for k in range(members)
         ]
         if members == 1:
@@ -114,7 +118,7 @@ class Bench:
             "label_smoothing": 0.0,
             "optimizer": "sgd",
             "augment": self.augment,
-            "seed": 1000 * self.seed + number,
+            "seed": self.seed_of(number),
             "record": True,
             "device": self.device,
             "progress": self.progress,

@@ -96,8 +96,8 @@ def fit_head(
     rows = _gather(logits, labels, base_logits, base_labels, new, torch.device(device))
     if features is not None:
         rows = _of_features(rows, features, base_features)
-    mean, spread = rows.inputs.mean(0), rows.inputs.std(0, correction=0).clamp(min=1e-6)
     if scaled:
+        mean, spread = rows.inputs.mean(0), rows.inputs.std(0, correction=0).clamp(min=1e-6)
         rows = replace(rows, inputs=(rows.inputs - mean) / spread)
     chosen = strength if strength is not None else _cross_validated(rows, how, seed)
     theta, bias = _fit(rows, how, chosen)

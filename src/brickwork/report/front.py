@@ -18,9 +18,8 @@ COLOURS = (
 )  # fmt: skip
 LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
 LONGEST = 230  # pixels of a name
-STEPS = sorted(
-    (sign * 13 * k for k in range(8) for sign in (-1, 1)), key=abs
-)  # how far from its spot a name may lie
+#: how far above or below its spot a name may lie
+STEPS = sorted((sign * 13 * k for k in range(8) for sign in (-1, 1)), key=abs)
 ABOUT = (
     "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
     "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
