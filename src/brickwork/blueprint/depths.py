@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +35,12 @@ class DeeperClasses(nn.Module):
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         with watched(self.model, self.layers) as seen:
             logits = logits_of(self.model(*args, **kwargs))
-        return torch.cat([logits, self.more(pooled([seen[name] for name in self.layers]))], 1)
+        answers = [seen[name] for name in self.layers]
+        rows = pooled(answers)
+        # its width says which axis held the channels when it was made
+        if rows.shape[1] != self.more.in_features:
+            rows = _rows(answers, not _channels_last([answer.shape for answer in answers]))
+        return torch.cat([logits, self.more(rows)], 1)
 
 
 def deeper_classes(
@@ -73,29 +79,57 @@ def watched(model: nn.Module, layers: Sequence[str]) -> Iterator[dict[str, Tenso
 def pooled(answers: Sequence[Tensor]) -> Tensor:
     """One row an image: of maps (B, C, H, W) the largest and the mean of every channel, of tokens (B, T, C) likewise.
 
+    Maps are read as (B, H, W, C) where all of them are square that way round and not the other.
+
     >>> pooled([torch.arange(8.0).reshape(1, 2, 2, 2), torch.ones(1, 3)])
     tensor([[3.0000, 7.0000, 1.5000, 5.5000, 1.0000, 1.0000, 1.0000]])
     """
+    return _rows(answers, _channels_last([answer.shape for answer in answers]))
+
+
+def _rows(answers: Sequence[Tensor], channels_last: bool) -> Tensor:
     rows: list[Tensor] = []
     for answer in answers:
         if answer.dim() == 2:
             rows.append(answer)
             continue
-        over = tuple(range(2, answer.dim())) if answer.dim() > 3 else (1,)
+        last = answer.dim() == 3 or channels_last
+        over = tuple(range(1, answer.dim() - 1) if last else range(2, answer.dim()))
         rows += [answer.amax(over), answer.mean(over)]
     return torch.cat(rows, 1)
 
 
+def _channels_last(shapes: Sequence[torch.Size]) -> bool:
+    maps = [shape for shape in shapes if len(shape) == 4]
+    return all(shape[1] == shape[2] for shape in maps) and any(shape[2] != shape[3] for shape in maps)
+
+
+def _order(shape: torch.Size, image: torch.Size) -> bool | None:
+    """Whether a map has its channels last: its places are to each other as the image's sides. None: cannot be told."""
+
+    def unlike(height: int, width: int) -> float:
+        return abs(math.log(height * image[-1] / (width * image[-2])))
+
+    last, first = unlike(shape[1], shape[2]), unlike(shape[2], shape[3])
+    return None if last == first else last < first
+
+
 def several_depths(model: nn.Module, images: Tensor) -> list[str]:
-    """Layers at several depths: the last one of every size of map (B, C, H, W); of tokens, evenly from the blocks."""
+    """Layers at several depths: the last one of every size of map; of tokens, evenly from the blocks.
+
+    Maps are (B, C, H, W) or (B, H, W, C): of a network that has both, those of the order in which more sizes end.
+    """
     shapes: dict[str, torch.Size] = {}  # in the order in which they answered
 
     def note(name: str) -> Any:
-        def hook(_module: nn.Module, given: Any, out: Any) -> None:
+        def hook(module: nn.Module, given: Any, out: Any) -> None:
             shapes.pop(name, None)  # the last call counts
             if any(out is value for value in given):  # hands on what it is given
                 return
-            if isinstance(out, Tensor) and out.dim() in (3, 4) and out.is_floating_point():
+            if not isinstance(out, Tensor) or out.dim() not in (3, 4) or not out.is_floating_point():
+                return
+            # one answer an image, not one a window; shares of attention are no map
+            if len(out) == len(images) and not isinstance(module, nn.Softmax):
                 shapes[name] = out.shape
 
         return hook
@@ -110,9 +144,31 @@ def several_depths(model: nn.Module, images: Tensor) -> list[str]:
             hook.remove()
     if not shapes:
         raise BadModel("no layer of the model answers with maps or tokens; use on='features' or on='logits'.")
-    last = {shape[2:]: name for name, shape in shapes.items() if len(shape) == 4}
-    if len(last) >= PLACES - 1:
-        return sorted(last.values(), key=list(shapes).index)
+    chosen = _last_of_each_size(shapes, images.shape)
+    if len(chosen) < PLACES - 1:
+        chosen = _evenly(shapes)
+    as_pooled = _channels_last([shapes[name] for name in chosen])
+    for name in chosen:
+        if len(shapes[name]) == 4 and _order(shapes[name], images.shape) not in (as_pooled, None):
+            raise BadModel(
+                f"which axis of {name}'s maps {tuple(shapes[name])} holds the channels cannot be told from images of "
+                f"{images.shape[-2]} x {images.shape[-1]}; use square images, on='features' or on='logits'."
+            )
+    return chosen
+
+
+def _last_of_each_size(shapes: dict[str, torch.Size], image: torch.Size) -> list[str]:
+    """The last map of every size, all of one order of axes: the one in which more sizes end."""
+    orders = {name: _order(shape, image) for name, shape in shapes.items() if len(shape) == 4}
+    ends = {shapes[name][1:3] if last else shapes[name][2:]: last for name, last in orders.items()}
+    main = sum(last is True for last in ends.values()) > sum(last is False for last in ends.values())
+    alike = [name for name, last in orders.items() if last in (main, None)]
+    found = {shapes[name][1:3] if main else shapes[name][2:]: name for name in alike}
+    return sorted(found.values(), key=list(shapes).index)
+
+
+def _evenly(shapes: dict[str, torch.Size]) -> list[str]:
+    """Layers spread over those that answer in the usual shape."""
     every = list(shapes.values())
     usual = max(every, key=every.count)
     common = [name for name, shape in shapes.items() if shape == usual]
