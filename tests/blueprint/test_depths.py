@@ -85,6 +85,12 @@ def test_what_cannot_be_told_is_refused_by_name():
     assert several_depths(first.float(), torch.rand(2, 3, 32, 64))[-1] == "stages"
 
 
+def test_looking_leaves_a_network_in_training_as_it_was():
+    net = nn.Sequential(Pyramid(False).stages, nn.BatchNorm2d(5), nn.Flatten(), nn.Linear(80, 2)).train()
+    several_depths(net, torch.rand(2, 3, 32, 32))
+    assert net.training and net[1].training and int(net[1].num_batches_tracked) == 0
+
+
 def test_answers_of_windows_and_shares_of_attention_are_not_chosen():
     class Windowed(nn.Module):
         def __init__(self):

@@ -15,6 +15,7 @@ from brickwork.blueprint.parts import zero_linear
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
+from brickwork.prediction import eval_mode
 
 PLACES = 4  # depths of a network whose maps have one size
 
@@ -137,7 +138,7 @@ def several_depths(model: nn.Module, images: Tensor) -> list[str]:
     modules = [(name, module) for name, module in model.named_modules() if name]
     hooks = [module.register_forward_hook(note(name)) for name, module in modules]
     try:
-        with torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             model(images)
     finally:
         for hook in hooks:
