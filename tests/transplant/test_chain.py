@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 
 import pytest
 import torch
@@ -120,6 +121,65 @@ def test_random_maps(kind):
     (wanted,) = torch.autograd.grad(masked_twin(above, dummy).run(x), x, gradient)
     assert (found - wanted).abs().max() <= 1e-10 * wanted.abs().max() and wanted.abs().max() > 0
     assert torch.equal(Chain(above, features)(gradient, dummy), found)  # the same seed, the same maps
+
+
+class NormAndRelu(nn.BatchNorm2d):
+    """A batch norm with its activation inside, as timm's BatchNormAct2d: traced as a call of the function."""
+
+    def __init__(self, width, **options):
+        super().__init__(width, **options)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        own = self.running_mean is None
+        y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.1, self.eps)
+        return self.act(y)
+
+
+def normed(**options):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Identity(), nn.Conv2d(2, 3, 1), NormAndRelu(3, **options), nn.Flatten(), nn.Linear(12, 2)
+    )
+    net = net.double().eval()
+    for value in (*net.parameters(), *net.buffers()):
+        if value.is_floating_point():
+            value.data.uniform_(0.5, 1.5)
+    return net
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_batch_norm_with_its_activation_inside(affine):
+    net, dummy = normed(affine=affine), Dummy("second", 0.5, seed=2)
+    above, x = split(net, "0").above, torch.randn(4, 2, 2, 2, dtype=torch.float64, requires_grad=True)
+    chain, gradient = Chain(above, x.detach()), torch.randn(4, 2, dtype=torch.float64)
+    (wanted,) = torch.autograd.grad(linear_twin(above)(x), x, gradient)
+    assert (chain(gradient) - wanted).abs().max() <= 1e-12 * wanted.abs().max()
+    (wanted,) = torch.autograd.grad(masked_twin(above, dummy).run(x), x, gradient)
+    assert (chain(gradient, dummy) - wanted).abs().max() <= 1e-12 * wanted.abs().max()
+    with torch.no_grad():
+        before = chain(gradient)
+        dict(above.named_buffers())["net.2.running_var"].mul_(4).add_(3 * net[2].eps)
+        torch.testing.assert_close(chain(gradient), before / 2)
+
+
+def test_a_published_network_with_activations_inside_its_norms():
+    if any(importlib.util.find_spec(package) is None for package in ("timm", "torchvision")):
+        pytest.skip("needs the extra timm")
+    above, features, image = halves("timm:resnetv2_18", "stages.2")
+    chain = Chain(above, features, image=image.shape)
+    gradient = chain.random(2, seed=1)
+    x = features.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(linear_twin(above)(x, image=image), x, gradient)
+    assert (chain(gradient) - wanted).abs().max() <= 1e-10 * wanted.abs().max()
+
+
+def test_a_batch_norm_by_the_statistics_of_its_batch_is_refused():
+    above = split(normed(track_running_stats=False), "0").above
+    with pytest.raises(
+        BadModel, match=r"the operation batch_norm in layer '2'; .* batch norm by running statistics"
+    ):
+        Chain(above, torch.zeros(1, 2, 2, 2).double())
 
 
 def test_a_norm_that_has_changed_is_read_again():

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from brickwork.errors import BadModel
+from brickwork.transplant.norm_scale import NormScale, scale_of_call
 
 Shapes = Mapping[fx.Node, tuple[int, ...]]
 Back = Callable[
@@ -47,17 +48,19 @@ def rule_for(
         if step is not None:
             return step
     elif layer is None:
-        step = _function_rule(node, sources, shapes, relus)
+        step = _function_rule(node, sources, modules, shapes, relus)
         if step is not None:
             return step
-    what = (
-        f"layer {node.target!r} ({type(layer).__name__})"
-        if layer is not None
-        else f"the operation {_said(node)}"
-    )
+    if layer is not None:
+        what = f"layer {node.target!r} ({type(layer).__name__})"
+    else:
+        around = list((node.meta.get("nn_module_stack") or {}).values())
+        where = f" in layer {around[-1][0]!r}" if around and around[-1][0] else ""
+        what = f"the operation {_said(node)}{where}"
     raise BadModel(
         f"a pseudo-gradient cannot go through {what}; it goes through convolutions, transposed ones, linear layers, batch "
-        "norm, ReLU, dropout, pooling, flattening, crops, sums and concatenations. Cut above it, or use another method."
+        "norm by running statistics, ReLU, dropout, pooling, flattening, crops, sums and concatenations. Cut above it, or "
+        "use another method."
     )
 
 
@@ -83,7 +86,7 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
     if isinstance(layer, nn.Linear):
         return _one(source, lambda g, enlarged: _linear_back(g, layer.weight, enlarged))
     if isinstance(layer, _BatchNorm) and layer.running_var is not None:
-        scale = _NormScale(layer)
+        scale = NormScale(lambda: (layer.running_var, layer.weight, layer.eps))
         return _one(source, lambda g, _: g * scale(g))
     if isinstance(layer, nn.ReLU | nn.ReLU6):
         return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
@@ -100,7 +103,9 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
     return None
 
 
-def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus: int) -> Step | None:
+def _function_rule(
+    node: fx.Node, sources: list[fx.Node], modules: Mapping[str, nn.Module], shapes: Shapes, relus: int
+) -> Step | None:
     target: Any = node.target
     args: Any = node.args
     kwargs: Any = node.kwargs
@@ -120,6 +125,8 @@ def _function_rule(node: fx.Node, sources: list[fx.Node], shapes: Shapes, relus:
         return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
     if target in _PASS:
         return _one(source, lambda g, _: g)
+    if target is F.batch_norm and (scale := scale_of_call(node, modules)) is not None:
+        return _one(source, lambda g, _: g * scale(g))
     if target in _FLAT and shapes[node] == (math.prod(shape),):
         return _one(source, lambda g, enlarged: _unflatten(g, shape, enlarged))
     if target is operator.getitem and _is_crop(args[1]):
@@ -158,33 +165,6 @@ def _linear_back(gradient: Tensor, weight: Tensor, enlarged: bool) -> Tensor:
     if enlarged and gradient.dim() == 4:  # a linear layer at every place of the map
         return F.conv_transpose2d(gradient, weight[:, :, None, None])
     return gradient @ weight
-
-
-class _NormScale:
-    """What a batch norm multiplies gradients by; calculated again only where its tensors are others."""
-
-    def __init__(self, layer: _BatchNorm) -> None:
-        self.layer = layer
-        self.known: tuple[Any, Tensor] | None = None
-
-    def __call__(self, like: Tensor) -> Tensor:
-        variance, weight = self.layer.running_var, self.layer.weight
-        assert variance is not None
-        read = [t for t in (variance, weight) if t is not None]
-        learning = torch.is_grad_enabled() and any(t.requires_grad for t in read)
-        if learning or any(t.is_inference() for t in read):  # the latter do not count their changes
-            return self._scale(like)
-        sign = (like.dtype, like.dim(), self.layer.eps, *((t.data_ptr(), t.device, t._version) for t in read))
-        if self.known is None or self.known[0] != sign:
-            self.known = sign, self._scale(like)
-        return self.known[1]
-
-    def _scale(self, like: Tensor) -> Tensor:
-        assert self.layer.running_var is not None
-        scale = (self.layer.running_var + self.layer.eps).rsqrt()
-        if self.layer.weight is not None:
-            scale = scale * self.layer.weight
-        return scale.reshape(-1, *[1] * (like.dim() - 2)).to(like.dtype)
 
 
 def _unflatten(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Tensor:
