@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
+from brickwork import store, zoo
 from brickwork.cli import main
 from brickwork.training.checkpoint import FILE, read_facts
 
@@ -129,6 +130,21 @@ def test_wrong_requests_write_nothing(tmp_path, arguments, message, monkeypatch,
     told = capsys.readouterr()
     assert message in told.err and told.out == ""
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_more_outputs_than_classes_are_refused_before_training(tmp_path, monkeypatch, capsys, epochs):
+    monkeypatch.chdir(tmp_path)
+    store.save(zoo.build("lenet", num_classes=10, seed=0), "ten")
+    written = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as stopped:
+        main(f"train ten digits:A@2 --out out --epochs {epochs} --metrics m.jsonl --json".split())
+    told = capsys.readouterr()
+    assert stopped.value.code == 2 and told.out == "" and sorted(tmp_path.rglob("*")) == written
+    assert (
+        "the network has 10 outputs and digits:A@2 5 classes (0, 1, 2, 3, 4); build it with as many"
+        in told.err
+    )
 
 
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):

@@ -22,7 +22,7 @@ from brickwork.cli.common import (
     log,
     parse_args,
 )
-from brickwork.cli.train_start import Start, find_start, leave_untrained
+from brickwork.cli.train_start import Start, check_outputs, find_start, leave_untrained
 from brickwork.words import counted
 
 
@@ -231,6 +231,8 @@ def _train(start: Start, images: Any, settings: Any, untrained: bool, **options:
         raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
     classes = images.mask_classes if start.segments else images.classes
     model = start.network(classes, settings.seed)
+    if not start.segments:
+        check_outputs(model, images, classes)
     if untrained:
         leave_untrained(model, images, classes)
         model.to(options["device"])

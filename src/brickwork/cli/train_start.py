@@ -63,6 +63,28 @@ def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
     return Start(text, args, (shape[0], size or shape[1], size or shape[2]))
 
 
+def check_outputs(model: Any, images: Any, classes: tuple[str, ...]) -> None:
+    """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
+    import torch
+
+    from brickwork.data.pixels import as_input
+    from brickwork.errors import BadModel
+    from brickwork.origin import origin_of
+    from brickwork.outputs import logits_of
+    from brickwork.prediction import device_of, eval_mode
+    from brickwork.words import counted
+
+    prepared = origin_of(model).preprocessing or images.preprocessing()
+    with eval_mode(model), torch.no_grad():
+        logits = logits_of(model(as_input(images.train_images[:2], prepared, device_of(model))))
+    if logits.ndim == 2 and logits.shape[1] != len(classes):
+        few = ", ".join(classes[:5]) + (", …" if len(classes) > 5 else "")
+        raise BadModel(
+            f"the network has {counted(logits.shape[1], 'output')} and {images.name} {counted(len(classes), 'class')} "
+            f"({few}); build it with as many outputs, or select as many classes, as in digits:0-4."
+        )
+
+
 def leave_untrained(model: Any, images: Any, classes: tuple[str, ...]) -> None:
     """--epochs 0: nothing is trained, but the network is told its classes and how its images are prepared."""
     from brickwork.origin import attach, origin_of
