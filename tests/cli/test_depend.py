@@ -162,6 +162,13 @@ def test_add_classes(run, tmp_path):
         (("add", tmp_path / "a", "--data", "digits:5@5", "--out", tmp_path / "d"), "one new class alone"),
         (("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"), "not to depend add"),
         (("show", tmp_path / "a", "--base-data", "digits:A"), "--base-data belongs to depend add"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", "--on", "branch", "--out", tmp_path / "d"), "give --base-data"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--epochs", "2", "--out", tmp_path / "d"),
+         "--epochs is for --on branch"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--on", "branch", "--how", "ridge", "--out",
+          tmp_path / "d"), "leave --how and --strength out"),
+        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--on", "branch", "--epochs", "0", "--out",
+          tmp_path / "d"), "epochs is 0"),
     ):  # fmt: skip
         code, out, err = run(*wrong)
         assert code == 2 and said in err and not (tmp_path / "d").exists(), err

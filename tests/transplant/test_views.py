@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from brickwork.transplant.views import views_of
+from brickwork.transplant.views import blends_of, views_of
 
 
 def test_labels_and_masks_go_with_their_images():
@@ -27,3 +27,20 @@ def test_views_are_drawn_by_their_seed_and_none_are_drawn_for_one():
     mirrored = views_of(images, count=2, augment="flip")[0][4:]
     known = [image.tobytes() for image in (*images, *images[:, :, ::-1])]
     assert all(np.ascontiguousarray(image).tobytes() in known for image in mirrored)
+
+
+def test_blends_lie_between_two_images_and_are_drawn_by_their_seed():
+    greys = np.array([0, 100, 200], np.uint8)[:, None, None, None] * np.ones((3, 8, 8, 1), np.uint8)
+    seen = blends_of(greys, count=5)
+    assert seen.shape == (15, 8, 8, 1) and seen.dtype == np.uint8
+    assert (seen == seen[:, :1, :1]).all()  # one grey each, whatever the shift
+    values = set(seen[:, 0, 0, 0].tolist())
+    assert len(values - {0, 100, 200}) >= 5 and max(values) <= 200
+    first, again, other = (blends_of(greys, count=2, seed=seed) for seed in (0, 0, 1))
+    assert (first == again).all() and not (first == other).all()
+    floats = blends_of(greys / 255, count=1)
+    assert (
+        floats.dtype == np.float64
+        and (floats <= 200 / 255 + 1e-6).all()
+        and blends_of(greys, count=0).shape == (0, 8, 8, 1)
+    )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from brickwork.blueprint.branching import branched_classes
 from brickwork.blueprint.depths import deeper_classes
 from brickwork.blueprint.joining import join
 from brickwork.blueprint.parts import more_classes, rescale_input, widen_output
@@ -51,6 +52,8 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
         return widen_output(model, step["layer"], step["new"])
     if op == "deeper_classes":
         return deeper_classes(model, step["layers"], step["width"], step["new"])
+    if op == "branched_classes":
+        return branched_classes(model, step["at"], step["head"], step["new"])
     if op == "split":
         halves = split(model, step["at"], carry=step["carry"])
         return halves.below if step["side"] == "below" else halves.above
@@ -67,7 +70,7 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     else:
         raise BadFile(
             f"unknown step of surgery {op!r}; known: select, permute, join, fold_batch_norm, rescale_input, "
-            "add_classes, widen_output, deeper_classes, split"
+            "add_classes, widen_output, deeper_classes, branched_classes, split"
         )
     assert len(origin_of(result).steps) > len(known)
     return result

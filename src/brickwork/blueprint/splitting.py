@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,13 +107,33 @@ def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
 
 
 def _traced(model: nn.Module) -> fx.GraphModule:
+    """The network as a graph; arguments that may be left out are left out."""
+    copied = copy.deepcopy(model).eval()
+    given = list(inspect.signature(copied.forward).parameters.values())[1:]
+    usual = {
+        p.name: p.default
+        for p in given
+        if p.default is None or isinstance(p.default, bool | int | float | str)
+    }
     try:
-        return fx.symbolic_trace(copy.deepcopy(model).eval())
+        graph = fx.symbolic_trace(copied, concrete_args=usual)
     except Exception as error:  # whatever a forward does that cannot be followed
         text = str(error).split("\n")[0]
         raise BadModel(
             f"the network's forward pass cannot be followed, so it cannot be split: {text}"
         ) from error
+    for node in [n for n in graph.graph.nodes if n.op == "placeholder" and n.name.rsplit("_", 1)[0] in usual]:
+        _drop(graph.graph, node)
+    graph.recompile()
+    return graph
+
+
+def _drop(graph: fx.Graph, node: fx.Node) -> None:
+    """Take out an argument with what watches over its value; what else reads it stays, and so does it."""
+    for user in list(node.users):
+        _drop(graph, user)
+    if not node.users and (node.op == "placeholder" or "assert" in node.name or node.target is operator.eq):
+        graph.erase_node(node)
 
 
 def _layer(node: fx.Node) -> str:

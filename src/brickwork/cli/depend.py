@@ -42,6 +42,7 @@ class On(StrEnum):
     logits = "logits"
     features = "features"
     depths = "depths"
+    branch = "branch"
 
 
 class Loss(StrEnum):
@@ -66,7 +67,7 @@ TAKES = {
     Action.fit: {"data", "targets", "labels", "names", "lam", "relative", "max_dependencies", "loss", "selection", "refit",
                  "positive_weight", "holdout", "delta", "bootstrap", "null", "arch", *WORK},
     Action.show: {"target", "logits", "targets", "out", "force"},
-    Action.add: {"data", "base_data", "how", "on", "strength", "arch", *WORK},
+    Action.add: {"data", "base_data", "how", "on", "strength", "epochs", "arch", *WORK},
 }  # fmt: skip
 
 
@@ -135,11 +136,15 @@ def command(
     on: Annotated[
         On,
         typer.Option(
-            help="add: new classes out of the logits (the paper's) or of what the last layer reads."
+            help="add: new classes out of the logits (the paper's), of what the last layer reads, of what several depths "
+            "answer, or from a trained branch."
         ),
     ] = On.logits,
     strength: Annotated[
         float | None, typer.Option(help="add: of the L2 term; by default found by holding out.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="add --on branch: by default a tenth of the recipe's, three at least.")
     ] = None,
     arch: ArchOption = None,
     seed: SeedOption = 0,
@@ -170,7 +175,19 @@ def command(
         from brickwork.cli.depend_add import add
 
         add(
-            source, data, base_data, out, str(how), str(on), strength, arch, seed, str(device), force, as_json
+            source,
+            data,
+            base_data,
+            out,
+            str(how),
+            str(on),
+            strength,
+            epochs,
+            arch,
+            seed,
+            str(device),
+            force,
+            as_json,
         )
         return
     if action == Action.show:

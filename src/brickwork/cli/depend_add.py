@@ -12,7 +12,7 @@ from brickwork.words import counted
 
 def add(
     folder: Path, data: str | None, base_data: str | None, out: Path | None, how: str, on: str,
-    strength: float | None, arch: str | None, seed: int, device: str, force: bool, as_json: bool,
+    strength: float | None, epochs: int | None, arch: str | None, seed: int, device: str, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Give a model the classes of `data`, as combinations of what it answers, and save it as a model folder."""
     from brickwork import data as images_of
@@ -23,12 +23,21 @@ def add(
     from brickwork.dependencies import add_classes
     from brickwork.devices import pick
     from brickwork.origin import origin_of
+    from brickwork.training import settings_for
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
     if out is None or data is None:
         raise RequestError(
             "depend add needs --data, images of the new classes, and --out, the folder to write."
         )
+    if on == "branch" and (how != "train" or strength is not None):
+        raise RequestError("a branch is trained as a network is; leave --how and --strength out.")
+    if on == "branch" and base_data is None:
+        raise RequestError("a branch is trained on known classes too; give --base-data, images of them.")
+    if on != "branch" and epochs is not None:
+        raise RequestError(f"--epochs is for --on branch; with --on {on} nothing is trained but one matrix.")
+    if epochs is not None and epochs < 1:
+        raise RequestError(f"epochs is {epochs}; it must be 1 or more.")
     check_output(out, force=force)
     for spec in (data, base_data):
         if spec is not None:
@@ -41,7 +50,11 @@ def add(
         log(
             "without --base-data nothing says where the new classes end: expect known images to be lost to them."
         )
-    grown = add_classes(model, new, base_data=known, how=how, on=on, strength=strength, seed=seed)
+    training = {"epochs": epochs, "augment": settings_for(None, 1, images_of.parse(data).source).augment}
+    grown = add_classes(
+        model, new, base_data=known, how=how, on=on, strength=strength, seed=seed, progress=not as_json,
+        training=training if on == "branch" else None,
+    )  # fmt: skip
     facts: dict[str, Any] = {
         "data": data, "base_data": base_data, "how": how, "on": on, "source": store.read_config(folder).weights.state_hash
     }  # fmt: skip

@@ -43,7 +43,7 @@ class Only(StrEnum):
 
 #: how an adapter is learned, by the names of brickwork.transplant.options.How
 ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "schedule", "views",
-           "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
+           "blends", "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
 #: what each action takes, by the names of the parameters; everything else is refused, not ignored
 EVERYWHERE = {"action", "source", "as_json", "debug"}
 WORK = {"out", "arch", "seed", "device", "force"}
@@ -142,8 +142,11 @@ def command(
     views: Annotated[
         int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")
     ] = 1,
+    blends: Annotated[
+        int, typer.Option(help="Of every image without a label, with others: more looks for the teacher.")
+    ] = 0,
     augment: Annotated[
-        str, typer.Option(help="How views are made: crop+flip, crop, flip or none.")
+        str, typer.Option(help="How views and blends are made: crop+flip, crop, flip or none.")
     ] = "crop+flip",
     weight: Annotated[float, typer.Option(help="The paper's 10 in λ.")] = 10.0,
     alpha: Annotated[

@@ -21,9 +21,10 @@ from brickwork.errors import BadData, RequestError
 HOWS = ("train", "ridge")
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)  # of the L2 term, in units of the logits' mean square
 ONE_SHOT = 1e-2  # with one image a class there is nothing to choose by
-FOLDS, MANY = 3, 4000  # of so many rows, one fold is enough to choose by
+FOLDS, MANY = 3, 4000  # of so many rows, one fold is enough to choose by,
+ENOUGH = 12_000  # and so many of them
 CLAIMED = 0.95  # without images of known classes: the share of new images that a new class shall win
-_STEPS = 200  # of L-BFGS
+_STEPS, _ROUGH = 200, 60  # of L-BFGS: of the fit itself, and of one to choose the strength by
 
 Fit = tuple[Tensor, Tensor]  # theta (new, known), bias (new,)
 
@@ -99,8 +100,8 @@ def fit_head(
     if scaled:
         mean, spread = rows.inputs.mean(0), rows.inputs.std(0, correction=0).clamp(min=1e-6)
         rows = replace(rows, inputs=(rows.inputs - mean) / spread)
-    chosen = strength if strength is not None else _cross_validated(rows, how, seed)
-    theta, bias = _fit(rows, how, chosen)
+    chosen, start = (strength, None) if strength is not None else _cross_validated(rows, how, seed)
+    theta, bias = _fit(rows, how, chosen, start)
     if not rows.joint:
         bias = bias + _margin(rows, rows.inputs @ theta.T + bias)
     if scaled:
@@ -173,7 +174,7 @@ def _rows(logits: Tensor, inputs: Tensor, labels: Tensor, known: int, new: int, 
     return _Rows(logits, inputs, labels, weights / weights.sum(), known, new, joint, logits.logsumexp(1), own)
 
 
-def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None) -> Fit:
+def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None, steps: int = _STEPS) -> Fit:
     size = float((rows.weights[:, None] * rows.inputs.square()).sum(0).mean().clamp(min=1e-30))
     if how == "ridge":
         return _ridge(rows, strength * size)
@@ -184,7 +185,7 @@ def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None) -> Fi
     def objective() -> Tensor:
         return rows.loss(rows.inputs @ theta.T + bias) + strength * size * theta.square().sum()
 
-    _minimise(objective, [theta, bias])
+    _minimise(objective, [theta, bias], steps)
     return theta.detach(), bias.detach()
 
 
@@ -212,10 +213,10 @@ def _ridge(rows: _Rows, strength: float) -> Fit:
     return factor * solved[:, :-1], factor * solved[:, -1] + offset.detach()
 
 
-def _minimise(objective: Any, parameters: list[Tensor]) -> None:
+def _minimise(objective: Any, parameters: list[Tensor], steps: int = _STEPS) -> None:
     solver = torch.optim.LBFGS(
         parameters,
-        max_iter=_STEPS,
+        max_iter=steps,
         tolerance_grad=1e-7,
         tolerance_change=1e-10,
         line_search_fn="strong_wolfe",
@@ -230,25 +231,35 @@ def _minimise(objective: Any, parameters: list[Tensor]) -> None:
     solver.step(closure)
 
 
-def _cross_validated(rows: _Rows, how: str, seed: int) -> float:
-    """The strength with the least cross-entropy on rows kept out; the same share of every class in each fold."""
+def _cross_validated(rows: _Rows, how: str, seed: int) -> tuple[float, Fit | None]:
+    """The strength with the least cross-entropy on rows kept out, and the fit that it gave to start from.
+
+    The same share of every class in each fold. Of many rows some are enough, and the fits need not end."""
     counts = torch.bincount(rows.labels, minlength=rows.known + rows.new)[rows.known :]
     if int(counts.min()) < 2:
-        return ONE_SHOT
-    fold = torch.empty(len(rows.labels), dtype=torch.long)
+        return ONE_SHOT, None
     draw = torch.Generator().manual_seed(seed)
     labels = rows.labels.cpu()
+    fold = torch.empty(len(labels), dtype=torch.long)
+    place = torch.empty(len(labels))  # within its class, from 0 to 1
     for label in labels.unique():
         own = (labels == label).nonzero()[:, 0]
-        fold[own[torch.randperm(len(own), generator=draw)]] = torch.arange(len(own)) % FOLDS
-    fold = fold.to(rows.labels.device)
+        own = own[torch.randperm(len(own), generator=draw)]
+        fold[own], place[own] = torch.arange(len(own)) % FOLDS, torch.arange(len(own)) / len(own)
+    # every new image, of which there may be few; of the known classes' as many as are enough
+    some = (labels >= rows.known) | (place < max(ENOUGH / len(labels), 2 * FOLDS / max(1, int(counts.min()))))
+    fold = torch.where(some, fold, FOLDS).to(rows.labels.device)
     losses = torch.zeros(len(STRENGTHS), dtype=torch.float64)
+    fits: list[Fit] = []
     for turn in range(FOLDS if len(rows.labels) < MANY else 1):
-        inside, outside, start = rows.pick(fold != turn), rows.pick(fold == turn), None
+        inside, outside = rows.pick((fold != turn) & (fold != FOLDS)), rows.pick(fold == turn)
+        start, fits = None, []
         for k, strength in enumerate(STRENGTHS):  # falling: each starts where the stronger one ended
-            start = theta, bias = _fit(inside, how, strength, start)
+            start = theta, bias = _fit(inside, how, strength, start, _ROUGH)
             losses[k] += float(outside.loss(outside.inputs @ theta.T + bias))
-    return STRENGTHS[int(losses.argmin())]
+            fits.append(start)
+    best = int(losses.argmin())
+    return STRENGTHS[best], fits[best]
 
 
 def _margin(rows: _Rows, new: Tensor) -> Tensor:

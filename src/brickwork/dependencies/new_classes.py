@@ -1,25 +1,27 @@
-"""New classes for a network that stays as it is, as combinations of its logits (paper 5, Sec. 3.2) or of its features."""
+"""New classes for a network that stays as it is: of its logits (paper 5, Sec. 3.2), of its features, or from a branch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from brickwork.blueprint.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
+from brickwork.dependencies.branches import train_branch
 from brickwork.dependencies.heads import fit_head
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, predict
 
-SOURCES = ("logits", "features", "depths")
+SOURCES = ("logits", "features", "depths", "branch")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
 Source = (
     str | list[str] | None
@@ -28,7 +30,8 @@ Source = (
 
 def add_classes(
     model: nn.Module, data: Labelled, *, base_data: Labelled | None = None, how: str = "train", on: str = "logits",
-    classes: Sequence[str] | None = None, strength: float | None = None, seed: int = 0, batch_size: int = 512,
+    classes: Sequence[str] | None = None, strength: float | None = None, training: Mapping[str, Any] | None = None,
+    seed: int = 0, batch_size: int = 512, progress: bool = False,
 ) -> nn.Module:  # fmt: skip
     """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
 
@@ -36,7 +39,8 @@ def add_classes(
     base_data: images of the known classes, best such as the model was not trained on; without, the new classes are
     told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
     on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more; "depths" of
-    what layers at several depths answer, which knows most of classes that the model never learned.
+    what layers at several depths answer, which knows more of classes that the model never learned; "branch" trains the last
+    layers once more beside the model's own, with settings of brickwork.training.train in `training`, and needs base_data.
     The result saves and loads as an ordinary model folder; the model is left unchanged.
 
     >>> from brickwork import data, zoo
@@ -48,6 +52,12 @@ def add_classes(
     """
     if on not in SOURCES:
         raise RequestError(f"on is {on!r}; it must be {', '.join(SOURCES[:-1])} or {SOURCES[-1]}.")
+    if on == "branch" and base_data is None:
+        raise RequestError(
+            "a branch is trained on known classes too; give images of them (base_data), or another on."
+        )
+    if training and on != "branch":
+        raise RequestError(f"training is for on='branch'; with on={on!r} nothing is trained but one matrix.")
     images, labels, names = _taken(data, classes)
     source = source_of(model, images, on) if len(images) else None
     logits, features = _answers(model, images, batch_size, "new", source)
@@ -57,6 +67,12 @@ def add_classes(
         raise BadModel(f"the model has {count} outputs and {len(known)} class names.")
     fresh = names if names is not None else _numbered(labels, count)
     _check_names(fresh, known)
+    if on == "branch":
+        others, theirs = _base_images(base_data, known)
+        return train_branch(
+            model, str(source), (others, images), (theirs, labels), (*known, *fresh), seed=seed, progress=progress,
+            **(training or {}),
+        )  # fmt: skip
     base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, source)
     head = fit_head(
         logits, labels, base_logits, base_labels, features=features, base_features=base_features, scaled=on == "depths",
@@ -80,7 +96,7 @@ def add_classes(
 
 def source_of(model: nn.Module, images: Any, on: str) -> Source:
     """What new logits are made of in a model, for `on` as in add_classes."""
-    if on == "features":
+    if on in ("features", "branch"):
         return last_layer(model, images[:1])
     if on == "depths":
         where = device_of(model)
@@ -91,10 +107,15 @@ def source_of(model: nn.Module, images: Any, on: str) -> Source:
 def last_layer(model: nn.Module, image: Any) -> str:
     """The linear layer whose output the logits are, found by looking at one image."""
     called: list[tuple[str, Tensor]] = []
+
+    def watch(module: nn.Linear, given: Any, output: Tensor, name: str) -> None:
+        if torch.equal(F.linear(given[0], module.weight, module.bias), output):  # others' layers may do more
+            called.append((name, output.detach()))
+
     hooks = [
-        module.register_forward_hook(lambda _m, _i, output, name=name: called.append((name, output.detach())))
+        module.register_forward_hook(lambda m, i, output, name=name: watch(m, i, output, name))
         for name, module in model.named_modules()
-        if type(module) is nn.Linear
+        if isinstance(module, nn.Linear)
     ]
     try:
         logits = predict(model, image)
@@ -144,6 +165,13 @@ def _base(
     """Logits, features and labels, as the model's outputs are numbered, of the known classes' images."""
     if data is None:
         return None, None, None
+    images, labels = _base_images(data, known)
+    return *_answers(model, images, batch_size, "known", source), labels
+
+
+def _base_images(data: Labelled | None, known: Sequence[str]) -> tuple[Any, Any]:
+    """Images of the known classes, labelled as the model's outputs are numbered."""
+    assert data is not None
     images, labels, names = _taken(data, None)
     if names is not None:
         foreign = [name for name in names if name not in known]
@@ -153,7 +181,7 @@ def _base(
                 f"its classes are {', '.join(known[:40])}."
             )
         labels = np.array([list(known).index(name) for name in names])[np.asarray(labels)]
-    return *_answers(model, images, batch_size, "known", source), labels
+    return images, labels
 
 
 def _answers(

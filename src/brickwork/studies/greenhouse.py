@@ -21,7 +21,7 @@ from brickwork.studies.kept import kept
 from brickwork.studies.workshop import Workshop
 from brickwork.training import settings_for, train
 from brickwork.transplant import Adapter, balance, learn_adapter
-from brickwork.transplant.views import views_of
+from brickwork.transplant.views import blends_of, views_of
 
 #: five mammals stand for the paper's cat, cow, dog, horse and sheep; the first has the generic task module, as its dog
 MAMMALS = ("wolf", "fox", "leopard", "cattle", "rabbit")
@@ -56,10 +56,10 @@ class Way:
     unlabelled: int = 0  # further images without labels
     options: dict[str, Any] = field(default_factory=dict)
     column: int | None = None  # of the paper's numbers
-    more: bool = False  # a larger adapter, more views of every image, more steps
+    more: str = ""  # a larger adapter, more looks at every image, more steps: how the study calls it
 
     def row(self, amount: int) -> str:
-        return f"{amount} samples, {self.way}{', 3×3 and views' if self.more else ''}, {self.start} start"
+        return ", ".join(filter(None, (f"{amount} samples", self.way, self.more, f"{self.start} start")))
 
 
 @dataclass
@@ -113,6 +113,13 @@ class Greenhouse:
                 f"{part}_labels": np.isin(labels[order], own).astype(np.int64),
             }
         return ImageData(" ".join(names), ("other", "+".join(names)), **arrays)
+
+    def other_images(self, count: int) -> np.ndarray:
+        """Training images of classes that are no category, as anyone has them."""
+        whole = self.images()
+        taken = [whole.classes.index(name) for name in (*self.categories, *self.dissimilar)]
+        free = np.flatnonzero(~np.isin(whole.train_labels, taken))
+        return whole.train_images[np.random.default_rng([self.shop.seed, 11]).permutation(free)[:count]]
 
     def teacher(self, names: Sequence[str]) -> nn.Module:
         """A network for some categories against others."""
@@ -223,9 +230,12 @@ class Greenhouse:
 
     def learned(
         self, names: Sequence[str], adapter: Adapter, task: nn.Module, way: str, amount: int, *, unlabelled: int = 0,
-        views: int = 1, **options: Any,
+        views: int = 1, blends: int = 0, others: int = 0, **options: Any,
     ) -> Adapter:  # fmt: skip
-        """The adapter after learning from so many labelled images, and further ones without labels; in so many views."""
+        """The adapter after learning from so many labelled images, and further ones without labels; in so many views.
+
+        blends: of every image without a label; others: so many more images, of classes that are no category.
+        """
         images = self.against_others(names)
         given: dict[str, Any] = {}
         if amount:
@@ -233,8 +243,11 @@ class Greenhouse:
             seen, labels = views_of(few.train_images, few.train_labels, count=views, seed=self.shop.seed)
             given = {"features": self.features(names, seen), "labels": torch.from_numpy(labels)}
         if unlabelled:
-            more, _ = views_of(images.train_images[:unlabelled], count=views, seed=self.shop.seed)
-            given["unlabelled"] = self.features(names, more)
+            plain = images.train_images[:unlabelled]
+            looks = [views_of(plain, count=views, seed=self.shop.seed)[0]]
+            plain = np.concatenate([plain, self.other_images(others)]) if others else plain
+            looks += [blends_of(plain, count=blends, seed=self.shop.seed), plain[unlabelled:]]
+            given["unlabelled"] = self.features(names, np.concatenate(looks))
         given.setdefault("example", self.features(names, images.train_images[:1]))
         teacher: Any = self.halves(names).above
         found = learn_adapter(

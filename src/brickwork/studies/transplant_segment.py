@@ -51,7 +51,7 @@ WAYS = (
     Way("back-distill", options={"weight": 1.0, **FIRST, "alpha": 1.0}),
     Way("closed-form", options=FIRST),
     Way("closed-form+distill", unlabelled=400, options=FIRST),
-    Way("distill", more=True),
+    Way("distill", more="3×3 and views"),
 )
 #: three layers of 3×3, every image also in the mirror, four times the steps with a falling rate
 MORE: dict[str, Any] = {"steps": 1600, "lr": 3e-3, "schedule": "onecycle"}

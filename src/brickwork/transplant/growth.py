@@ -24,7 +24,7 @@ from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import How
 from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
 from brickwork.transplant.task_learning import learn_task
-from brickwork.transplant.views import views_of
+from brickwork.transplant.views import blends_of, views_of
 
 BATCH = 128  # images in a pass
 SCALED_ON = 256  # images from which the paper's β is taken
@@ -232,10 +232,10 @@ def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: 
     if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
-    images, _ = views_of(
-        data.train_images[np.sort(drawn)], count=how.views, augment=how.augment, seed=how.seed
-    )
-    return features_of(net, category, images)
+    chosen = data.train_images[np.sort(drawn)]
+    look: dict[str, Any] = {"augment": how.augment, "seed": how.seed}
+    images, _ = views_of(chosen, count=how.views, **look)
+    return features_of(net, category, np.concatenate([images, blends_of(chosen, count=how.blends, **look)]))
 
 
 def _in_order(classes: Sequence[str], targets: Targets) -> tuple[str, ...]:

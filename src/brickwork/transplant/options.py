@@ -30,7 +30,10 @@ class How:
     lr: float = 1e-3
     schedule: str = "constant"  # of lr: as it is, "cosine" down to nothing, "onecycle" up first
     views: int = 1  # of every image: itself, and so many less one shifted and mirrored
-    augment: str = "crop+flip"  # how the views are made
+    blends: int = (
+        0  # of every image without a label, with others: so many more looks for the teacher to answer
+    )
+    augment: str = "crop+flip"  # how views and blends are made
     weight: float = 10.0
     alpha: float | None = None  # None: the paper's ratio of the mean norms
     dummy: str = "second"
@@ -44,7 +47,7 @@ class How:
         if wrong:
             return wrong
         for name, low in (("labels", 0), ("images", 1), ("layers", 1), ("kernel", 1), ("steps", 1), ("batch_size", 1),
-                          ("views", 1), ("seed", 0)):  # fmt: skip
+                          ("views", 1), ("blends", 0), ("seed", 0)):  # fmt: skip
             if getattr(self, name) < low:
                 wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
         if self.kernel > 0 and self.kernel % 2 == 0:
@@ -95,7 +98,8 @@ class How:
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
         looks = trained and (chosen.images or self.labels > 0)
         use = {"steps": trained, "batch_size": trained, "lr": trained, "schedule": trained, "views": looks,
-               "augment": looks and self.views > 1, "weight": difference, "alpha": difference,
+               "blends": trained and chosen.images and not chosen.labels,
+               "augment": looks and (self.views > 1 or self.blends > 0), "weight": difference, "alpha": difference,
                "dummy": pseudo, "share": pseudo and self.dummy != "first", "size": pseudo,
                "images": chosen.images}  # fmt: skip
         return [name for name in given if name in use and not use[name]]

@@ -1,4 +1,4 @@
-"""Shifted and mirrored copies of images with their answers: a task module should see more than a few hundred pictures."""
+"""Further looks at few images: shifted and mirrored copies with their answers, and blends of two, which have none."""
 
 from __future__ import annotations
 
@@ -30,3 +30,28 @@ def views_of(
         said.append(shifted if masks else labels)
     told = None if known is None else torch.cat([t.to(known) for t in said if t is not None]).numpy()
     return torch.cat(seen).numpy(), told
+
+
+def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int = 0) -> np.ndarray:
+    """`count` times every image, seen in another way and blended with another one; for a teacher to answer.
+
+    What a teacher says between two images tells more of what it looks at than what it says of those it was trained on.
+
+    >>> blends_of(np.zeros((3, 8, 8, 1), np.uint8), count=2).shape
+    (6, 8, 8, 1)
+    """
+    plain = torch.as_tensor(images)
+    batches = Batches(plain, None, augment=augment)
+    found = []
+    for number in range(count):
+        one, other = (
+            batches.take(batches.draw(seed=1000 * seed + 500 + 2 * number + k), slice(None))[0]
+            for k in range(2)
+        )
+        source = torch.Generator().manual_seed(1000 * seed + 500 + number)
+        share = torch.rand(len(plain), 1, 1, 1, generator=source)
+        mixed = share * one.float() + (1 - share) * other.float()
+        found.append(
+            (mixed.round() if not plain.is_floating_point() else mixed).to(plain.dtype).permute(0, 2, 3, 1)
+        )
+    return torch.cat(found).numpy() if found else plain[:0].numpy()

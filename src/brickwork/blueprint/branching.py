@@ -1,0 +1,83 @@
+"""Further classes from a branch of a network: its last layers once more, to be trained, beside the ones that stay."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.blueprint.depths import several_depths, watched
+from brickwork.blueprint.parts import zero_linear
+from brickwork.blueprint.splitting import Above, split
+from brickwork.errors import BadModel
+from brickwork.origin import attach, origin_of
+from brickwork.outputs import logits_of
+
+
+class BranchedClasses(nn.Module):
+    """A classifier with further classes behind its own: [f, g(h)], h what a layer of f answers, g the branch; f stays.
+
+    The classifier itself is never in training mode: its batch norms keep their statistics whatever the branch learns.
+    """
+
+    def __init__(self, model: nn.Module, at: str, branch: Above) -> None:
+        super().__init__()
+        self.model, self.at, self.branch = model, at, branch
+
+    def train(self, mode: bool = True) -> BranchedClasses:
+        super().train(mode)
+        self.model.eval()
+        return self
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        with watched(self.model, [self.at]) as seen:
+            logits = logits_of(self.model(*args, **kwargs))
+        return torch.cat([logits, logits_of(self.branch(seen[self.at], image=args[0]))], 1)
+
+
+def branched_classes(
+    model: nn.Module, at: str, head: str, new: int, names: Sequence[str] | None = None
+) -> BranchedClasses:
+    """A copy of `model` with a second copy of all behind the layer `at`, which ends in new classes (weights of `head` zero).
+
+    >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> branched_classes(net, "1", "4", 3)(torch.ones(5, 3)).shape
+    torch.Size([5, 5])
+    """
+    branch = split(model, at).above
+    last = branch.net.get_submodule(head)
+    if not isinstance(last, nn.Linear):
+        kind = type(model.get_submodule(head))
+        raise BadModel(
+            f"the last layer {head!r} is {kind.__module__}.{kind.__name__}, not a plain nn.Linear, so it cannot be "
+            "branched; use on='features'."
+        )
+    branch.net.set_submodule(head, zero_linear(last.in_features, new, like=last))
+    grown = BranchedClasses(copy.deepcopy(model), at, branch)
+    classes = {} if names is None else {"classes": tuple(names)}
+    step = {"op": "branched_classes", "at": at, "head": head, "new": new}
+    attach(grown, origin_of(model).after(step, **classes))
+    grown.train(model.training)
+    return grown
+
+
+def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
+    """Where to branch off: the deepest of several depths behind which a convolution can learn; without any, any layer."""
+    behind: dict[str, list[int]] = {}  # axes of the weights behind a depth
+    refusal: BadModel | None = None
+    for at in reversed(several_depths(model, images)):
+        try:
+            weights = split(model, at).above.net.named_parameters()
+        except BadModel as error:
+            refusal = error
+            continue
+        behind[at] = [values.dim() for name, values in weights if not name.startswith(f"{head}.")]
+    for axes in (3, 2):
+        for at, found in behind.items():
+            if max(found, default=0) >= axes:
+                return at
+    raise refusal or BadModel(
+        f"nothing but {head} can learn behind the layers of this network; use on='features'."
+    )
