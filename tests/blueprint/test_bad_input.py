@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from checks import fingerprint, randomise, same
+from checks import check_select, fingerprint, randomise, same
 from constructs import CONSTRUCTS, IMAGE, Net, block, conv, linear, pooled
 from torch import nn
 
@@ -119,6 +119,43 @@ def test_spaces_that_must_stay(name):
     assert same(before, fingerprint(model))
     bp.select(model, {"stem.0": range(8)})  # all of it may be named
     bp.select(model, {"classes": [0, 2]})
+
+
+def mixed(bias: bool) -> nn.Module:
+    """Tokens (places) mixed by a linear layer, then a LayerNorm over channels, as in MLP-Mixers."""
+
+    def forward(s, x):
+        tokens = s.stem(x).flatten(2)
+        return s.head(s.norm((tokens + s.mix(tokens)).transpose(1, 2)).mean(1))
+
+    return net(forward, stem=conv(3, 8), mix=nn.Linear(64, 64, bias=bias), norm=nn.LayerNorm(8))
+
+
+def test_a_bias_of_places_fills_channels_that_are_cut():
+    """Zero channels do not stay zero behind it, so those a LayerNorm reads together must stay; and it says which."""
+    model = mixed(bias=True)
+    bp = brickwork.trace(model, IMAGE)
+    with pytest.raises(BadModel) as caught:
+        bp.select(model, {"stem": range(4)})
+    assert "channel 4 of space 'stem' must stay: its channels are normalised together" in str(caught.value)
+    assert "(native_layer_norm.default in norm), where those that are cut would not be zero" in str(
+        caught.value
+    )
+    plain = mixed(bias=False)
+    check_select(plain, IMAGE, range(2))
+    brickwork.trace(plain, IMAGE).select(plain, {"stem": range(4)})
+
+
+def test_a_number_that_is_learned_fills_channels_that_are_cut():
+    def forward(s, x):
+        return s.head(s.norm(s.stem(x).flatten(2).mean(2) + s.shift))
+
+    model = net(forward, stem=conv(3, 8), norm=nn.LayerNorm(8))
+    model.shift = nn.Parameter(torch.ones(1, dtype=torch.float64))
+    with pytest.raises(
+        BadModel, match=r"native_layer_norm.default in norm\), where those that are cut would not"
+    ):
+        brickwork.trace(model, IMAGE).select(model, {"stem": range(4)})
 
 
 def test_option_a_channels_must_stay():

@@ -8,7 +8,7 @@ of one attention head, the two factors of a product), are united.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +54,11 @@ def compress(plane: Tensor) -> Tensor:
 def varies(plane: Tensor) -> set[int]:
     """The axes along which a (compressed) plane changes."""
     return {d for d, n in enumerate(plane.shape) if n > 1}
+
+
+def touches(planes: Iterable[Tensor], units: Tensor) -> bool:
+    """Whether one of these planes runs over the units of another, all of them as long as one tensor has axes."""
+    return any(varies(plane) & varies(units) for plane in planes)
 
 
 def align(plane: Tensor, ndim: int) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from brickwork.blueprint.labels import Tags, align, varies
+from brickwork.blueprint.labels import Tags, align, touches, varies
 from brickwork.blueprint.record import Op, Value
 from brickwork.blueprint.walk import Site, Walk, merge_planes, rule
 
@@ -183,9 +183,18 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
         planes = merge_planes(
             walk, op, [(Value(-1, shape, out.dtype), Tags(planes)), (bias, walk.of(bias))], shape
         )
-    weight = ta.weight and tb.weight
-    zero = (tb.weight and tb.zero) or (ta.weight and ta.zero) or ta.zero or tb.zero
-    walk.put(out, Tags(planes, zero=zero, weight=weight))
+    # zero where a factor is zero in the very units of the result, and the bias too
+    factors = [
+        *(label if ta.zero or tb.zero else ()),
+        *(rest_a if ta.zero else ()),
+        *(rest_b if tb.zero else ()),
+    ]
+    zero = all(touches(factors, units) for units in planes)
+    if bias is not None:
+        known = walk.of(bias)
+        own = [align(p, len(shape)) for p in known.planes] if known.zero else []
+        zero = zero and all(touches(own, units) for units in planes)
+    walk.put(out, Tags(planes, zero=zero, weight=ta.weight and tb.weight))
     _note_linear(walk, op, a, b, bias, planes, out)
 
 
@@ -291,6 +300,11 @@ def batch_norm(walk: Walk, op: Op) -> None:
     )  # fmt: skip
 
 
+def _normalised(tags: Tags, op: Op) -> str:
+    filled = "" if tags.zero else ", where those that are cut would not be zero"
+    return f"its channels are normalised together ({op.place}){filled}"
+
+
 @rule("native_layer_norm", "layer_norm")
 def layer_norm(walk: Walk, op: Op) -> None:
     x, normal = op.args[0], op.args[1]
@@ -303,7 +317,7 @@ def layer_norm(walk: Walk, op: Op) -> None:
     if inside:
         labels = inside[0]
         if not tags.zero or varies(labels) - dims or len(normal) > 1:
-            walk.units.fix(labels, f"its channels are normalised together ({op.place})")
+            walk.units.fix(labels, _normalised(tags, op))
         walk.sites.append(
             Site("layer_norm", op.module, walk.of(op.args[2]).source, walk.of(op.args[3]).source,
                  labels.reshape(-1), labels.reshape(-1), input=x, output=out, op=op)
@@ -328,7 +342,7 @@ def group_norm(walk: Walk, op: Op) -> None:
         names.append(walk.of(v).source)
     if labels is not None:
         if not walk.of(x).zero:
-            walk.units.fix(labels, f"its channels are normalised together ({op.place})")
+            walk.units.fix(labels, _normalised(walk.of(x), op))
         walk.sites.append(
             Site(
                 "group_norm",

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brickwork.blueprint.labels import Tags, Units, align, varies
+from brickwork.blueprint.labels import Tags, Units, align, touches, varies
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.errors import Unsupported
 
@@ -235,26 +235,32 @@ def pointwise(walk: Walk, op: Op) -> None:
     operands = [(v, walk.of(v)) for v in op.inputs()]
     shape = op.outputs[0].shape  # type: ignore[union-attr]
     planes = merge_planes(walk, op, operands, shape)
-    tags = Tags(planes, zero=_stays_zero(op, walk), weight=all(t.weight for _, t in operands))
+    tags = Tags(planes, zero=_stays_zero(op, walk, planes), weight=all(t.weight for _, t in operands))
     for value in op.outputs:
         walk.put(value, Tags(list(tags.planes), tags.zero, tags.weight))
 
 
-def _stays_zero(op: Op, walk: Walk) -> bool:
+def _stays_zero(op: Op, walk: Walk, planes: list[Tensor]) -> bool:
     """Try the real function: is the result 0 wherever the operands known to be 0 are 0?"""
+    ndim = max(len(v.shape) for v in op.inputs())
 
-    def probe(x: Any) -> Any:
+    def probe(x: Any, units: Tensor) -> Any:
         if isinstance(x, Value):
             sample = torch.tensor([0.7, -1.3, 2.9]).to(x.dtype)
-            return torch.zeros_like(sample) if walk.of(x).zero else sample
+            tags = walk.of(x)
+            # what has no channels, or others (a bias of places), is not 0 because these are
+            cut = tags.zero and touches((align(p, ndim) for p in tags.planes), units)
+            return torch.zeros_like(sample) if cut else sample
         if isinstance(x, (list, tuple)):
-            return type(x)(probe(y) for y in x)
+            return type(x)(probe(y, units) for y in x)
         return x
 
     try:
-        args, kwargs = probe(op.args), {k: probe(v) for k, v in op.kwargs.items()}
-        result = op.func(*args, **kwargs)
-        return bool((result == 0).all())
+        for units in planes:
+            args, kwargs = probe(op.args, units), {k: probe(v, units) for k, v in op.kwargs.items()}
+            if not bool((op.func(*args, **kwargs) == 0).all()):
+                return False
+        return True
     except Exception:  # a function that cannot be tried on three numbers is simply not known to keep zeros
         return False
 
