@@ -168,9 +168,16 @@ def test_on_a_phone_nothing_but_pictures_scrolls_sideways(tmp_path, browser):
     page = Book("Mine", [Chapter("Animals", "x " * 200, [wide])]).save(tmp_path / "p.html")
     with browser(page, viewport={"width": 380, "height": 700}) as (tab, complaints):
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth") and not complaints
-        assert tab.query_selector(".picture.more")  # it fades where it goes on
+        assert tab.query_selector(".picture.more:not(.less)")  # it fades where it goes on
+        assert "sideways" in tab.inner_text(".hint") and tab.is_visible(".hint")
+        assert tab.eval_on_selector(".picture", "p => getComputedStyle(p).borderLeftWidth") == "1px"
+        tab.eval_on_selector(".picture", "p => { p.scrollLeft = 40; }")
+        tab.wait_for_selector(".picture.more.less")
         tab.eval_on_selector(".picture", "p => { p.scrollLeft = p.scrollWidth; }")
-        tab.wait_for_selector(".picture:not(.more)")
+        tab.wait_for_selector(".picture.less:not(.more)")
+        tab.set_viewport_size({"width": 2000, "height": 700})
+        tab.wait_for_selector(".picture:not(.more):not(.less)")
+        assert not tab.is_visible(".hint") and not complaints
 
 
 def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_path, browser):

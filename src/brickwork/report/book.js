@@ -38,8 +38,12 @@ for (const svg of every(document, 'figure svg')) {
   });
 }
 
-// A picture that is wider than the screen fades out on the side where it goes on.
-const more = p => p.classList.toggle('more', p.scrollLeft + p.clientWidth < p.scrollWidth - 4);
+// A picture that is wider than the screen has a frame and a word above it, and fades out on the sides where it goes on.
+const more = p => {
+  p.classList.toggle('less', p.scrollLeft > 4);
+  p.classList.toggle('more', p.scrollLeft + p.clientWidth < p.scrollWidth - 4);
+  p.parentElement.classList.toggle('wide', p.clientWidth < p.scrollWidth - 4);
+};
 for (const picture of every(document, '.picture')) picture.addEventListener('scroll', () => more(picture), {passive: true});
 const look = () => every(document, '.picture').forEach(more);
 addEventListener('resize', look);

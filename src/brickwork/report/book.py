@@ -121,6 +121,7 @@ def _figure(key: str, figure: Figure) -> str:
     wide = f"{figure.width * 1.2:.0f}"
     least = f"{min(figure.width, 760):.0f}"  # below this a phone scrolls the picture instead of shrinking it
     picture = (
+        '<p class="hint">↔ wider than the screen: move the picture sideways</p>\n'
         f'<div class="picture" style="max-width:{wide}px"><div style="min-width:{least}px">'
         f"{figure.svg(inline=True)}</div></div>\n"
     )
