@@ -128,7 +128,7 @@ def command(
     ] = None,
     base_data: Annotated[
         str | None,
-        typer.Option(help="add: images of the model's own classes, best such as it was not trained on."),
+        typer.Option(help="add: images of the model's own classes, the more the better."),
     ] = None,
     how: Annotated[
         How, typer.Option(help="add: by cross-entropy over all classes, or in closed form.")

@@ -36,7 +36,7 @@ def add_classes(
     """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
 
     data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
-    base_data: images of the known classes, best such as the model was not trained on; without, the new classes are
+    base_data: images of the known classes, the more the better, seen in training or not; without, the new classes are
     told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
     on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more; "depths" of
     what layers at several depths answer, which knows more of classes that the model never learned; "branch" trains the last
