@@ -23,9 +23,10 @@ MORE: dict[str, dict[str, Any]] = {
     "": {"kernel": 1, "longer": 1},
     "3×3 and views": {**LONG, "views": 8, "longer": 4},
     "3×3 and blends": {**LONG, "views": 4, "blends": 12, "longer": 8, "batch_size": 100},
+    "3×3 and many blends": {**LONG, "views": 4, "blends": 24, "longer": 24, "batch_size": 100},
     "3×3 and other images": {**LONG, "views": 4, "blends": 6, "others": 2000, "longer": 8, "batch_size": 100},
 }
-VIEWS, BLENDS, OTHERS = list(MORE)[1:]
+VIEWS, BLENDS, MANY, OTHERS = list(MORE)[1:]
 
 WAYS = (
     Way("direct-learn", column=0),
@@ -39,6 +40,8 @@ WAYS = (
     Way("closed-form+distill", unlabelled=800, more=VIEWS),
     Way("distill", unlabelled=800, more=BLENDS),
     Way("closed-form+distill", unlabelled=800, more=BLENDS),
+    Way("distill", unlabelled=800, more=MANY),
+    Way("closed-form+distill", unlabelled=800, more=MANY),
     Way("distill", unlabelled=800, more=OTHERS),
     Way("closed-form+distill", unlabelled=800, more=OTHERS),
 )
