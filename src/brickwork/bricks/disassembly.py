@@ -139,7 +139,7 @@ def disassemble(
         macs=left.macs / full.macs,
         mean=tuple(logits.mean(0).tolist()),
         std=tuple(logits.std(0, unbiased=False).tolist()),
-        spread=spread_of(logits_on(whole, samples, some, output)),
+        spread=spread_of(subject.logits(some)),
         input_shape=tuple(unlabelled.shape[1:]),
         output=output,
         settings=settings,

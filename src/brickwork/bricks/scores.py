@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,9 +55,13 @@ def score_channels(
     *,
     attribution: str = "taylor",
     batch_size: int | None = None,
+    answered: Callable[[Tensor], None] | None = None,
     progress: bool = True,
 ) -> Scores:
-    """One forward and backward pass a sample (contribution: forward only); a sample counts for its own class."""
+    """One forward and backward pass a sample (contribution: forward only); a sample counts for its own class.
+
+    answered: hears of every sample's output that is computed on the way, batch after batch in their order.
+    """
     how = get(attribution)
     if batch_size is None:  # on a CPU a small batch is as fast, and half the memory
         batch_size = 100 if images.is_cuda else 50
@@ -69,13 +74,15 @@ def score_channels(
         return Scores(tables, seen, attribution)
     points: dict[str, _Point] = {}
     counts = np.zeros(classes)
-    traced: dict[int, tuple[Blueprint, dict[str, Value]]] = {}
+    # batches of one size, so that one recording serves all: the last one is filled up with images that do not count
+    batch_size = math.ceil(len(images) / math.ceil(len(images) / batch_size))
     with eval_mode(model), bar("scoring", len(images), show=progress) as advance:
+        here = trace(model, images[:batch_size], output=bp.output)
+        traced = here, {f.path: f.response for f in find_layers(here.graph, model)}
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            if len(x) not in traced:
-                here = trace(model, x, output=bp.output)
-                traced[len(x)] = here, {f.path: f.response for f in find_layers(here.graph, model)}
-            _score_batch(model, traced[len(x)], x, y, how, points, counts)
+            output = _score_batch(model, traced, x, y, batch_size, how, points, counts)
+            if answered is not None:
+                answered(output)
             advance(len(x))
     totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
     for point in points.values():
@@ -102,11 +109,16 @@ def _score_batch(
     traced: tuple[Blueprint, dict[str, Value]],
     x: Tensor,
     y: Tensor,
+    size: int,
     how: Attribution,
     points: dict[str, _Point],
     counts: np.ndarray,
-) -> None:
+) -> Tensor:
+    """Adds what a batch says to the points, and returns its output; fewer than `size` images are filled up."""
     bp, responses = traced
+    real = len(x)
+    if real < size:
+        x, y = (torch.cat([t, t[-1:].expand(size - real, *t.shape[1:])]) for t in (x, y))
     score = how.score
     assert score is not None
     looked_at: dict[int, tuple[str, np.ndarray, int]] = {}
@@ -131,8 +143,10 @@ def _score_batch(
             sure = (output.softmax(1).gather(1, y[:, None])[:, 0] > how.confident).to(objective.dtype)
         else:
             sure = torch.ones_like(objective)
+        sure = sure * (torch.arange(size, device=sure.device) < real)
         one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure.detach()[:, None]
         (objective * sure).sum().backward()
     counts += one_hot.sum(0).detach().cpu().double().numpy()
     for path, found_here in held.items():
         points[path].scores += found_here.detach().cpu().double().numpy()
+    return output.detach()[:real]

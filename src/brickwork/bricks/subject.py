@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.devices import pick
@@ -28,6 +29,9 @@ class Subject:
     known: tuple[str, ...]  # names of all classes of the network
     wanted: list[int]  # the classes asked for
     samples: Samples
+    _logits: dict[int, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # of the whole, as far as they are known
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -41,15 +45,27 @@ class Subject:
         index = self.samples.of_classes(self.wanted, scored, seed)
         labels = torch.from_numpy(self.samples.labels[index]).to(self.samples.device)
         inputs = self.samples.inputs(index)
+        said: list[Tensor] = []
         scores = score_channels(
-            self.whole, self.bp, inputs, labels, attribution=attribution, progress=progress
-        )
+            self.whole, self.bp, inputs, labels, attribution=attribution, progress=progress,
+            answered=lambda output: said.append(output.double().cpu()),
+        )  # fmt: skip
+        if said:
+            self._logits.update(zip(index.tolist(), torch.cat(said), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
         if silent:
             raise BadData(
                 f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}."
             )
         return scores
+
+    def logits(self, index: np.ndarray) -> Tensor:
+        """What the whole answers on these images, float64 on the CPU; images that were scored are not run again."""
+        new = np.array([k for k in index.tolist() if k not in self._logits], index.dtype)
+        if len(new):
+            found = logits_on(self.whole, self.samples, new, self.bp.output)
+            self._logits.update(zip(new.tolist(), found, strict=True))
+        return torch.stack([self._logits[k] for k in index.tolist()])
 
 
 def take_up(
