@@ -37,3 +37,8 @@ def test_accuracy_against_megabytes_of_the_longest_runs():
     assert squares == {"whole, on the front": 11.0, "pool, on the front": 11.0, "worse": 7.0}
     assert [row[0] for row in drawing.rows] == ["whole", "pool", "worse"]
     assert draw_sizes({"name": "n", "rows": [{"what": "a", "ours": 1.0}]}) is None
+    ablated = {
+        **STUDY,
+        "rows": [*STUDY["rows"][:-1], {**STUDY["rows"][0], "what": "other start", "ablation": True}],
+    }
+    assert "other start" not in [row[0] for row in draw_sizes(ablated).rows]

@@ -64,8 +64,9 @@ def draw_study(result: dict[str, Any]) -> Drawing:
 
 
 def draw_sizes(result: dict[str, Any]) -> Drawing | None:
-    """Accuracy against megabytes, of the rows that have both and the most tasks; None: there are too few."""
+    """Accuracy against megabytes, of the rows that have both, the most tasks, and are no ablation; None: too few."""
     rows = [r for r in result["rows"] if r.get("unit") == "percent" and _number(r.get("mb")) and r["mb"] > 0]
+    rows = [r for r in rows if not r.get("ablation")]
     most = max((r.get("tasks") or 0 for r in rows), default=0)
     rows = [r for r in rows if (r.get("tasks") or 0) == most]
     if len(rows) < 2:

@@ -232,7 +232,7 @@ def _row(part: Part, found: ContinualResult, full: bool) -> Row:
         "paper_mb": part.paper_mb if full else None, "forgetting": _plain(100 * found.forgetting),
         "method": found.method, "scene": part.scene, "arch": part.arch if full else "resnet8", "tasks": len(found.tasks),
         "each": [round(100 * float(v), 2) for v in found.matrix[-1]], "seed": part.seed, "seconds": found.seconds,
-        "unit": "percent",
+        "unit": "percent", **({} if part.group in (*SMOKE_GROUPS, "quantised") else {"ablation": True}),
     }  # fmt: skip
 
 
