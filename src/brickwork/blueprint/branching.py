@@ -32,7 +32,7 @@ class BranchedClasses(nn.Module):
         return self
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        with watched(self.model, [self.at]) as seen:
+        with watched(self.model, [self.at], copied=True) as seen:
             logits = logits_of(self.model(*args, **kwargs))
         return torch.cat([logits, logits_of(self.branch(seen[self.at], image=args[0]))], 1)
 

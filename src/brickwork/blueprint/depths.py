@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -60,14 +61,21 @@ def deeper_classes(
 
 
 @contextmanager
-def watched(model: nn.Module, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:
-    """While inside, a call of the model leaves the answers of these layers here (of one that runs twice, the last)."""
+def watched(model: nn.Module, layers: Sequence[str], *, copied: bool = False) -> Iterator[dict[str, Tensor]]:
+    """While inside, a call of the model leaves the answers of these layers here (of one that runs twice, the last).
+
+    copied: as they were given, whatever is written over them behind the layer. Other threads' calls leave nothing here.
+    """
     seen: dict[str, Tensor] = {}
+    thread = 0 if torch.compiler.is_compiling() else get_ident()
 
     def watch(name: str) -> Any:
-        return model.get_submodule(name).register_forward_hook(
-            lambda _m, _i, out: seen.__setitem__(name, out)
-        )
+        def hook(_module: nn.Module, _given: Any, out: Tensor) -> None:
+            # torch.compile cannot ask for the thread
+            if torch.compiler.is_compiling() or get_ident() == thread:
+                seen[name] = out.clone() if copied else out
+
+        return model.get_submodule(name).register_forward_hook(hook)
 
     hooks = [watch(name) for name in layers]
     try:

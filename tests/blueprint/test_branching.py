@@ -1,0 +1,54 @@
+"""A branch reads what its layer answered: with the head's own weights it says what the network says, to the bit."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+from brickwork.blueprint.branching import branched_classes
+from brickwork.blueprint.depths import deeper_classes, pooled
+
+
+def twin(model, at, head):
+    """A branch whose head has the weights of the network's: its answers are the network's once more."""
+    grown = branched_classes(model, at, head, model.get_submodule(head).out_features)
+    grown.branch.net.get_submodule(head).load_state_dict(model.get_submodule(head).state_dict())
+    return grown
+
+
+@pytest.mark.parametrize("at", ["0", "1", "2", "3"])
+def test_what_is_written_over_the_answer_of_the_layer_does_not_reach_the_branch(at):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.SiLU(inplace=True), nn.Conv2d(4, 4, 3), nn.Hardswish(inplace=True),
+        nn.Flatten(), nn.Linear(64, 3),
+    ).double().eval()  # fmt: skip
+    x = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    answers = twin(net, at, "5")(x)
+    assert torch.equal(answers[:, :3], net(x)) and torch.equal(answers[:, 3:], net(x))
+
+
+def wide():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+
+
+@pytest.mark.parametrize("kind", ["branch", "depths"])
+def test_two_threads_do_not_read_each_others_answers(kind):
+    net = wide().double().eval()
+    images = [torch.randn(2, 1, 8, 8, dtype=torch.float64) for _ in range(2)]
+    if kind == "branch":
+        grown = twin(net, "1", "4")
+    else:
+        grown = deeper_classes(net, ["1"], pooled([net[:2](images[0])]).shape[1], 3)
+        nn.init.normal_(grown.more.weight)
+    with torch.no_grad():
+        alone = [grown(x) for x in images]
+        meeting = threading.Barrier(2, timeout=30)
+        for layer in (grown.model[1], grown.model[2]):  # both have begun, and both have the answer of layer 1
+            layer.register_forward_pre_hook(lambda *_: (meeting.wait(), None)[1])
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(lambda x: grown(x).detach(), images))
+    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
