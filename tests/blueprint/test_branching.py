@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from brickwork.blueprint.branching import branched_classes
+from brickwork.blueprint.branching import branched_classes, branching_place
 from brickwork.blueprint.depths import deeper_classes, pooled
+from brickwork.errors import BadModel, RequestError
 
 
 def twin(model, at, head):
@@ -52,3 +53,43 @@ def test_two_threads_do_not_read_each_others_answers(kind):
         with ThreadPoolExecutor(2) as pool:
             together = list(pool.map(lambda x: grown(x).detach(), images))
     assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
+
+
+def test_images_by_name_or_by_place_and_nothing_else():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.up, self.head = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Linear(4, 3)
+
+        def forward(self, x, mask=None):
+            x = self.low(x)
+            return self.head(self.up(x if mask is None else x * mask).mean((2, 3)))
+
+    net, x = Masked().eval(), torch.randn(2, 1, 8, 8)
+    grown = twin(net, "low", "head")
+    assert torch.equal(grown(x=x), grown(x)) and torch.equal(grown(x)[:, 3:], net(x))
+    with pytest.raises(RequestError, match="takes images and nothing else, and was given 2 inputs"):
+        grown(x, mask=torch.zeros(()))
+
+
+class Tokens(nn.Module):
+    """Blocks inside a layer of torch, which a trace takes as a whole."""
+
+    def __init__(self):
+        super().__init__()
+        block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.cells, self.blocks = (
+            nn.Conv2d(1, 8, 4, 4),
+            nn.TransformerEncoder(block, 5, enable_nested_tensor=False),
+        )
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.cells(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+def test_a_network_without_a_place_to_branch_off_is_told_what_else_there_is():
+    with pytest.raises(
+        BadModel, match=r"no place to branch off .* use on='features' or on='depths'.*'blocks.layers.4'"
+    ):
+        branching_place(Tokens().eval(), torch.randn(2, 1, 16, 16), "head")

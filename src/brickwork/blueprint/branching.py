@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from brickwork.blueprint.depths import several_depths, watched
 from brickwork.blueprint.parts import zero_linear
 from brickwork.blueprint.splitting import Above, split
-from brickwork.errors import BadModel
+from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
@@ -32,9 +32,15 @@ class BranchedClasses(nn.Module):
         return self
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        inputs = [*args, *kwargs.values()]
+        if len(inputs) != 1:
+            raise RequestError(
+                f"a network with a branch takes images and nothing else, and was given {len(inputs)} inputs; its branch "
+                "would not know of the others."
+            )
         with watched(self.model, [self.at], copied=True) as seen:
             logits = logits_of(self.model(*args, **kwargs))
-        return torch.cat([logits, logits_of(self.branch(seen[self.at], image=args[0]))], 1)
+        return torch.cat([logits, logits_of(self.branch(seen[self.at], image=inputs[0]))], 1)
 
 
 def branched_classes(
@@ -66,18 +72,23 @@ def branched_classes(
 def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
     """Where to branch off: the deepest of several depths behind which a convolution can learn; without any, any layer."""
     behind: dict[str, list[int]] = {}  # axes of the weights behind a depth
-    refusal: BadModel | None = None
+    refusal: RequestError | None = None
     for at in reversed(several_depths(model, images)):
         try:
             weights = split(model, at).above.net.named_parameters()
-        except BadModel as error:
-            refusal = error
+        except (
+            BadModel,
+            UnknownName,
+        ) as error:  # the latter of layers inside one that is followed as a whole
+            refusal = refusal or error
             continue
         behind[at] = [values.dim() for name, values in weights if not name.startswith(f"{head}.")]
     for axes in (3, 2):
         for at, found in behind.items():
             if max(found, default=0) >= axes:
                 return at
-    raise refusal or BadModel(
-        f"nothing but {head} can learn behind the layers of this network; use on='features'."
-    )
+    if refusal is None:
+        raise BadModel(f"nothing but {head} can learn behind the layers of this network; use on='features'.")
+    raise BadModel(
+        f"no place to branch off was found in this network; use on='features' or on='depths'. Of the deepest: {refusal}"
+    ) from refusal
