@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from brickwork import data, zoo
 from brickwork.blueprint.branching import branched_classes, branching_place
 from brickwork.blueprint.splitting import split
 from brickwork.dependencies import add_classes
-from brickwork.errors import BadModel, RequestError
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
-from brickwork.origin import origin_of
+from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import predict
 from brickwork.training import train
 
@@ -144,3 +145,95 @@ def test_bad_input(base):
         add_classes(base, new, base_data=known, on="branch", training={"epochs": -1})
     with pytest.raises(RequestError, match="on is 'leaves'; it must be logits, features, depths or branch"):
         add_classes(base, new, on="leaves")
+
+
+def small():
+    return zoo.build("resnet8", num_classes=4, in_channels=1, width=4, seed=0).eval()
+
+
+def raw(count, side=16, seed=0):
+    return np.random.default_rng(seed).integers(0, 255, (count, side, side, 1), np.uint8)
+
+
+NEW, KNOWN, ONCE = (
+    (raw(20), np.arange(20) % 2),
+    (raw(40, seed=1), np.arange(40) % 4),
+    {"epochs": 1, "batch_size": 20},
+)
+
+
+def test_all_of_a_branch_learns_though_the_network_is_frozen():
+    free, frozen = small(), small().requires_grad_(False)
+    both = [add_classes(net, NEW, base_data=KNOWN, on="branch", training=ONCE) for net in (free, frozen)]
+    assert all(torch.equal(v, both[1].state_dict()[k]) for k, v in both[0].state_dict().items())
+    assert not any(p.requires_grad for p in both[1].model.parameters())
+    assert not any(p.requires_grad for p in frozen.parameters())
+
+
+def test_a_branch_is_trained_on_what_the_network_reads():
+    """Without preprocessing that is pixels from 0 to 1, and not what mean and spread of these images would make of them."""
+    grown = add_classes(small(), NEW, base_data=KNOWN, on="branch", training=ONCE)
+    floats = [(torch.as_tensor(x).permute(0, 3, 1, 2) / 255, y) for x, y in (NEW, KNOWN)]
+    same = add_classes(small(), floats[0], base_data=floats[1], on="branch", training=ONCE)
+    mixed = add_classes(small(), NEW, base_data=floats[1], on="branch", training=ONCE)
+    for other in (same, mixed):
+        assert torch.allclose(predict(other, NEW[0]), predict(grown, NEW[0]), atol=1e-4)
+        assert origin_of(other).preprocessing is None
+    assert origin_of(grown).preprocessing is None
+
+
+def test_images_of_other_sizes_are_brought_to_the_networks():
+    net = small()
+    attach(net, replace(origin_of(net), preprocessing=Preprocessing((16, 16), 1, (0.5,), (0.5,))))
+    larger = np.repeat(np.repeat(KNOWN[0], 2, 1), 2, 2)
+    assert predict(
+        add_classes(net, NEW, base_data=(larger, KNOWN[1]), on="branch", training=ONCE), NEW[0]
+    ).shape == (20, 6)
+    with pytest.raises(BadData, match=r"known classes are \(32, 32, 1\) and of new ones \(16, 16, 1\)"):
+        add_classes(small(), NEW, base_data=(larger, KNOWN[1]), on="branch", training=ONCE)
+
+
+def test_labels_that_are_no_classes_are_refused():
+    """Base labels above the known classes would otherwise teach the new ones."""
+    wrong = {
+        "known classes run from 0 to 5; they must be numbers 0 to 3": (NEW[1], np.arange(40) % 6),
+        "40 images of known classes and labels of shape": (NEW[1], np.arange(39) % 4),
+        "no image of new class 1": (np.zeros(20, int), KNOWN[1]),
+        "new classes run from -1": (np.arange(20) % 2 - 1, KNOWN[1]),
+        "20 images of new classes and labels of shape .*float": (np.arange(20) % 2 * 1.0, KNOWN[1]),
+    }
+    for said, (new, known) in wrong.items():
+        with pytest.raises(BadData, match=said):
+            add_classes(
+                small(),
+                (NEW[0], new),
+                base_data=(KNOWN[0], known),
+                classes=["a", "b"],
+                on="branch",
+                training=ONCE,
+            )
+
+
+def test_labels_in_bytes_count_beyond_255():
+    net = zoo.build("resnet8", num_classes=254, in_channels=1, width=4, seed=0).eval()
+    labels = np.arange(20) % 3
+    grown = [
+        add_classes(net, (NEW[0], labels.astype(kind)), base_data=KNOWN, on="branch", training=ONCE)
+        for kind in (np.int64, np.uint8)
+    ]
+    assert torch.equal(predict(grown[0], NEW[0]), predict(grown[1], NEW[0]))
+
+
+def test_what_a_branch_does_not_take_is_refused():
+    for name in ("seed", "device", "rate"):
+        with pytest.raises(
+            RequestError, match=f"training holds '{name}'; it may hold epochs, batch_size, lr"
+        ):
+            add_classes(small(), NEW, base_data=KNOWN, on="branch", training={name: 1})
+    for option in ({"how": "ridge"}, {"strength": 0.1}):
+        with pytest.raises(
+            RequestError, match="a branch is trained as a network is; leave how and strength out"
+        ):
+            add_classes(small(), NEW, base_data=KNOWN, on="branch", **option)
+    with pytest.raises(BadData, match="there are no images of known classes"):
+        add_classes(small(), NEW, base_data=(raw(0), np.arange(0)), on="branch")

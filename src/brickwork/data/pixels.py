@@ -51,11 +51,16 @@ def as_input(
     tensor = tensor.permute(0, 3, 1, 2)
     if preprocessing is None:
         return tensor.float() / 255
-    if tensor.shape[1] != preprocessing.channels:
-        tensor = change_channels(tensor, preprocessing.channels)
-    if preprocessing.size and tuple(tensor.shape[2:]) != tuple(preprocessing.size):
-        tensor = resize(tensor, preprocessing.size)
-    return normalise(tensor, preprocessing)
+    return normalise(fitted(tensor, preprocessing), preprocessing)
+
+
+def fitted(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """(N, C, H, W) uint8 with the channels and of the size that a network reads."""
+    if images.shape[1] != preprocessing.channels:
+        images = change_channels(images, preprocessing.channels)
+    if preprocessing.size and tuple(images.shape[2:]) != tuple(preprocessing.size):
+        images = resize(images, preprocessing.size)
+    return images
 
 
 def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork.blueprint.branching import BranchedClasses, branched_classes, branching_place
-from brickwork.data.pixels import as_input
-from brickwork.origin import attach, origin_of
+from brickwork.data.pixels import as_input, check_raw, fitted
+from brickwork.errors import BadData, RequestError
+from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import device_of
-from brickwork.training import settings_for, train
+from brickwork.training import Settings, settings_for, train
 
 #: a branch learns for a tenth of the epochs of its network's recipe, three at least, and so many steps at least
 SHARE, LEAST, STEPS = 10, 3, 250
+#: what may be told to the training of a branch; its seed is an argument
+SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "seed")
 
 
 def train_branch(
@@ -30,33 +33,60 @@ def train_branch(
     at: str | None = None,
     seed: int = 0,
     progress: bool = False,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
 ) -> BranchedClasses:
     """A copy of `model` with a branch for further classes, trained by the cross-entropy over all classes.
 
     head: its last linear layer. images, labels: of the known classes and of the new ones, each numbered from 0. names: of
     all classes. at: the layer to branch off behind, by default the deepest that leaves something to learn. settings: of
-    brickwork.training.train; what is not given comes from the network's recipe.
+    brickwork.training.train; what is not given comes from the network's recipe. All of the branch learns, also where the
+    model is frozen.
     """
+    asked = dict(settings or {})
+    foreign = [name for name in asked if name not in SETTINGS]
+    if foreign:
+        raise RequestError(f"training holds {foreign[0]!r}; it may hold {', '.join(SETTINGS)}.")
     known = int(model.get_submodule(head).out_features)  # type: ignore[arg-type]
     origin, where = origin_of(model), device_of(model)
     at = at or branching_place(model, as_input(images[1][:2], origin.preprocessing, where), head)
     grown = branched_classes(model, at, head, len(names) - known, names)
     saved = origin_of(grown)
-    pixels = np.concatenate([np.asarray(part) for part in images])
-    usual = settings_for(origin.arch, len(pixels), **settings)
+    pixels = _one_array(images, origin.preprocessing)
+    # a network without preprocessing reads raw images on the 0..1 scale
+    prepared = origin.preprocessing or Preprocessing(channels=pixels.shape[3])
+    usual = settings_for(origin.arch, len(pixels), **asked)
     few = math.ceil(STEPS * usual.batch_size / len(pixels))
-    epochs = settings.get("epochs") or max(LEAST, math.ceil(usual.epochs / SHARE), few)
+    epochs = asked.get("epochs") or max(LEAST, math.ceil(usual.epochs / SHARE), few)
+    targets = torch.cat([torch.as_tensor(labels[0]).long(), torch.as_tensor(labels[1]).long() + known])
     wanted = [(p, p.requires_grad) for p in grown.parameters()]
-    for p in grown.model.parameters():
-        p.requires_grad_(False)
+    for part, learns in ((grown.model, False), (grown.branch, True)):
+        for p in part.parameters():
+            p.requires_grad_(learns and p.is_floating_point())
     try:
         train(
-            grown, pixels, np.concatenate([np.asarray(labels[0]), np.asarray(labels[1]) + known]), device=where,
-            progress=progress, record=True, **{**usual.to_dict(), "epochs": epochs, "seed": seed},
+            grown, pixels, targets, device=where, preprocessing=prepared, progress=progress, record=True,
+            **{**usual.to_dict(), "epochs": epochs, "seed": seed},
         )  # fmt: skip
     finally:
         for p, was in wanted:
             p.requires_grad_(was)
     attach(grown, saved)
     return grown.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+
+
+def _one_array(images: Sequence[Any], preprocessing: Preprocessing | None) -> Tensor:
+    """Images of known and of new classes as one array: raw ones as the network reads them but for mean and spread."""
+    parts = [torch.as_tensor(part).cpu() for part in images]
+    if any(part.is_floating_point() for part in parts):
+        parts = [as_input(part, preprocessing) for part in parts]
+    else:
+        for part in parts:
+            check_raw(part)
+        if preprocessing is not None:
+            parts = [fitted(part.permute(0, 3, 1, 2), preprocessing).permute(0, 2, 3, 1) for part in parts]
+    if parts[0].shape[1:] != parts[1].shape[1:]:
+        known, new = (tuple(part.shape[1:]) for part in parts)
+        raise BadData(
+            f"images of known classes are {known} and of new ones {new}; a branch is trained on one shape."
+        )
+    return torch.cat(parts)

@@ -115,11 +115,7 @@ def _gather(
 ) -> _Rows:  # fmt: skip
     fresh = torch.as_tensor(np.asarray(take_in(logits, what="the new classes' logits")[0], np.float64))
     known = fresh.shape[1]
-    marks = _labels(labels, len(fresh), new, "new")
-    count = int(marks.max()) + 1 if new is None else new
-    absent = sorted(set(range(count)) - set(marks.tolist()))
-    if absent:
-        raise BadData(f"there is no image of new class {absent[0]}; every new class needs one or more.")
+    marks, count = new_labels(labels, len(fresh), new)
     if (base_logits is None) != (base_labels is None):
         raise BadData("give both logits and labels of the known classes, or neither.")
     if base_logits is None:
@@ -131,7 +127,7 @@ def _gather(
     other = torch.as_tensor(np.asarray(take_in(base_logits, what="the known classes' logits")[0], np.float64))
     if other.shape[1] != known:
         raise BadData(f"logits of {other.shape[1]} and of {known} known classes; they must be one network's.")
-    theirs = _labels(base_labels, len(other), known, "known")
+    theirs = class_numbers(base_labels, len(other), known, "known")
     both, all_labels = torch.cat([fresh, other]), torch.cat([marks + known, theirs])
     return _rows(both.to(where), both.to(where), all_labels.to(where), known, count, True)
 
@@ -152,7 +148,18 @@ def _of_features(rows: _Rows, features: Any, base_features: Any) -> _Rows:
     return replace(rows, inputs=torch.cat(taken).to(rows.logits.device))
 
 
-def _labels(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
+def new_labels(labels: Any, rows: int, new: int | None) -> tuple[Tensor, int]:
+    """Labels of new classes' images from 0, and how many classes they are: every one has an image."""
+    marks = class_numbers(labels, rows, new, "new")
+    count = int(marks.max()) + 1 if new is None else new
+    absent = sorted(set(range(count)) - set(marks.tolist()))
+    if absent:
+        raise BadData(f"there is no image of new class {absent[0]}; every new class needs one or more.")
+    return marks, count
+
+
+def class_numbers(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
+    """Labels as whole numbers from 0 to count − 1, one a row; anything else is refused."""
     found = torch.as_tensor(labels).cpu()
     if found.shape != (rows,) or found.is_floating_point() or found.dtype == torch.bool:
         raise BadData(

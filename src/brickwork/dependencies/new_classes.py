@@ -16,7 +16,7 @@ from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.dependencies.branches import train_branch
-from brickwork.dependencies.heads import fit_head
+from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, predict
@@ -56,11 +56,18 @@ def add_classes(
         raise RequestError(
             "a branch is trained on known classes too; give images of them (base_data), or another on."
         )
+    if on == "branch" and (how != "train" or strength is not None):
+        raise RequestError(
+            "a branch is trained as a network is; leave how and strength out, or choose another on."
+        )
     if training and on != "branch":
         raise RequestError(f"training is for on='branch'; with on={on!r} nothing is trained but one matrix.")
     images, labels, names = _taken(data, classes)
     source = source_of(model, images, on) if len(images) else None
-    logits, features = _answers(model, images, batch_size, "new", source)
+    seen = (
+        images[:1] if on == "branch" else images
+    )  # nothing is fitted to the answers of a network with a branch
+    logits, features = _answers(model, seen, batch_size, "new", source)
     count = logits.shape[1]
     known = origin_of(model).classes or tuple(str(i) for i in range(count))
     if len(known) != count:
@@ -69,9 +76,12 @@ def add_classes(
     _check_names(fresh, known)
     if on == "branch":
         others, theirs = _base_images(base_data, known)
+        marks = (
+            class_numbers(theirs, len(others), count, "known"),
+            new_labels(labels, len(images), len(fresh))[0],
+        )
         return train_branch(
-            model, str(source), (others, images), (theirs, labels), (*known, *fresh), seed=seed, progress=progress,
-            **(training or {}),
+            model, str(source), (others, images), marks, (*known, *fresh), seed=seed, progress=progress, settings=training,
         )  # fmt: skip
     base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, source)
     head = fit_head(
@@ -128,7 +138,9 @@ def last_layer(model: nn.Module, image: Any) -> str:
     raise BadModel("the model's logits are not the output of one linear layer; use on='logits'.")
 
 
-def _taken(data: Labelled, classes: Sequence[str] | None) -> tuple[Any, Any, tuple[str, ...] | None]:
+def _taken(
+    data: Labelled, classes: Sequence[str] | None, which: str = "new"
+) -> tuple[Any, Any, tuple[str, ...] | None]:
     names = None if classes is None else tuple(map(str, classes))
     if isinstance(data, ImageData):
         if names is not None and len(names) != len(data.classes):
@@ -140,7 +152,7 @@ def _taken(data: Labelled, classes: Sequence[str] | None) -> tuple[Any, Any, tup
     else:
         images, labels = data
     if len(images) == 0:
-        raise BadData("there are no images of new classes.")
+        raise BadData(f"there are no images of {which} classes.")
     return images, labels, names
 
 
@@ -172,7 +184,7 @@ def _base(
 def _base_images(data: Labelled | None, known: Sequence[str]) -> tuple[Any, Any]:
     """Images of the known classes, labelled as the model's outputs are numbered."""
     assert data is not None
-    images, labels, names = _taken(data, None)
+    images, labels, names = _taken(data, None, "known")
     if names is not None:
         foreign = [name for name in names if name not in known]
         if foreign:

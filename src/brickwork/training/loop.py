@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.pixels import Images, change_channels, check_raw, measure, resize, resize_masks
+from brickwork.data.pixels import Images, check_raw, fitted, measure, resize_masks
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.origin import Preprocessing, attach, origin_of
@@ -197,11 +197,7 @@ def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor
     check_raw(tensor)
     if preprocessing is None:
         return tensor.contiguous(), measure(tensor.cpu().numpy())
-    planes = tensor.permute(0, 3, 1, 2)
-    if planes.shape[1] != preprocessing.channels:
-        planes = change_channels(planes, preprocessing.channels)
-    if preprocessing.size and tuple(planes.shape[2:]) != tuple(preprocessing.size):
-        planes = resize(planes, preprocessing.size)
+    planes = fitted(tensor.permute(0, 3, 1, 2), preprocessing)
     return planes.permute(0, 2, 3, 1).contiguous(), preprocessing
 
 
