@@ -204,3 +204,15 @@ def test_a_hook_before_each_step_changes_buffers_and_hears_the_step():
     train(model, torch.randn(10, 1, 4, 4), torch.arange(10) % 2, epochs=2, batch_size=5, device="cpu", progress=False,
           before_step=lambda step, steps: heard.append((step, steps, torch.is_grad_enabled())))  # fmt: skip
     assert heard == [(k, 4, False) for k in range(4)]
+
+
+def test_class_255_is_learned_like_any_other():
+    """In a mask that number marks what does not count; among labels it is a class."""
+    images = np.zeros((32, 8, 8, 1), np.uint8)
+    images[::2] = 255
+    labels = np.where(np.arange(32) % 2, 0, 255)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 257))
+    train(net, images, labels, epochs=20, batch_size=16, lr=0.1, progress=False)
+    assert evaluate(net, images, labels).accuracy == 1
+    with pytest.raises(BadModel, match="255 outputs, but there is a label 255"):
+        train(nn.Sequential(nn.Flatten(), nn.Linear(64, 255)), images, labels, epochs=1, progress=False)

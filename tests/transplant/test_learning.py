@@ -19,6 +19,7 @@ from brickwork.transplant import (
     solve_features,
     solve_pseudo_gradients,
 )
+from brickwork.transplant.learning import task_loss
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +169,11 @@ def test_the_rate_follows_its_schedule(parts, monkeypatch, schedule, first, last
         learn_adapter(
             Adapter(6, 6), cuts[1].above, teacher=cuts[0].above, example=features[:1], schedule="cosin"
         )
+
+
+def test_class_255_counts_and_a_pixel_of_255_does_not():
+    output = torch.randn(2, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    target = torch.tensor([3, 255])
+    assert torch.isclose(task_loss(output, target), -output.log_softmax(1)[[0, 1], target].mean())
+    pixels = task_loss(output[:, :, None, None], target[:, None, None])
+    assert torch.isclose(pixels, -output.log_softmax(1)[0, 3])

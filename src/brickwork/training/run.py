@@ -156,10 +156,11 @@ def mixed_seed(seed: int, epoch: int, *more: int) -> int:
 
 
 def cross_entropy(label_smoothing: float) -> Loss:
-    """Cross-entropy for classes (B,) and for masks (B, H, W); mask value 255 does not count."""
+    """Cross-entropy for classes (B,) and for masks (B, H, W); mask value 255 does not count, class 255 does."""
 
     def loss(logits: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(logits, target, ignore_index=IGNORE, label_smoothing=label_smoothing)
+        ignored = IGNORE if target.ndim > 1 else -100  # the latter is no label at all
+        return F.cross_entropy(logits, target, ignore_index=ignored, label_smoothing=label_smoothing)
 
     return loss
 
@@ -172,7 +173,7 @@ def check_logits(logits: Tensor, target: Tensor) -> None:
         or logits.shape[2:] != target.shape[1:]
     ):
         raise BadModel(f"the model gives {tuple(logits.shape)} for labels of shape {tuple(target.shape)}.")
-    top = int(torch.where(target == IGNORE, 0, target).max())
+    top = int((torch.where(target == IGNORE, 0, target) if target.ndim > 1 else target).max())
     if top >= logits.shape[1]:
         raise BadModel(f"the model has {logits.shape[1]} outputs, but there is a label {top}.")
 
