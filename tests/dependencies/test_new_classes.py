@@ -11,7 +11,7 @@ from torch import nn
 import brickwork
 from brickwork import data, zoo
 from brickwork.blueprint.depths import deeper_classes, several_depths
-from brickwork.dependencies import add_classes, fit_head
+from brickwork.dependencies import add_classes, fit_head, heads
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of
@@ -271,3 +271,23 @@ def test_depths_are_the_last_of_each_size_or_evenly_spread():
         several_depths(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), torch.zeros(2, 1, 4, 4))
     with pytest.raises(BadModel, match="no layer 'nine'"):
         deeper_classes(net, ["nine"], 4, 1)
+
+
+def test_a_strength_is_chosen_with_every_known_class_that_has_images(monkeypatch):
+    """Of many rows some are taken; a known class of few images is not lost by that."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), [300, 300, 5, 3])
+    known = rng.normal(size=(len(labels), 4)) + 3 * np.eye(4)[labels]
+    fresh = rng.normal(size=(60, 4)) + [2, 2, -2, 0]
+    fitted, fit = [], heads._fit
+    monkeypatch.setattr(heads, "ENOUGH", 60)
+    monkeypatch.setattr(heads, "MANY", 100)
+
+    def watched(rows, *args):
+        fitted.append(torch.bincount(rows.labels, minlength=5).tolist())
+        return fit(rows, *args)
+
+    monkeypatch.setattr(heads, "_fit", watched)
+    fit_head(fresh, np.zeros(60, int), known, labels)
+    assert fitted[0][2:4] == [3, 2] and fitted[0][0] < 40 and fitted[0][4] == 40  # two thirds are inside
+    assert fitted[-1] == [300, 300, 5, 3, 60]

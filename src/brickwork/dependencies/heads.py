@@ -248,14 +248,15 @@ def _cross_validated(rows: _Rows, how: str, seed: int) -> tuple[float, Fit | Non
     draw = torch.Generator().manual_seed(seed)
     labels = rows.labels.cpu()
     fold = torch.empty(len(labels), dtype=torch.long)
-    place = torch.empty(len(labels))  # within its class, from 0 to 1
+    # every new image, of which there may be few; of each known class as many as are enough, and some of a small one
+    share = max(ENOUGH / len(labels), 2 * FOLDS / int(counts.min()))
     for label in labels.unique():
         own = (labels == label).nonzero()[:, 0]
         own = own[torch.randperm(len(own), generator=draw)]
-        fold[own], place[own] = torch.arange(len(own)) % FOLDS, torch.arange(len(own)) / len(own)
-    # every new image, of which there may be few; of the known classes' as many as are enough
-    some = (labels >= rows.known) | (place < max(ENOUGH / len(labels), 2 * FOLDS / max(1, int(counts.min()))))
-    fold = torch.where(some, fold, FOLDS).to(rows.labels.device)
+        turns = torch.arange(len(own))
+        enough = len(own) if int(label) >= rows.known else max(share * len(own), 2 * FOLDS)
+        fold[own] = torch.where(turns < enough, turns % FOLDS, FOLDS)
+    fold = fold.to(rows.labels.device)
     losses = torch.zeros(len(STRENGTHS), dtype=torch.float64)
     fits: list[Fit] = []
     for turn in range(FOLDS if len(rows.labels) < MANY else 1):
