@@ -278,7 +278,7 @@ def test_a_strength_is_chosen_with_every_known_class_that_has_images(monkeypatch
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), [300, 300, 5, 3])
     known = rng.normal(size=(len(labels), 4)) + 3 * np.eye(4)[labels]
-    fresh = rng.normal(size=(60, 4)) + [2, 2, -2, 0]
+    fresh = rng.normal(size=(60, 4)) + np.array([2, 2, -2, 0])
     fitted, fit = [], heads._fit
     monkeypatch.setattr(heads, "ENOUGH", 60)
     monkeypatch.setattr(heads, "MANY", 100)
