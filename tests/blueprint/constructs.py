@@ -241,6 +241,13 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
         n=nn.LayerNorm(8),
         head=linear(8),
     ),
+    "layer_norm_of_weighed_places": lambda: Net(
+        lambda s, x: s.head(s.n(pooled(s.stem(x))[:, None] * s.places).mean(1)),
+        stem=conv(3, 8),
+        places=nn.Parameter(torch.ones(1, 4, 1)),
+        n=nn.LayerNorm(8),
+        head=linear(8),
+    ),
     "dropout": lambda: Net(
         lambda s, x: s.head(F.dropout(s.drop(pooled(s.stem(x))), 0.5, s.training)),
         stem=block(3, 8),

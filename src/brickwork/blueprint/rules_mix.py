@@ -323,7 +323,8 @@ def layer_norm(walk: Walk, op: Op) -> None:
                  labels.reshape(-1), labels.reshape(-1), input=x, output=out, op=op)
         )  # fmt: skip
     affine = isinstance(op.args[2], Value)
-    walk.put(out, Tags(planes[:1], zero=affine or (tags.zero and not inside)))
+    scaled = affine and all(varies(plane) & dims for plane in planes)  # what is cut has no weight and no bias
+    walk.put(out, Tags(planes, zero=scaled or (tags.zero and not inside)))
     for extra in op.outputs[1:]:
         walk.put(extra, Tags())
 
