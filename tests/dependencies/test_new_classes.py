@@ -291,3 +291,20 @@ def test_a_strength_is_chosen_with_every_known_class_that_has_images(monkeypatch
     fit_head(fresh, np.zeros(60, int), known, labels)
     assert fitted[0][2:4] == [3, 2] and fitted[0][0] < 40 and fitted[0][4] == 40  # two thirds are inside
     assert fitted[-1] == [300, 300, 5, 3, 60]
+
+
+@pytest.mark.parametrize("on", ["features", "branch"])
+def test_a_last_layer_that_is_called_by_name(on):
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.up, self.fc = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.fc(input=self.up(self.low(x)).mean((2, 3)))
+
+    net, images = Named().eval(), np.random.default_rng(0).integers(0, 255, (6, 8, 8, 1), np.uint8)
+    training = {"epochs": 1} if on == "branch" else None
+    known = (images, np.arange(6) % 3)
+    grown = add_classes(net, (images, np.arange(6) % 2), base_data=known, on=on, training=training)
+    assert torch.equal(predict(grown, images)[:, :3], predict(net, images))

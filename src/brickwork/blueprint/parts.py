@@ -168,8 +168,8 @@ class WiderOutput(nn.Module):
         self.known = layer
         self.more = zero_linear(layer.in_features, new, like=layer)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.known(x), self.more(x)], -1)
+    def forward(self, input: Tensor) -> Tensor:  # named as in the layer it stands for
+        return torch.cat([self.known(input), self.more(input)], -1)
 
 
 def widen_output(model: nn.Module, path: str, new: int, names: Sequence[str] | None = None) -> nn.Module:

@@ -118,12 +118,15 @@ def last_layer(model: nn.Module, image: Any) -> str:
     """The linear layer whose output the logits are, found by looking at one image."""
     called: list[tuple[str, Tensor]] = []
 
-    def watch(module: nn.Linear, given: Any, output: Tensor, name: str) -> None:
-        if torch.equal(F.linear(given[0], module.weight, module.bias), output):  # others' layers may do more
+    def watch(module: nn.Linear, read: Tensor, output: Tensor, name: str) -> None:
+        if torch.equal(F.linear(read, module.weight, module.bias), output):  # others' layers may do more
             called.append((name, output.detach()))
 
     hooks = [
-        module.register_forward_hook(lambda m, i, output, name=name: watch(m, i, output, name))
+        module.register_forward_hook(
+            lambda m, given, named, output, name=name: watch(m, _read(given, named), output, name),
+            with_kwargs=True,
+        )
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
     ]
@@ -136,6 +139,11 @@ def last_layer(model: nn.Module, image: Any) -> str:
         if name and output.shape == logits.shape and torch.equal(output.float().cpu(), logits.float().cpu()):
             return name
     raise BadModel("the model's logits are not the output of one linear layer; use on='logits'.")
+
+
+def _read(given: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+    """What a layer was called with, by place or by name."""
+    return (*given, *named.values())[0]
 
 
 def _taken(
@@ -218,7 +226,9 @@ def answers(
     with ExitStack() as open_:
         if isinstance(source, str):
             layer = model.get_submodule(source)
-            hook = layer.register_forward_pre_hook(lambda _m, given: read.append(given[0].detach().cpu()))
+            hook = layer.register_forward_pre_hook(
+                lambda _m, given, named: read.append(_read(given, named).detach().cpu()), with_kwargs=True
+            )
         else:
             seen = open_.enter_context(watched(model, source))
             hook = model.register_forward_hook(

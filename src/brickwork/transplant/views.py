@@ -33,9 +33,10 @@ def views_of(
 
 
 def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int = 0) -> np.ndarray:
-    """`count` times every image, seen in another way and blended with another one; for a teacher to answer.
+    """`count` times every image, seen in another way and blended with one that is drawn; for a teacher to answer.
 
-    What a teacher says between two images tells more of what it looks at than what it says of those it was trained on.
+    Of N images one in N draws the image itself. What a teacher says between two images tells more of what it looks at than
+    what it says of those it was trained on.
 
     >>> blends_of(np.zeros((3, 8, 8, 1), np.uint8), count=2).shape
     (6, 8, 8, 1)
