@@ -1,5 +1,6 @@
 """A branch reads what its layer answered: with the head's own weights it says what the network says, to the bit."""
 
+import importlib.util
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from brickwork import zoo
 from brickwork.blueprint.branching import branched_classes, branching_place
 from brickwork.blueprint.depths import deeper_classes, pooled
+from brickwork.blueprint.splitting import places, split
 from brickwork.errors import BadModel, RequestError
 
 
@@ -88,8 +91,65 @@ class Tokens(nn.Module):
         return self.head(self.blocks(self.cells(x).flatten(2).transpose(1, 2)).mean(1))
 
 
+def test_a_layer_that_is_followed_as_a_whole_is_branched_before_it():
+    net, x = Tokens().eval(), torch.randn(2, 1, 16, 16)
+    assert branching_place(net, x, "head") == "cells"
+    torch.testing.assert_close(twin(net, "cells", "head")(x)[:, 3:], net(x))
+
+
 def test_a_network_without_a_place_to_branch_off_is_told_what_else_there_is():
+    class Loops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            x = self.low(x)
+            while x.sum() > 1e9:  # depends on values
+                x = x / 2
+            return self.head(x.mean((2, 3)))
+
     with pytest.raises(
-        BadModel, match=r"no place to branch off .* use on='features' or on='depths'.*'blocks.layers.4'"
+        BadModel, match=r"no place to branch off .* use on='features' or on='depths': .* followed"
     ):
-        branching_place(Tokens().eval(), torch.randn(2, 1, 16, 16), "head")
+        branching_place(Loops().eval(), torch.randn(2, 1, 16, 16), "head")
+
+
+class Residual(nn.Module):
+    """Blocks with a way around them: inside of one no cut is clean."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(1, 4, 3, padding=1)
+        self.blocks = nn.ModuleList(nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+        self.norm, self.head = nn.BatchNorm2d(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        around = x.shape[2]  # a length may go past every cut
+        x = self.stem(x)
+        for block in self.blocks[:2]:
+            x = block(x).relu() + x
+        y = self.norm(self.blocks[2](x))
+        return self.head((y + x).sum((2, 3)) / around**2)
+
+
+def test_a_place_is_clean_where_every_way_leads_through_it():
+    net = Residual().double().eval()
+    found = places(net)
+    assert {name: place.clean for name, place in found.items()} == {
+        "stem": True, "blocks.0": False, "blocks.1": False, "blocks.2": False, "blocks": False, "norm": False, "head": True,
+    }  # fmt: skip
+    assert "blocks.1" in found["blocks.0"].behind and "blocks.1" not in found["blocks.1"].behind
+    with pytest.raises(BadModel, match="crossed"):
+        split(net, "norm")
+    assert branching_place(net, torch.randn(2, 1, 8, 8, dtype=torch.float64), "head") == "stem"
+
+
+def test_where_a_depth_is_crossed_the_outermost_place_before_it_is_taken():
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("needs the extra timm")
+    shuffle = zoo.build("torchvision:shufflenet_v2_x0_5", num_classes=3).eval()
+    x = torch.randn(2, 3, 64, 64)
+    at = branching_place(shuffle, x, "fc")
+    assert at == "stage3"
+    assert torch.equal(twin(shuffle, at, "fc").eval()(x)[:, 3:], shuffle(x))

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.depths import several_depths, watched
 from brickwork.blueprint.parts import zero_linear
-from brickwork.blueprint.splitting import Above, split
-from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.blueprint.splitting import Above, Place, places, split
+from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
@@ -70,25 +70,48 @@ def branched_classes(
 
 
 def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
-    """Where to branch off: the deepest of several depths behind which a convolution can learn; without any, any layer."""
-    behind: dict[str, list[int]] = {}  # axes of the weights behind a depth
-    refusal: RequestError | None = None
-    for at in reversed(several_depths(model, images)):
-        try:
-            weights = split(model, at).above.net.named_parameters()
-        except (
-            BadModel,
-            UnknownName,
-        ) as error:  # the latter of layers inside one that is followed as a whole
-            refusal = refusal or error
-            continue
-        behind[at] = [values.dim() for name, values in weights if not name.startswith(f"{head}.")]
-    for axes in (3, 2):
-        for at, found in behind.items():
-            if max(found, default=0) >= axes:
-                return at
-    if refusal is None:
+    """Where to branch off: behind the deepest of several depths with a convolution left to learn; without any, any layer.
+
+    Where something else goes past a depth, as inside a residual block, the nearest place before it counts.
+    """
+    advice = "no place to branch off was found in this network; use on='features' or on='depths'"
+    try:
+        known = places(model)
+    except BadModel as error:
+        raise BadModel(f"{advice}: {error}") from error
+    clean = {
+        p.position: p for p in sorted(known.values(), key=lambda p: -p.name.count(".")) if p.clean
+    }  # the outermost
+    candidates: list[Place] = []
+    for depth in reversed(several_depths(model, images)):
+        here, end = known.get(depth), -1
+        if here is None:  # inside of a layer that is followed as a whole: what is before that
+            around = [known[name] for name in _around(depth) if name in known]
+            end = around[0].position - 1 if around else -1
+        elif here.clean:
+            candidates.append(here)
+        else:
+            end = here.position
+        candidates += [clean[max(before)] for before in [[k for k in clean if k <= end]] if before]
+    axes = {name: values.dim() for name, values in model.named_parameters()}
+    for least in (3, 2):
+        for place in candidates:
+            if any(
+                axes[name] >= least
+                for name in axes
+                if _owner(name, place.behind) and not name.startswith(f"{head}.")
+            ):
+                return place.name
+    if candidates:
         raise BadModel(f"nothing but {head} can learn behind the layers of this network; use on='features'.")
-    raise BadModel(
-        f"no place to branch off was found in this network; use on='features' or on='depths'. Of the deepest: {refusal}"
-    ) from refusal
+    raise BadModel(f"{advice}.")
+
+
+def _around(name: str) -> list[str]:
+    """What holds a module or a parameter, the innermost first: a.b.c is in a.b, which is in a."""
+    return [name[:dot] for dot in range(len(name) - 1, 0, -1) if name[dot] == "."]
+
+
+def _owner(parameter: str, used: frozenset[str]) -> bool:
+    """Whether a parameter is used: by its own name, or as one of a module that is."""
+    return parameter in used or any(name in used for name in _around(parameter))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +83,70 @@ def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
         attach(half, origin_of(model).after(step))
         half.train(model.training)
     return halves
+
+
+@dataclass(frozen=True)
+class Place:
+    """A layer as a place to cut behind."""
+
+    name: str
+    position: int  # of its answer, among all values of the network
+    clean: bool  # nothing else goes past a cut behind it
+    behind: frozenset[str]  # modules and parameters that are used behind it
+
+
+def places(model: nn.Module) -> dict[str, Place]:
+    """All layers and modules of layers that answer, by name, those that hold others first.
+
+    >>> class Skip(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.one, self.two, self.three = (nn.Linear(3, 3) for _ in range(3))
+    ...     def forward(self, x):
+    ...         x = self.one(x)
+    ...         return self.three(self.two(x) + x)
+    >>> {name: place.clean for name, place in places(Skip()).items()}
+    {'one': True, 'two': False, 'three': True}
+    """
+    nodes = list(_traced(model).graph.nodes)
+    position = {node: k for k, node in enumerate(nodes)}
+    clean = _on_every_way(nodes)
+    used = [str(n.target) if n.op in ("call_module", "get_attr") else "" for n in nodes]
+    last: dict[str, int] = {}  # of a module, its last value
+    for k, node in enumerate(nodes):
+        path = str(node.target) if node.op == "call_module" else ""
+        inside = [str(found) for found, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        for name in {path, *inside, *(path[:dot] for dot, letter in enumerate(path) if letter == ".")} - {""}:
+            last[name] = k
+    known = [name for name, _ in model.named_modules() if name in last]
+    return {
+        name: Place(
+            name, last[name], clean[nodes[last[name]]], frozenset(filter(None, used[last[name] + 1 :]))
+        )
+        for name in sorted(known, key=lambda name: position[nodes[last[name]]])
+    }
+
+
+def _on_every_way(nodes: list[fx.Node]) -> dict[fx.Node, bool]:
+    """Whether all that the output is told of the image comes through a value; lengths of the image's axes aside.
+
+    Ways from the image to the output are counted, each step by a random weight: all of them pass through a value if and
+    only if its ways there times its ways on are all ways (modulo a large prime, so but for a chance of about 1e-16).
+    """
+    prime, draw = 2**61 - 1, random.Random(0)
+    weight: dict[tuple[fx.Node, fx.Node], int] = {}
+    there = {node: int(node.op == "placeholder") for node in nodes}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            if not (_input(source) and (node.target is getattr or node.target == "size")):
+                weight[source, node] = draw.randrange(1, prime)
+                there[node] = (there[node] + weight[source, node] * there[source]) % prime
+    on = {node: int(node.op == "output") for node in nodes}
+    for node in reversed(nodes):
+        for source in node.all_input_nodes:
+            on[source] = (on[source] + weight.get((source, node), 0) * on[node]) % prime
+    every = there[nodes[-1]]
+    return {node: there[node] * on[node] % prime == every for node in nodes}
 
 
 def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
