@@ -11,7 +11,7 @@ import torch
 from sklearn.metrics import confusion_matrix, log_loss, roc_auc_score
 from torch import Tensor, nn
 
-from brickwork import data
+from brickwork import data, zoo
 from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, BadModel
 from brickwork.evaluation import auroc, calibration_error, evaluate, evaluate_data, measure_logits, predict
@@ -134,6 +134,16 @@ class Mean(nn.Module):
 
     def forward(self, images):
         return images.mean((1, 3))[:, :5]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
+def test_images_are_given_in_the_models_precision(dtype):
+    model = zoo.build("lenet", num_classes=3, in_channels=1, seed=0).to(dtype)
+    images = np.random.default_rng(0).integers(0, 255, (4, 16, 16, 1), np.uint8)
+    expected = model.eval()((torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255).to(dtype)).float()
+    found = predict(model, images)
+    assert found.dtype == torch.float32 and torch.equal(found, expected.detach())
+    assert next(model.parameters()).dtype == dtype
 
 
 def test_classes_are_matched_by_name():

@@ -23,7 +23,7 @@ def predict(
 ) -> Tensor:
     """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
 
-    The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
+    Images are given in the model's precision. The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
     """
     return torch.cat([logits.cpu() for logits in logit_batches(model, images, batch_size, device)])
 
@@ -38,10 +38,12 @@ def logit_batches(
     if device is not None:
         model.to(target)
     tensor, preprocessing = torch.as_tensor(images), origin_of(model).preprocessing
+    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    own = kinds.pop() if len(kinds) == 1 else None  # of several precisions a network decides itself
     with evaluating(model):
         for start in range(0, len(tensor), batch_size):
             batch = as_input(tensor[start : start + batch_size], preprocessing, target)
-            yield logits_of(model(batch)).float()
+            yield logits_of(model(batch.to(own) if own is not None else batch)).float()
 
 
 @contextmanager
