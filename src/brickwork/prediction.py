@@ -23,7 +23,8 @@ def predict(
 ) -> Tensor:
     """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
 
-    Images are given in the model's precision. The model is run in eval mode where its parameters are (or on `device`), and put back as it was.
+    Images are given in the model's precision. It is run in eval mode where its parameters are (or on `device`), and put
+    back as it was.
     """
     return torch.cat([logits.cpu() for logits in logit_batches(model, images, batch_size, device)])
 
