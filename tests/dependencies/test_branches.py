@@ -237,3 +237,10 @@ def test_what_a_branch_does_not_take_is_refused():
             add_classes(small(), NEW, base_data=KNOWN, on="branch", **option)
     with pytest.raises(BadData, match="there are no images of known classes"):
         add_classes(small(), NEW, base_data=(raw(0), np.arange(0)), on="branch")
+
+
+def test_a_part_of_new_classes_alone_is_refused_in_words_of_classes(grown):
+    with pytest.raises(
+        RequestError, match=r"classes that model\.fc\.weight makes, which are the model's outputs 0 to 7"
+    ):
+        brickwork.disassemble(grown, ["8"], digits("digits@20"), keep=0.5, progress=False)

@@ -178,3 +178,11 @@ def test_statistics_are_no_parameters(tmp_path):
     brickwork.save(net, tmp_path / "net")
     (found,) = Shelf(tmp_path).models()
     assert found["parameters"] == sum(p.numel() for p in net.parameters())
+
+
+def test_halves_of_networks_in_a_transplant_net_are_no_networks(tmp_path):
+    part = tmp_path / "net" / "categories" / "cat"
+    brickwork.save(zoo.build("lenet", num_classes=2, seed=0), part)
+    assert [m["name"] for m in Shelf(tmp_path).models()] == ["net/categories/cat"]
+    (tmp_path / "net" / "transplant.json").write_text("{}")
+    assert Shelf(tmp_path).models() == []

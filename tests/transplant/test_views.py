@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from brickwork.errors import RequestError
+from brickwork.transplant.options import How
 from brickwork.transplant.views import blends_of, views_of
 
 
@@ -44,3 +47,10 @@ def test_blends_lie_between_two_images_and_are_drawn_by_their_seed():
         and (floats <= 200 / 255 + 1e-6).all()
         and blends_of(greys, count=0).shape == (0, 8, 8, 1)
     )
+
+
+def test_so_many_looks_that_no_memory_holds_them_are_refused():
+    with pytest.raises(
+        RequestError, match="blends is 99999; it must be 1000 or less, all are held in memory"
+    ):
+        How(way="distill", blends=99999).check(data=True)

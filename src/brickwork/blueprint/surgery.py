@@ -48,6 +48,12 @@ def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
     for name, axes in bp.axes.items():
         for axis in axes:
             if axis is not None and lost[axis.units].all() and not _whole_part(bp, name, lost):
+                made = np.flatnonzero(np.isin(bp.output_units, axis.units))
+                if len(made) == len(axis.units):
+                    raise RequestError(
+                        f"a part needs one or more of the classes that {name} makes, which are the model's outputs "
+                        f"{made[0]} to {made[-1]}; keep one of them too"
+                    )
                 raise RequestError(
                     f"nothing would be left of {name} (an axis over {axis}); keep a channel of it"
                 )

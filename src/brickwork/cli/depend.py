@@ -201,7 +201,9 @@ def command(
             )
         found = DependencyMap.load(source)
         wanted = [int(c) if c.isdecimal() and c not in found.targets else c for c in target or ()]
-        text = "\n".join(found.equation(c) for c in wanted) or str(found)
+        errors = found.columns["rel_error"]
+        told = [f"{found.equation(c)}  (relative error {errors[found._row(c)]:.2f})" for c in wanted]
+        text = "\n".join(told) or str(found)
         entries = found.to_dict()
         if wanted:
             entries["classes"] = [entries["classes"][found._row(c)] for c in wanted]

@@ -43,6 +43,8 @@ def connect(
     if note.get("judged_by") == "position":
         log(f"{task} has other class names than {spec}; its outputs stand for the classes in their order.")
     used = f"{note['labels']} labelled and {note['images']} unlabelled images"
+    if note["looks"] > note["labels"] + note["images"]:
+        used += f", {note['looks']} views and blends of them"
     taught = f", taught by {note['teacher']}" if WAYS[way].teacher else ""
     lines = [f"{category} → {task} by {way}{taught}: {used}"]
     if note.get("after"):

@@ -176,7 +176,7 @@ class DependencyMap:
         if "positive_after" in found:
             lines.append(
                 f"one class replaced: its own images right {found['positive_before']:.1%} before, "
-                f"{found['positive_after']:.1%} after; all images {found['total_change_points']:+.3f} points "
+                f"{found['positive_after']:.1%} after; all images {_signed(found['total_change_points'])} points "
                 f"(measured on {self.facts['measured_on']})"
             )
         if "stable_share" in found:
@@ -238,3 +238,8 @@ def _json(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _signed(value: float) -> str:
+    """With the minus sign that equations have."""
+    return f"{value:+.3f}".replace("-", "−")

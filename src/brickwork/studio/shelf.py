@@ -14,6 +14,7 @@ from brickwork.data import DataSpec
 from brickwork.data.named import known_names
 from brickwork.errors import BrickworkError, RequestError
 from brickwork.store.config import CONFIG
+from brickwork.transplant.folders import CONFIG as TRANSPLANT
 
 DEEP, MOST = 3, 200  # folders below the shelf that are looked into, models that are listed
 NAME = re.compile(r"[\w][\w.-]{0,63}")
@@ -80,7 +81,9 @@ class Shelf:
         for place, folders, files in os.walk(self.root):
             deep = len(Path(place).relative_to(self.root).parts)
             folders[:] = sorted(f for f in folders if not f.startswith(".")) if deep < DEEP else []
-            if CONFIG in files and place != str(self.root):
+            if TRANSPLANT in files:  # its parts are halves of networks, no networks
+                folders[:] = []
+            elif CONFIG in files and place != str(self.root):
                 found.append(Path(place))
                 folders[:] = []
         return found[:MOST]

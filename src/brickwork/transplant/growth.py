@@ -67,8 +67,9 @@ def connect(
         dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
     )  # fmt: skip
     note: dict[str, Any] = {
-        "way": how.way, "teacher": known, "labels": 0 if labels is None else len(labels),
-        "images": 0 if unlabelled is None else len(unlabelled), "data": None if data is None else data.name,
+        "way": how.way, "teacher": known, "labels": 0 if labels is None else len(labels) // how.views,
+        "images": 0 if unlabelled is None else len(unlabelled) // (how.views + how.blends),
+        "looks": sum(len(x) for x in (labels, unlabelled) if x is not None), "data": None if data is None else data.name,
         "seed": how.seed, "loss": learned.history[-1] if learned.history else None,
     }  # fmt: skip
     if data is not None and targets is not None:

@@ -13,6 +13,8 @@ from brickwork.transplant.adapter import STARTS
 from brickwork.transplant.chain import DUMMIES
 from brickwork.transplant.learning import SCHEDULES, WAYS
 
+MOST_LOOKS = 1000  # at one image
+
 
 @dataclass(frozen=True)
 class How:
@@ -50,6 +52,11 @@ class How:
                           ("views", 1), ("blends", 0), ("seed", 0)):  # fmt: skip
             if getattr(self, name) < low:
                 wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
+        for name in ("views", "blends"):
+            if getattr(self, name) > MOST_LOOKS:
+                wrong.append(
+                    f"{name} is {getattr(self, name)}; it must be {MOST_LOOKS} or less, all are held in memory"
+                )
         if self.kernel > 0 and self.kernel % 2 == 0:
             wrong.append(f"kernel is {self.kernel}; it must be odd, so that maps keep their size")
         for name in ("reorder", "size"):
