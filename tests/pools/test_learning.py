@@ -134,8 +134,12 @@ def test_a_budget_is_kept_to_the_byte(pool, second, learned):
         )
         used = len(write_task(task, pool, ("base", pool.base)))
         assert 0.85 * budget < used <= budget and 0 < task.changed() < learned.changed()
-    with pytest.raises(JobFailed, match="norms, head and header alone take"):
-        learn(pool, second.train_images, second.train_labels, budget=300, **{**QUICK, "epochs": 1})
+    with pytest.raises(
+        RequestError, match=r"budget is 300 bytes, and norms, head and header alone take .* or more"
+    ):
+        learn(
+            pool, second.train_images, second.train_labels, budget=300, **{**QUICK, "epochs": 10_000}
+        )  # at once
     with pytest.raises(RequestError, match="budget is 0"):
         learn(pool, second.train_images, second.train_labels, budget=0, **QUICK)
 

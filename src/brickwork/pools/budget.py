@@ -34,6 +34,12 @@ class Budget:
             task = self.tell()
             if step == 0 or step == every:  # by then norms and head have moved, and take what they will take
                 self.fixed = self._bytes(replace(task, codes=_reference(task).codes))
+            # before anything is trained, and it can only become more
+            if step == 0 and self.fixed > self.size:
+                raise RequestError(
+                    f"the budget is {self.size} bytes, and norms, head and header alone take {self.fixed} or more; "
+                    "give more, or a lower precision."
+                )
             self._learn_cost(task)
             self.search.changes = min(self.total, max(0, int((self.size - self.fixed) * 8 / self.cost)))
         self.search.step(step, steps)
