@@ -32,7 +32,7 @@ def show(
             raise UnknownName("task", name, found.tasks)
     chosen = {name: found.task(name) for name in tasks or found.tasks}
     sizes = {name: found.bytes(name) for name in chosen}
-    draw_pool(found.pool, chosen, sizes=sizes, title=f"Kernel pool {folder.name}").save(out, force=force)
+    draw_pool(found.pool, chosen, sizes=sizes, title=f"Kernel pool: {folder.name}").save(out, force=force)
     rows = []
     for name, task in chosen.items():
         rates = selection_rates(found.pool, task)

@@ -75,7 +75,7 @@ def draw_selection(pool: KernelPool, name: str, task: Task) -> Drawing:
     width = 24 + COLUMNS * (WIDE + 46)
     height = _place(len(rates) - 1)[1] + HIGH + 40
     return Drawing(
-        f"Selection rates: {name}", width, height, tuple(marks), about, head, tuple(rows), part="pools"
+        f"Task {name}: selection rates", width, height, tuple(marks), about, head, tuple(rows), part="pools"
     )
 
 
