@@ -35,7 +35,8 @@ PARTS = {
     ),
     "dependencies": (
         "Dependencies: which classes follow from others",
-        "Some classes' logits are nearly sums of a few others'. Lines lead to the classes it takes to write one; a class "
+        "How far a class's logit is a sum of a few others': the relative error says it, 0 is all of it, 1 nothing. Lines "
+        "lead to the classes it takes to write one; a class "
         "that follows from others can be replaced, and a new one can be added on top of a network that stays as it is.",
     ),
     "studies": (
