@@ -157,6 +157,11 @@ def test_a_persons_way_to_a_new_network(address, root, browser):
         # a function to wait for is eval, which the page forbids
         tab.wait_for_selector("#size:has-text('classes 0, 1, 7')")
         assert "25 % of the networks" in tab.inner_text("#size")
+        images = tab.input_value("[data-part=b] input:not([type=range])")
+        tab.fill("[data-part=b] input:not([type=range])", "")
+        assert tab.is_disabled("#build") and "Name images of b above" in tab.inner_text("#why")
+        tab.fill("[data-part=b] input:not([type=range])", images)
+        assert tab.is_enabled("#build") and tab.inner_text("#why") == ""
         tab.fill("#name", "three")
         tab.click("#build")
         tab.wait_for_selector("#accuracy", timeout=120_000)

@@ -75,7 +75,11 @@ function draw() {
   resize();
 }
 
-const ready = () => { $('build').disabled = !board.size || [...board.values()].some(p => !p.data.trim()); };
+function ready() {
+  const bare = [...board].filter(([, p]) => !p.data.trim()).map(([model]) => model);
+  $('build').disabled = !board.size || bare.length > 0;
+  $('why').textContent = bare.length ? `Name images of ${bare.join(' and ')} above, as in digits:A: channels are chosen and repaired on them.` : '';
+}
 
 async function resize() {
   if (!board.size) { $('size').textContent = ''; return; }
