@@ -38,13 +38,20 @@ def logit_batches(
     target = torch.device(device) if device is not None else device_of(model)
     if device is not None:
         model.to(target)
-    tensor, preprocessing = torch.as_tensor(images), origin_of(model).preprocessing
-    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    own = kinds.pop() if len(kinds) == 1 else None  # of several precisions a network decides itself
+    tensor = torch.as_tensor(images)
     with evaluating(model):
         for start in range(0, len(tensor), batch_size):
-            batch = as_input(tensor[start : start + batch_size], preprocessing, target)
-            yield logits_of(model(batch.to(own) if own is not None else batch)).float()
+            batch = input_of(model, tensor[start : start + batch_size], target)
+            yield logits_of(model(batch)).float()
+
+
+def input_of(model: nn.Module, images: Images, device: torch.device | None = None) -> Tensor:
+    """Images as a model reads them: prepared in its own way, in its precision, where it is (or on `device`)."""
+    given = as_input(images, origin_of(model).preprocessing, device or device_of(model))
+    kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    return (
+        given.to(kinds.pop()) if len(kinds) == 1 else given
+    )  # of several precisions a network decides itself
 
 
 @contextmanager

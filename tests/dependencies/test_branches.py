@@ -241,6 +241,16 @@ def test_what_a_branch_does_not_take_is_refused():
 
 def test_a_part_of_new_classes_alone_is_refused_in_words_of_classes(grown):
     with pytest.raises(
-        RequestError, match=r"classes that model\.fc\.weight makes, which are the model's outputs 0 to 7"
+        RequestError,
+        match=r"classes that model\.fc\.weight makes, which are the model's outputs 0, 1, 2, 3, 4, 5, 6, 7",
     ):
         brickwork.disassemble(grown, ["8"], digits("digits@20"), keep=0.5, progress=False)
+
+
+def test_a_network_of_another_precision_grows_by_a_fit_and_is_told_why_not_by_a_branch(base):
+    net, new, known = copy.deepcopy(base).double(), digits("digits:8-9@5"), digits("digits:0-7@5")
+    assert add_classes(net, new, base_data=known, on="depths").more.weight.dtype == torch.float64
+    with pytest.raises(
+        BadModel, match=r"is torch\.float64; a branch is trained in float32, so take model\.float\(\)"
+    ):
+        add_classes(net, new, base_data=known, on="branch")

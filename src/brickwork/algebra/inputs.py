@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import Images
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import Preprocessing, origin_of
-from brickwork.prediction import device_of
+from brickwork.prediction import input_of
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,9 @@ def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, l
 
 def inputs_of(model: nn.Module, images: Images) -> Tensor:
     """Images as this network takes them: on its device, in its precision."""
-    first = next(model.parameters(), None)
-    if first is None:
+    if next(model.parameters(), None) is None:
         raise BadModel("a network without parameters cannot be merged.")
-    return as_input(images, origin_of(model).preprocessing, device_of(model)).to(first.dtype)
+    return input_of(model, images)
 
 
 def batches_of(images: Tensor, batch_size: int) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.depths import several_depths, watched
 from brickwork.blueprint.parts import zero_linear
-from brickwork.blueprint.splitting import Above, Place, places, split
+from brickwork.blueprint.splitting import Above, Place, around, places, split
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -79,27 +79,28 @@ def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
         known = places(model)
     except BadModel as error:
         raise BadModel(f"{advice}: {error}") from error
-    clean = {
-        p.position: p for p in sorted(known.values(), key=lambda p: -p.name.count(".")) if p.clean
-    }  # the outermost
+    inner_first = sorted(known.values(), key=lambda place: -place.name.count("."))
+    clean = {place.position: place for place in inner_first if place.clean}  # of several the outermost
     candidates: list[Place] = []
     for depth in reversed(several_depths(model, images)):
         here, end = known.get(depth), -1
         if here is None:  # inside of a layer that is followed as a whole: what is before that
-            around = [known[name] for name in _around(depth) if name in known]
-            end = around[0].position - 1 if around else -1
+            whole = next((known[name] for name in around(depth) if name in known), None)
+            end = whole.position - 1 if whole is not None else -1
         elif here.clean:
             candidates.append(here)
         else:
             end = here.position
-        candidates += [clean[max(before)] for before in [[k for k in clean if k <= end]] if before]
+        before = [position for position in clean if position <= end]
+        if before:
+            candidates.append(clean[max(before)])
     axes = {name: values.dim() for name, values in model.named_parameters()}
     for least in (3, 2):
         for place in candidates:
             if any(
                 axes[name] >= least
                 for name in axes
-                if _owner(name, place.behind) and not name.startswith(f"{head}.")
+                if _is_used(name, place.behind) and not name.startswith(f"{head}.")
             ):
                 return place.name
     if candidates:
@@ -107,11 +108,6 @@ def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
     raise BadModel(f"{advice}.")
 
 
-def _around(name: str) -> list[str]:
-    """What holds a module or a parameter, the innermost first: a.b.c is in a.b, which is in a."""
-    return [name[:dot] for dot in range(len(name) - 1, 0, -1) if name[dot] == "."]
-
-
-def _owner(parameter: str, used: frozenset[str]) -> bool:
-    """Whether a parameter is used: by its own name, or as one of a module that is."""
-    return parameter in used or any(name in used for name in _around(parameter))
+def _is_used(parameter: str, used: frozenset[str]) -> bool:
+    """By its own name, or as one of a module that is."""
+    return parameter in used or any(name in used for name in around(parameter))

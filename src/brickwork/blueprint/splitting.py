@@ -96,7 +96,7 @@ class Place:
 
 
 def places(model: nn.Module) -> dict[str, Place]:
-    """All layers and modules of layers that answer, by name, those that hold others first.
+    """All layers and modules of layers that answer, by name, in the order in which they do.
 
     >>> class Skip(nn.Module):
     ...     def __init__(self):
@@ -109,22 +109,30 @@ def places(model: nn.Module) -> dict[str, Place]:
     {'one': True, 'two': False, 'three': True}
     """
     nodes = list(_traced(model).graph.nodes)
-    position = {node: k for k, node in enumerate(nodes)}
     clean = _on_every_way(nodes)
     used = [str(n.target) if n.op in ("call_module", "get_attr") else "" for n in nodes]
     last: dict[str, int] = {}  # of a module, its last value
     for k, node in enumerate(nodes):
         path = str(node.target) if node.op == "call_module" else ""
         inside = [str(found) for found, _ in (node.meta.get("nn_module_stack") or {}).values()]
-        for name in {path, *inside, *(path[:dot] for dot, letter in enumerate(path) if letter == ".")} - {""}:
+        for name in {path, *inside, *around(path)} - {""}:
             last[name] = k
     known = [name for name, _ in model.named_modules() if name in last]
     return {
         name: Place(
             name, last[name], clean[nodes[last[name]]], frozenset(filter(None, used[last[name] + 1 :]))
         )
-        for name in sorted(known, key=lambda name: position[nodes[last[name]]])
+        for name in sorted(known, key=last.__getitem__)
     }
+
+
+def around(name: str) -> list[str]:
+    """What holds a module or a parameter, the innermost first.
+
+    >>> around("a.b.c")
+    ['a.b', 'a']
+    """
+    return [name[:dot] for dot in range(len(name) - 1, 0, -1) if name[dot] == "."]
 
 
 def _on_every_way(nodes: list[fx.Node]) -> dict[fx.Node, bool]:

@@ -50,9 +50,10 @@ def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
             if axis is not None and lost[axis.units].all() and not _whole_part(bp, name, lost):
                 made = np.flatnonzero(np.isin(bp.output_units, axis.units))
                 if len(made) == len(axis.units):
+                    some = ", ".join(map(str, made[:10])) + (", …" if len(made) > 10 else "")
                     raise RequestError(
                         f"a part needs one or more of the classes that {name} makes, which are the model's outputs "
-                        f"{made[0]} to {made[-1]}; keep one of them too"
+                        f"{some}; keep one of them too"
                     )
                 raise RequestError(
                     f"nothing would be left of {name} (an axis over {axis}); keep a channel of it"

@@ -29,9 +29,7 @@ class Subject:
     known: tuple[str, ...]  # names of all classes of the network
     wanted: list[int]  # the classes asked for
     samples: Samples
-    _logits: dict[int, Tensor] = field(
-        default_factory=dict, repr=False
-    )  # of the whole, as far as they are known
+    _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
 
     @property
     def names(self) -> tuple[str, ...]:

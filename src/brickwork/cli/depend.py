@@ -175,20 +175,8 @@ def command(
         from brickwork.cli.depend_add import add
 
         add(
-            source,
-            data,
-            base_data,
-            out,
-            str(how),
-            str(on),
-            strength,
-            epochs,
-            arch,
-            seed,
-            str(device),
-            force,
-            as_json,
-        )
+            source, data, base_data, out, str(how), str(on), strength, epochs, arch, seed, str(device), force, as_json,
+        )  # fmt: skip
         return
     if action == Action.show:
         if out is not None:

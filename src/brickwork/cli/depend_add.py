@@ -58,6 +58,8 @@ def add(
     facts: dict[str, Any] = {
         "data": data, "base_data": base_data, "how": how, "on": on, "source": store.read_config(folder).weights.state_hash
     }  # fmt: skip
+    if on == "branch":
+        facts["epochs"] = epochs
     right = {"new": accuracy(grown, new), "known": None if known is None else accuracy(grown, known)}
     right["known_before"] = None if known is None else accuracy(model, known)
     save_model(grown, out, force=force, command="depend add", test_accuracy=right, **facts)

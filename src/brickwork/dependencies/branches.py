@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.branching import BranchedClasses, branched_classes, branching_place
 from brickwork.data.pixels import as_input, check_raw, fitted
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import device_of
+from brickwork.prediction import device_of, input_of
 from brickwork.training import Settings, settings_for, train
 
 #: a branch learns for a tenth of the epochs of its network's recipe, three at least, and so many steps at least
@@ -46,9 +46,16 @@ def train_branch(
     foreign = [name for name in asked if name not in SETTINGS]
     if foreign:
         raise RequestError(f"training holds {foreign[0]!r}; it may hold {', '.join(SETTINGS)}.")
+    odd = next(
+        (n for n, p in model.named_parameters() if p.is_floating_point() and p.dtype != torch.float32), None
+    )
+    if odd is not None:
+        raise BadModel(
+            f"{odd} is {model.get_parameter(odd).dtype}; a branch is trained in float32, so take model.float()."
+        )
     known = int(model.get_submodule(head).out_features)  # type: ignore[arg-type]
-    origin, where = origin_of(model), device_of(model)
-    at = at or branching_place(model, as_input(images[1][:2], origin.preprocessing, where), head)
+    origin = origin_of(model)
+    at = at or branching_place(model, input_of(model, images[1][:2]), head)
     grown = branched_classes(model, at, head, len(names) - known, names)
     saved = origin_of(grown)
     pixels = _one_array(images, origin.preprocessing)
@@ -64,7 +71,7 @@ def train_branch(
             p.requires_grad_(learns and p.is_floating_point())
     try:
         train(
-            grown, pixels, targets, device=where, preprocessing=prepared, progress=progress, record=True,
+            grown, pixels, targets, device=device_of(model), preprocessing=prepared, progress=progress, record=True,
             **{**usual.to_dict(), "epochs": epochs, "seed": seed},
         )  # fmt: skip
     finally:

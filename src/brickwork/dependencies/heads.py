@@ -241,7 +241,8 @@ def _minimise(objective: Any, parameters: list[Tensor], steps: int = _STEPS) -> 
 def _cross_validated(rows: _Rows, how: str, seed: int) -> tuple[float, Fit | None]:
     """The strength with the least cross-entropy on rows kept out, and the fit that it gave to start from.
 
-    The same share of every class in each fold. Of many rows some are enough, and the fits need not end."""
+    The same share of every class in each fold. Of many rows some are enough, and the fits need not end.
+    """
     counts = torch.bincount(rows.labels, minlength=rows.known + rows.new)[rows.known :]
     if int(counts.min()) < 2:
         return ONE_SHOT, None

@@ -14,12 +14,11 @@ from torch.nn import functional as F
 from brickwork.blueprint.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import as_input
 from brickwork.dependencies.branches import train_branch
 from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of, predict
+from brickwork.prediction import device_of, input_of, predict
 
 SOURCES = ("logits", "features", "depths", "branch")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
@@ -64,10 +63,9 @@ def add_classes(
         raise RequestError(f"training is for on='branch'; with on={on!r} nothing is trained but one matrix.")
     images, labels, names = _taken(data, classes)
     source = source_of(model, images, on) if len(images) else None
-    seen = (
-        images[:1] if on == "branch" else images
-    )  # nothing is fitted to the answers of a network with a branch
-    logits, features = _answers(model, seen, batch_size, "new", source)
+    # nothing is fitted to the answers of a network that is branched: one image tells how many classes it has
+    read = images[:1] if on == "branch" else images
+    logits, features = _answers(model, read, batch_size, "new", source)
     count = logits.shape[1]
     known = origin_of(model).classes or tuple(str(i) for i in range(count))
     if len(known) != count:
@@ -109,8 +107,7 @@ def source_of(model: nn.Module, images: Any, on: str) -> Source:
     if on in ("features", "branch"):
         return last_layer(model, images[:1])
     if on == "depths":
-        where = device_of(model)
-        return several_depths(model, as_input(images[:2], origin_of(model).preprocessing, where))
+        return several_depths(model, input_of(model, images[:2]))
     return None
 
 

@@ -19,14 +19,15 @@ GENERIC = {100: (15.98, 4.64), 50: (17.65, 7.73), 20: (28.10, 18.82), 10: (39.69
 PAPERS: dict[str, Any] = {"dummy": Dummy("lowest", 0.2), "size": 7}
 #: a 3×3 adapter, more looks at every image, more steps with a falling rate
 LONG: dict[str, Any] = {"kernel": 3, "lr": 3e-3, "schedule": "onecycle"}
+VIEWS, BLENDS, MANY = "3×3 and views", "3×3 and blends", "3×3 and many blends"
+OTHERS = "3×3 and other images"
 MORE: dict[str, dict[str, Any]] = {
     "": {"kernel": 1, "longer": 1},
-    "3×3 and views": {**LONG, "views": 8, "longer": 4},
-    "3×3 and blends": {**LONG, "views": 4, "blends": 12, "longer": 8, "batch_size": 100},
-    "3×3 and many blends": {**LONG, "views": 4, "blends": 24, "longer": 24, "batch_size": 100},
-    "3×3 and other images": {**LONG, "views": 4, "blends": 6, "others": 2000, "longer": 8, "batch_size": 100},
+    VIEWS: {**LONG, "views": 8, "longer": 4},
+    BLENDS: {**LONG, "views": 4, "blends": 12, "longer": 8, "batch_size": 100},
+    MANY: {**LONG, "views": 4, "blends": 24, "longer": 24, "batch_size": 100},
+    OTHERS: {**LONG, "views": 4, "blends": 6, "others": 2000, "longer": 8, "batch_size": 100},
 }
-VIEWS, BLENDS, MANY, OTHERS = list(MORE)[1:]
 
 WAYS = (
     Way("direct-learn", column=0),
@@ -43,7 +44,6 @@ WAYS = (
     Way("distill", unlabelled=800, more=MANY),
     Way("closed-form+distill", unlabelled=800, more=MANY),
     Way("distill", unlabelled=800, more=OTHERS),
-    Way("closed-form+distill", unlabelled=800, more=OTHERS),
 )
 
 

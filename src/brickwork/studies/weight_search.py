@@ -177,6 +177,7 @@ SMOKE_GROUPS = (
     "pool",
     "encode",
 )
+METHODS = (*SMOKE_GROUPS, "quantised")  # rivals of one scene; all other rows are ablations
 GOALS = "goals"
 JUDGED = (
     "finetune",
@@ -232,7 +233,7 @@ def _row(part: Part, found: ContinualResult, full: bool) -> Row:
         "paper_mb": part.paper_mb if full else None, "forgetting": _plain(100 * found.forgetting),
         "method": found.method, "scene": part.scene, "arch": part.arch if full else "resnet8", "tasks": len(found.tasks),
         "each": [round(100 * float(v), 2) for v in found.matrix[-1]], "seed": part.seed, "seconds": found.seconds,
-        "unit": "percent", **({} if part.group in (*SMOKE_GROUPS, "quantised") else {"ablation": True}),
+        "unit": "percent", **({} if part.group in METHODS else {"ablation": True}),
     }  # fmt: skip
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, fx, nn
 
 _PARAMETERS = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
-Read = Callable[
-    [], tuple[Any, Any, float]
-]  # the running variance, the weight or None, and eps, as they are now
+#: the running variance, the weight or None, and eps, as they are now
+Read = Callable[[], tuple[Any, Any, float]]
 
 
 class NormScale:

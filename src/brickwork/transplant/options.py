@@ -13,7 +13,7 @@ from brickwork.transplant.adapter import STARTS
 from brickwork.transplant.chain import DUMMIES
 from brickwork.transplant.learning import SCHEDULES, WAYS
 
-MOST_LOOKS = 1000  # at one image
+MOST_LOOKS = 200  # views, or blends, of one image: what is drawn for more would be drawn twice
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,7 @@ class How:
     lr: float = 1e-3
     schedule: str = "constant"  # of lr: as it is, "cosine" down to nothing, "onecycle" up first
     views: int = 1  # of every image: itself, and so many less one shifted and mirrored
-    blends: int = (
-        0  # of every image without a label, with others: so many more looks for the teacher to answer
-    )
+    blends: int = 0  # of every image without a label, with others: more looks for the teacher to answer
     augment: str = "crop+flip"  # how views and blends are made
     weight: float = 10.0
     alpha: float | None = None  # None: the paper's ratio of the mean norms
