@@ -2,12 +2,15 @@
 
 Weights do not change how long a forward pass takes. The rows of `disassemble` and `compress` carry the ratio of their own.
 Both networks are timed as they are, and as one would run them: norms folded into the layers, and on a GPU recorded as a
-CUDA graph, in half precision.
+CUDA graph, in exact float32 and in half precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -46,40 +49,56 @@ def measure(
     keep = {name: list(range(min(count, bp.spaces[name]))) for name, count in widths.items()}
     part = bp.select(whole, keep).eval()
     flops = bp.count(keep).macs / bp.count().macs
-    for how, treat in ways(images).items():
-        times = {name: fastest(*treat(net, images)) for name, net in (("whole", whole), ("part", part))}
+    for way in WAYS if images.is_cuda else WAYS[:2]:
+        times = {name: fastest(net, images, way) for name, net in (("whole", whole), ("part", part))}
         ratio = times["part"] / times["whole"]
         yield {
-            "what": f"{what}{how}", "paper": None, "ours": round(ratio / flops, 3), "latency": round(ratio, 4),
+            "what": f"{what}{way.words}", "paper": None, "ours": round(ratio / flops, 3), "latency": round(ratio, 4),
             "flops": round(flops, 4), "whole_ms": round(1e3 * times["whole"], 3), "part_ms": round(1e3 * times["part"], 3),
-            "batch": len(images), "tf32": torch.backends.cudnn.allow_tf32, "widths": widths,
+            "batch": len(images), "tf32": way.tf32, "widths": widths,
         }  # fmt: skip
 
 
-Timed = tuple[nn.Module, Tensor, bool]  # a network, its images, whether it is recorded
+@dataclass(frozen=True)
+class Way:
+    """How a network is run: its norms folded into its layers, as a CUDA graph of cuDNN's fastest kernels, in which numbers."""
+
+    words: str  # what a row says of it
+    fold: bool = False
+    record: bool = False
+    dtype: torch.dtype = torch.float32
+    tf32: bool = True  # products of float32 rounded to 10 bits, which is torch's choice for convolutions
 
 
-def ways(images: Tensor) -> dict[str, Callable[[nn.Module, Tensor], Timed]]:
-    """How a network may be run, by the words that a row gets."""
-    found: dict[str, Callable[[nn.Module, Tensor], Timed]] = {
-        "": lambda net, x: (net, x, False),
-        ", norms folded": lambda net, x: (fold_batch_norm(net, x[:2]), x, False),
-    }
-    if images.is_cuda:
-        found[", norms folded, recorded"] = lambda net, x: (fold_batch_norm(net, x[:2]), x, True)
-        found[", norms folded, recorded, bfloat16"] = lambda net, x: (
-            fold_batch_norm(net, x[:2]).bfloat16(), x.bfloat16(), True,
-        )  # fmt: skip
-    return found
+WAYS = (  # the last three make a difference on a GPU only
+    Way(""),
+    Way(", norms folded", fold=True),
+    Way(", norms folded, recorded", fold=True, record=True),
+    Way(", norms folded, recorded, exact float32", fold=True, record=True, tf32=False),
+    Way(", norms folded, recorded, bfloat16", fold=True, record=True, dtype=torch.bfloat16),
+)
 
 
-def fastest(model: nn.Module, images: Tensor, record: bool = False) -> float:
+def fastest(model: nn.Module, images: Tensor, way: Way) -> float:
     """The faster of the two memory orders: a user would take it."""
-    repeat = 30 if images.is_cuda else 5
+    net = (fold_batch_norm(model, images[:2]) if way.fold else copy.deepcopy(model)).to(way.dtype)
     found = []
-    for order in (torch.contiguous_format, torch.channels_last):
-        placed = model.to(memory_format=order)  # type: ignore[call-overload]
-        given = images.contiguous(memory_format=order)
-        found.append(latency(placed, given, repeat=repeat, warm_up=3, record=record))
-    model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    with _cudnn(search=way.record, tf32=way.tf32):
+        for order in (torch.contiguous_format, torch.channels_last):
+            placed = net.to(memory_format=order)  # type: ignore[call-overload]
+            given = images.to(way.dtype).contiguous(memory_format=order)
+            repeat = 30 if images.is_cuda else 5
+            found.append(latency(placed, given, repeat=repeat, warm_up=3, record=way.record))
     return min(found)
+
+
+@contextmanager
+def _cudnn(*, search: bool, tf32: bool) -> Iterator[None]:
+    """cuDNN's kernels chosen by trial or by rule, and how it multiplies float32; set back in the end."""
+    chosen = torch.backends.cudnn
+    before = chosen.benchmark, chosen.allow_tf32
+    chosen.benchmark, chosen.allow_tf32 = search, tf32
+    try:
+        yield
+    finally:
+        chosen.benchmark, chosen.allow_tf32 = before
