@@ -61,7 +61,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Way:
-    """How a network is run: its norms folded into its layers, as a CUDA graph of cuDNN's fastest kernels, in which numbers."""
+    """How a network is run: with its norms folded or not, as a CUDA graph of cuDNN's fastest kernels, in which numbers."""
 
     words: str  # what a row says of it
     fold: bool = False
