@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -146,6 +146,13 @@ class Blueprint:
         if not self.has_place(unit):
             raise KeyError(unit)
         return self._names[self._owner[unit]], int(self._index[unit])
+
+    def places(self, units: np.ndarray) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Space by space: which of these units lie there, as numbers into `units`, and their indices there."""
+        owners = _owners(self._owner, units)
+        for owner in np.unique(owners[owners >= 0]):
+            mine = np.flatnonzero(owners == owner)
+            yield self._names[owner], mine, self._index[units[mine]]
 
     def kinds(self, name: str, *, groups: bool = False) -> np.ndarray:
         """A number for every channel of a space; channels that live on the same axes have the same number.

@@ -109,7 +109,7 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: set[int], *, guess: bool) ->
         places = output_places(bp, gone)
 
         def reference() -> Tensor:
-            full = run(_blank(bp, twin, gone), example, bp.output)
+            full = run(_blank(bp, twin, gone), example, bp.output)  # the last use of the twin
             return full if places is None else full.index_select(*places)
 
         prove(bp, lambda: run(assemble(bp, twin, draft), example, bp.output), reference, "this cut")
@@ -161,11 +161,12 @@ def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
     check_model(bp, model)
     kept = kept_indices(bp, keep)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
-    return _blank(bp, model, gone)
+    return _blank(bp, copy.deepcopy(model), gone)
 
 
-def _blank(bp: Blueprint, model: nn.Module, gone: set[int]) -> nn.Module:
-    blank, lost = copy.deepcopy(model), _lost(bp, gone)
+def _blank(bp: Blueprint, blank: nn.Module, gone: set[int]) -> nn.Module:
+    """In place: zeros wherever a weight makes or reads what goes."""
+    lost = _lost(bp, gone)
     tensors = dict(
         [*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)]
     )

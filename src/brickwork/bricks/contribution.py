@@ -108,19 +108,15 @@ def _down(
         relevance = _scaled(_gathered(bp, tables, made))
         share = np.einsum("cp,cpq->cq", relevance, flows[path])
         share /= np.maximum(share.sum(1, keepdims=True), 1e-300)
-        for q, unit in enumerate(taken):
-            if bp.has_place(int(unit)):
-                space, place = bp.place(int(unit))
-                tables[space][:, place] += share[:, q]
+        for space, mine, there in bp.places(taken):
+            np.add.at(tables[space].T, there, share[:, mine].T)
     return {name: table for name, table in tables.items() if name != CLASSES}
 
 
 def _gathered(bp: Blueprint, tables: dict[str, np.ndarray], units: np.ndarray) -> np.ndarray:
     found = np.zeros((len(bp.output_units), len(units)))
-    for k, unit in enumerate(units):
-        if bp.has_place(int(unit)):
-            space, place = bp.place(int(unit))
-            found[:, k] = tables[space][:, place]
+    for space, mine, there in bp.places(units):
+        found[:, mine] = tables[space][:, there]
     return found
 
 

@@ -87,10 +87,8 @@ def score_channels(
     totals = {name: np.zeros((classes, size)) for name, size in bp.spaces.items()}
     for point in points.values():
         size = point.scores.sum()
-        for k, unit in enumerate(point.units if size > 0 else ()):
-            if bp.has_place(int(unit)):
-                space, place = bp.place(int(unit))
-                totals[space][:, place] += point.scores[:, k] / size
+        for space, mine, there in bp.places(point.units) if size > 0 else ():
+            np.add.at(totals[space].T, there, point.scores[:, mine].T / size)
     for table in totals.values():
         table /= np.maximum(counts, 1)[:, None]
     return Scores({n: t for n, t in totals.items() if n != CLASSES}, counts, attribution)
