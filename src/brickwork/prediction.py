@@ -48,10 +48,13 @@ def logit_batches(
 def input_of(model: nn.Module, images: Images, device: torch.device | None = None) -> Tensor:
     """Images as a model reads them: prepared in its own way, in its precision, where it is (or on `device`)."""
     given = as_input(images, origin_of(model).preprocessing, device or device_of(model))
+    return given.to(precision_of(model) or given.dtype)
+
+
+def precision_of(model: nn.Module) -> torch.dtype | None:
+    """The type of a model's numbers; None where it has several, or none: it decides itself then."""
     kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
-    return (
-        given.to(kinds.pop()) if len(kinds) == 1 else given
-    )  # of several precisions a network decides itself
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 @contextmanager

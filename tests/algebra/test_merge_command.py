@@ -160,3 +160,15 @@ def test_each_kind_of_method_names_the_other():
         brickwork.merge([net], "match")
     with pytest.raises(RequestError, match=r"ties looks at weights alone: use brickwork\.merge"):
         merge_on([net], [torch.zeros(2, 2)], "ties")
+
+
+def test_networks_that_do_not_fit_are_called_by_their_folders(folders, tmp_path, run):
+    other = zoo.build("resnet8", num_classes=5, in_channels=1, width=8, seed=0)
+    attach(
+        other, replace(origin_of(other), preprocessing=origin_of(brickwork.load(folders / "a")).preprocessing)
+    )
+    brickwork.save(other.eval(), tmp_path / "wide")
+    for more in ([], ["--method", "match", *SETS]):
+        code, _, err = run("merge", folders / "a", tmp_path / "wide", *more, "--out", tmp_path / "m")
+        assert code == 2 and f"{folders / 'a'} and {tmp_path / 'wide'} are not of one architecture" in err
+        assert not (tmp_path / "m").exists()

@@ -216,3 +216,13 @@ def test_class_255_is_learned_like_any_other():
     assert evaluate(net, images, labels).accuracy == 1
     with pytest.raises(BadModel, match="255 outputs, but there is a label 255"):
         train(nn.Sequential(nn.Flatten(), nn.Linear(64, 255)), images, labels, epochs=1, progress=False)
+
+
+def test_a_network_in_float64_learns_in_float64(digits):
+    nets = [small(), small().double()]
+    x, y = digits.train_images[:64], digits.train_labels[:64]
+    found = [train(net, x, y, epochs=1, batch_size=16, lr=0.01, device="cpu", progress=False) for net in nets]
+    assert {p.dtype for p in nets[1].parameters()} == {torch.float64}
+    assert found[1].history[-1]["loss"] == pytest.approx(found[0].history[-1]["loss"], abs=1e-4)
+    for one, two in zip(*(net.parameters() for net in nets), strict=True):
+        assert torch.allclose(one.double(), two, atol=1e-4)

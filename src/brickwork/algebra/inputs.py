@@ -61,12 +61,15 @@ def batches_of(images: Tensor, batch_size: int) -> tuple[Tensor, ...]:
     return images.tensor_split(-(-len(images) // batch_size))
 
 
-def refuse_other_sizes(prepared: Sequence[Preprocessing | None]) -> None:
+def refuse_other_sizes(
+    prepared: Sequence[Preprocessing | None], names: Sequence[object] | None = None
+) -> None:
     """Networks that take images of different sizes cannot look at the same ones."""
+    names = names or [f"model {k}" for k in range(len(prepared))]
     shapes = {(p.size, p.channels): k for k, p in reversed(list(enumerate(prepared))) if p is not None}
     if len(shapes) > 1:
         (one, a), (two, b) = sorted(shapes.items(), key=lambda item: item[1])[:2]
-        raise BadModel(f"model {a} takes images of {_shown(one)} and model {b} of {_shown(two)}.")
+        raise BadModel(f"{names[a]} takes images of {_shown(one)} and {names[b]} of {_shown(two)}.")
 
 
 def _shown(shape: tuple[tuple[int, int] | None, int]) -> str:

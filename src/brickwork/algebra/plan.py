@@ -175,9 +175,9 @@ def _lazy_pieces(
     """The same as functions, so that a piece that is not wanted is not read."""
     if piece is not None and isinstance(model, Tensors) and model.entries[name].numbers > piece:
         for start in range(0, model.entries[name].numbers, piece):
-            yield lambda start=start: _finite(model.piece(name, start, piece), name, number)  # type: ignore[misc]
+            yield lambda start=start: _finite(model.piece(name, start, piece), name, _who(model, number))  # type: ignore[misc]
     else:
-        yield lambda: _finite(model[name], name, number)
+        yield lambda: _finite(model[name], name, _who(model, number))
 
 
 def _vectors(
@@ -199,11 +199,18 @@ def _vectors(
 
 
 def kinds_of(
-    shapes: Sequence[Mapping[str, tuple[tuple[int, ...], bool]]], count: int, request: Request
+    shapes: Sequence[Mapping[str, tuple[tuple[int, ...], bool]]],
+    count: int,
+    request: Request,
+    *,
+    names: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """What each tensor is, from (shape, is it a float) in `count` models, the base behind them if there is one."""
+    """What each tensor is, from (shape, is it a float) in `count` models, the base behind them if there is one.
+
+    names: of all of them, for refusals.
+    """
     first = shapes[0]
-    who = [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
+    who = names or [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
     told = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
     refuse_differences(told, shapes=request.heads == "refuse")
     found = {}
@@ -228,12 +235,17 @@ def _surveys(
     return found
 
 
-def _finite(x: np.ndarray, name: str, model: int | None) -> np.ndarray:
+def _who(model: Model, number: int | None) -> str:
+    if isinstance(model, Tensors):
+        return str(model.path)
+    return "the base" if number is None else f"model {number}"
+
+
+def _finite(x: np.ndarray, name: str, who: str) -> np.ndarray:
     # A sum is NaN or infinite whenever an entry is; look closer only then, since a sum can also overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         total = x.sum(dtype=x.dtype)
     if not np.isfinite(total) and not np.isfinite(x).all():
-        who = "the base" if model is None else f"model {model}"
         raise BadModel(
             f"{name} of {who} has {int((~np.isfinite(x)).sum())} of {x.size} values that are NaN or infinite."
         )

@@ -64,7 +64,10 @@ def merge_files(
         raise RequestError(f"{out} is one of the models to merge; choose another --out.")
     every = [*models, base] if base is not None else models
     kinds = kinds_of(
-        [{n: (e.shape, e.is_float) for n, e in t.entries.items()} for t in every], len(models), recipe.request
+        [{n: (e.shape, e.is_float) for n, e in t.entries.items()} for t in every],
+        len(models),
+        recipe.request,
+        names=[str(t.path) for t in every],
     )
     first, kept_from = models[0], base if base is not None else models[0]
     # in the order of the first model's files, so that each output file is written once, from front to end

@@ -41,6 +41,8 @@ def merge_on_data(
     from brickwork import data as images_of
     from brickwork import store
     from brickwork.algebra import merge_on
+    from brickwork.algebra.agreement import refuse_differences
+    from brickwork.algebra.inputs import refuse_other_sizes
     from brickwork.atomic import check_output
     from brickwork.cli.merge import tell_names
     from brickwork.devices import pick
@@ -53,6 +55,9 @@ def merge_on_data(
 
     loaded = [store.load(folder, arch=arch, device=where) for folder in folders]
     nets = loaded[: len(models)]
+    named = zip(folders, loaded, strict=True)
+    refuse_differences({str(f): {n: tuple(t.shape) for n, t in m.state_dict().items()} for f, m in named})
+    refuse_other_sizes([origin_of(net).preprocessing for net in nets], models)
     sets = [_load(nets[0], spec, split, seed) for spec in specs]
     given = [_some(nets, one, split, images, seed, labels=chosen.needs_labels) for one in sets]
     merged = merge_on(

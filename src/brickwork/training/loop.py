@@ -16,6 +16,7 @@ from brickwork.data.pixels import Images, check_raw, fitted, measure, resize_mas
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.prediction import precision_of
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -150,6 +151,7 @@ def train(
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         loss=loss or cross_entropy(settings.label_smoothing),
         half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
+        precision=precision_of(model),
         penalty=penalty,
         before_step=before_step,
         record=record and crew.device.type == "cuda" and crew.size == 1,

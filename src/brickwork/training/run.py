@@ -40,6 +40,7 @@ class Run:
     memory_format: torch.memory_format
     loss: Loss
     half: bool
+    precision: torch.dtype | None = None  # of the network's numbers
     penalty: Penalty | None = None
     before_step: BeforeStep | None = None
     record: bool = False  # as one CUDA graph, replayed step after step
@@ -73,7 +74,7 @@ class Run:
             assert target is not None  # train() has seen to it
             if self.preprocessing is not None:
                 images = normalise(images, self.preprocessing)
-            images = images.contiguous(memory_format=self.memory_format)
+            images = images.to(self.precision or images.dtype).contiguous(memory_format=self.memory_format)
             if self.before_step is not None:
                 with torch.no_grad():
                     self.before_step(epoch * steps + step, self.settings.epochs * steps)
@@ -109,7 +110,7 @@ class Run:
             logits = logits_of(model(images))
         if first:
             check_logits(logits, target)
-        loss = self.loss(logits.float(), target)
+        loss = self.loss(logits if logits.dtype == torch.float64 else logits.float(), target)
         if self.penalty is not None:
             loss = loss + self.penalty(images, logits, target)
         self.crew.backward(loss)
