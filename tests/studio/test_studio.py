@@ -191,3 +191,42 @@ def test_halves_of_networks_in_a_transplant_net_are_no_networks(tmp_path):
     assert [m["name"] for m in Shelf(tmp_path).models()] == ["net/categories/cat"]
     (tmp_path / "net" / "transplant.json").write_text("{}")
     assert Shelf(tmp_path).models() == []
+
+
+def test_on_a_phone_the_board_is_one_step_away(address, browser):
+    """However long the list is: by a tap, and by the first tab of a keyboard that keeps its place among the chips."""
+    page = f"{address}/?token={TOKEN}"
+    with browser(page, viewport={"width": 390, "height": 500}) as (tab, complaints):
+        seen = "i => { const b = document.querySelector(i).getBoundingClientRect(); return b.top >= 0 && b.top < innerHeight; }"
+        tab.wait_for_selector("[data-model=a] .chip")
+        assert not tab.evaluate(seen, "#board") and tab.is_visible("#way")
+        tab.click("[data-model=a] .chip:has-text('0')")
+        assert tab.inner_text("#held") == "On the board: 0"
+        tab.click("#way")
+        assert tab.evaluate(seen, "#board") and tab.evaluate("document.activeElement.id") == "drop"
+        tab.wait_for_selector("#way:has-text('Back to the networks')")
+        tab.click("#way")
+        assert tab.evaluate(seen, "#shelf") and not tab.evaluate(seen, "#board")
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        tab.reload()
+        tab.wait_for_selector("[data-model=a] .chip")
+        tab.keyboard.press("Tab")
+        assert tab.evaluate("document.activeElement.id") == "way"
+        tab.keyboard.press("Tab")
+        tab.keyboard.press("Enter")
+        at = "[document.activeElement.closest('[data-model]').dataset.model, document.activeElement.textContent]"
+        assert tab.evaluate(at) == ["a", "0"] and tab.get_attribute(".chip:focus", "aria-pressed") == "true"
+        tab.keyboard.press("Tab")
+        assert tab.evaluate(at) == ["a", "1"]
+        assert not complaints
+
+
+def test_on_a_wide_screen_the_way_to_the_board_is_for_the_keyboard(address, browser):
+    with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 500}) as (tab, complaints):
+        tab.wait_for_selector("[data-model=a] .chip")
+        hidden = "getComputedStyle(document.getElementById('jump')).clipPath"
+        assert tab.evaluate(hidden) == "inset(50%)"
+        tab.keyboard.press("Tab")
+        assert tab.evaluate(hidden) == "none" and tab.evaluate("document.activeElement.id") == "way"
+        tab.keyboard.press("Enter")
+        assert tab.evaluate("document.activeElement.id") == "drop" and not complaints

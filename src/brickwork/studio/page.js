@@ -67,10 +67,26 @@ function part(model, p) {
     tag('label', {}, 'Images', data), tag('label', {}, told, slider));
 }
 
+// Chips are made anew with every change; the keyboard stays on the one it pressed.
+const CHIP = '[data-model], [data-part]';
+function chipAt() {
+  const chip = document.activeElement.closest('.chip'), owner = chip && chip.closest(CHIP);
+  return owner ? [owner.dataset.model, owner.dataset.part, chip.textContent] : null;
+}
+function backTo([model, part, name]) {
+  const owner = [...document.querySelectorAll(CHIP)].find(o => o.dataset.model === model && o.dataset.part === part);
+  const chip = owner && [...owner.querySelectorAll('.chip')].find(c => c.textContent === name);
+  (chip || $('drop')).focus({preventScroll: true});
+}
+
 function draw() {
+  const at = chipAt();
   $('models').replaceChildren(...models.map(block));
   $('parts').replaceChildren(...[...board].map(([model, p]) => part(model, p)));
   $('hint').hidden = board.size > 0;
+  if (at) backTo(at);
+  const held = [...board].flatMap(([, p]) => p.classes);
+  $('held').textContent = held.length ? 'On the board: ' + held.join(', ') : 'The board is empty';
   ready();
   resize();
 }
@@ -125,6 +141,7 @@ $('form').addEventListener('submit', async e => {
     show(await follow((await ask('/api/build', wanted())).job));
     models = await ask('/api/models');
     draw();
+    $('result').scrollIntoView({block: 'nearest'});  // the list above has grown
   } catch (error) { $('error').textContent = error.message; }
   $('progress').hidden = true;
   ready();
@@ -140,6 +157,22 @@ drop.addEventListener('drop', e => {
     const [model, name] = JSON.parse(e.dataTransfer.getData('text/plain'));
     if (!(board.get(model) || {classes: []}).classes.includes(name)) put(model, name);
   } catch { /* something else was dropped */ }
+});
+
+// The bar leads to the board, and once the head of the list is out of sight, back to it.
+const way = $('way'), start = document.querySelector('#shelf h2'), seen = new Map();
+const watch = new IntersectionObserver(changes => {
+  for (const change of changes) seen.set(change.target, change.isIntersecting);
+  const there = seen.get($('board')) && !seen.get(start);
+  way.textContent = there ? 'Back to the networks' : 'Go to the board';
+  way.hash = there ? '#shelf' : '#drop';
+}, {rootMargin: '0px 0px -40% 0px'});
+[start, $('board')].forEach(part => watch.observe(part));
+way.addEventListener('click', e => {  // the address keeps the token and nothing else
+  e.preventDefault();
+  const to = $(way.hash.slice(1));
+  to.focus({preventScroll: true});
+  (to === $('drop') ? $('board') : to).scrollIntoView();
 });
 
 ask('/api/models').then(found => { models = found; draw(); }, error => { $('error').textContent = error.message; });
