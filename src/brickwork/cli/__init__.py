@@ -15,7 +15,8 @@ import typer
 from typer.core import TyperCommand
 
 from brickwork.cli.actions import PanelCommand, command_class
-from brickwork.cli.common import remember, reporting
+from brickwork.cli.common import complain, is_typers, remember, reporting
+from brickwork.cli.misuse import told
 
 #: verb, module of brickwork.cli, help line
 VERBS = (
@@ -92,7 +93,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; leaves with exit 0, 1 (the job failed) or 2 (the request was wrong)."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     remember(arguments)
-    application(arguments)(args=list(arguments), prog_name="brickwork")
+    try:
+        code = application(arguments)(args=list(arguments), prog_name="brickwork", standalone_mode=False)
+    except Exception as error:
+        if not is_typers(error):
+            raise
+        if type(error).__name__ == "Abort":
+            complain("stopped; nothing half-written was left behind.")
+            raise SystemExit(130) from None
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+        else:
+            complain(told(error, arguments))
+        raise SystemExit(2) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def entry() -> None:

@@ -161,35 +161,35 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, **kwargs)
         except BrickworkError as error:
-            _complain(str(error), debug)
+            complain(str(error), debug)
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            _complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
+            complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # `brickwork info … | head`: the reader has seen enough
             raise
         except Exception as error:
-            if _is_typers(error):
+            if is_typers(error):
                 raise
             if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
-                _complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
+                complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
                 raise typer.Exit(130) from None
             what = f"{type(error).__name__}: {error}"
             hint = (
                 "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
             )
-            _complain(f"unexpected {what}.{hint}", debug)
+            complain(f"unexpected {what}.{hint}", debug)
             raise typer.Exit(1) from None
 
     return run
 
 
-def _is_typers(error: Exception) -> bool:
+def is_typers(error: Exception) -> bool:
     """typer's own ways out (Exit, Abort, BadParameter) are not faults; they have no common base class."""
     return type(error).__module__.split(".")[0] in ("typer", "click")
 
 
-def _complain(message: str, debug: bool) -> None:
+def complain(message: str, debug: bool = False) -> None:
     if debug:
         traceback.print_exc()
     sys.stdout.flush()
