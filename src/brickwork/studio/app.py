@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from brickwork.errors import BrickworkError, MissingExtra
 from brickwork.studio.build import Request as Board
-from brickwork.studio.build import build, predicted, zipped
+from brickwork.studio.build import Say, build, predicted, zipped
 from brickwork.studio.jobs import Jobs
 from brickwork.studio.shelf import Shelf
 
@@ -59,6 +59,10 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
     def models() -> list[dict[str, Any]]:
         return shelf.models()
 
+    @app.get("/api/parameters")
+    def parameters(model: str) -> dict[str, int]:
+        return {"parameters": shelf.parameters(model)}
+
     @app.post("/api/size")
     def size(board: Board) -> dict[str, Any]:
         return predicted(shelf, board)
@@ -69,7 +73,12 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
         shelf.new(board.name)
         for text in [*(part.data for part in board.parts), *([board.judge] if board.judge else [])]:
             shelf.spec(text)
-        job = jobs.start(lambda say: build(shelf, board, device, say))
+
+        def work(say: Say) -> dict[str, Any]:
+            with shelf.busy:  # a network that is counted meanwhile would be traced at the same time
+                return build(shelf, board, device, say)
+
+        job = jobs.start(work)
         if job is None:
             raise HTTPException(429, "too many builds are waiting")
         return job.to_dict()

@@ -18,7 +18,7 @@ from brickwork.errors import BadData, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of
 from brickwork.report.routes import draw_routes
-from brickwork.studio.shelf import Shelf
+from brickwork.studio.shelf import Shelf, parameters_of
 
 Say = Callable[[float, str], None]
 SCORED = 600  # images that score channels: a person is waiting
@@ -45,18 +45,15 @@ class Request(BaseModel):
 
 def predicted(shelf: Shelf, request: Request) -> dict[str, Any]:
     """About how large the network will be, told before anything is computed."""
-    known = {model["name"]: model for model in shelf.models() if "error" not in model}
     size = whole = 0.0
     for part in request.parts:
-        shelf.model(part.model)
-        model = known[part.model]
-        missing = [name for name in part.classes if name not in model["classes"]]
+        known = store.read_config(shelf.model(part.model)).classes or []
+        missing = [name for name in part.classes if name not in known]
         if missing:
-            raise RequestError(
-                f"{part.model} has no class {missing[0]!r}; it knows {', '.join(model['classes'][:20])}."
-            )
-        size += part.budget * model["parameters"]
-        whole += model["parameters"]
+            raise RequestError(f"{part.model} has no class {missing[0]!r}; it knows {', '.join(known[:20])}.")
+        parameters = shelf.parameters(part.model)
+        size += part.budget * parameters
+        whole += parameters
     return {
         "parameters": round(size),
         "of": round(whole),
@@ -92,7 +89,7 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
     picture = _routes(models[0], request.parts[0], sets[0])
     return {
         "folder": folder.relative_to(shelf.root.resolve()).as_posix(),
-        "parameters": sum(p.numel() for p in joined.parameters()),
+        "parameters": parameters_of(joined),
         "classes": list(origin_of(joined).classes or ()), "accuracy": found, "routes": picture,
     }  # fmt: skip
 

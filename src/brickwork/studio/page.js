@@ -48,11 +48,23 @@ function chip(model, name, used) {
   return made;
 }
 
+const facts = m => [m.arch, m.size || (m.parameters === null ? 'counting…' : m.parameters.toLocaleString('en') + ' parameters'),
+  ...(m.brick ? ['a brick'] : [])].join(', ');
+
+// The list is there at once; a network is counted by loading it, which takes a moment where it was cut.
+async function count() {
+  for (const m of models.filter(m => m.parameters === null)) {
+    try { m.parameters = (await ask('/api/parameters?model=' + encodeURIComponent(m.name))).parameters; } catch (error) { m.size = error.message; }
+    const shown = [...document.querySelectorAll('[data-model]')].find(b => b.dataset.model === m.name);
+    if (shown) shown.querySelector('small').textContent = facts(m);
+  }
+}
+
 function block(m) {
   if (m.error) return tag('div', {class: 'block'}, tag('h3', {}, m.name), tag('small', {}, m.error));
   const used = board.get(m.name);
   return tag('div', {class: 'block', 'data-model': m.name},
-    tag('h3', {}, m.name), tag('small', {}, m.arch + ', ' + m.parameters.toLocaleString('en') + ' parameters' + (m.brick ? ', a brick' : '')),
+    tag('h3', {}, m.name), tag('small', {}, facts(m)),
     tag('div', {class: 'chips'}, ...m.classes.map(c => chip(m.name, c, Boolean(used && used.classes.includes(c))))));
 }
 
@@ -141,6 +153,7 @@ $('form').addEventListener('submit', async e => {
     show(await follow((await ask('/api/build', wanted())).job));
     models = await ask('/api/models');
     draw();
+    count();
     $('result').scrollIntoView({block: 'nearest'});  // the list above has grown
   } catch (error) { $('error').textContent = error.message; }
   $('progress').hidden = true;
@@ -175,4 +188,4 @@ way.addEventListener('click', e => {  // the address keeps the token and nothing
   (to === $('drop') ? $('board') : to).scrollIntoView();
 });
 
-ask('/api/models').then(found => { models = found; draw(); }, error => { $('error').textContent = error.message; });
+ask('/api/models').then(found => { models = found; draw(); count(); }, error => { $('error').textContent = error.message; });

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from brickwork import data, store
 from brickwork.bricks.brick import PROVENANCE
@@ -19,7 +22,6 @@ from brickwork.transplant.folders import CONFIG as TRANSPLANT
 DEEP, MOST = 3, 200  # folders below the shelf that are looked into, models that are listed
 NAME = re.compile(r"[\w][\w.-]{0,63}")
 BUILT = "built"
-STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # of batch norms: no parameters
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,16 @@ class Shelf:
     """Everything that a page may name is a path below `root`."""
 
     root: Path
+    busy: threading.RLock = field(
+        default_factory=threading.RLock, repr=False, compare=False
+    )  # one network at a time
+    _sizes: dict[tuple[str, str], int] = field(default_factory=dict, repr=False, compare=False)
 
     def models(self) -> list[dict[str, Any]]:
-        """The model folders, each with its classes and size; one that cannot be read is listed with its fault."""
+        """The model folders with their classes, and their parameters where those were counted before.
+
+        One that cannot be read is listed with its fault.
+        """
         found: list[dict[str, Any]] = []
         for folder in self._folders():
             name = folder.relative_to(self.root).as_posix()
@@ -38,10 +47,9 @@ class Shelf:
             except BrickworkError as error:
                 found.append({"name": name, "error": str(error)})
                 continue
-            sizes = [_count(t.shape) for n, t in config.weights.tensors.items() if not n.endswith(STATISTICS)]
             found.append({
                 "name": name, "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
-                "classes": config.classes or [], "parameters": sum(sizes),
+                "classes": config.classes or [], "parameters": self._sizes.get((name, config.weights.state_hash)),
                 "brick": isinstance(config.provenance.get(PROVENANCE), dict),
                 "data": config.provenance.get("data") if isinstance(config.provenance.get("data"), str) else "",
             })  # fmt: skip
@@ -53,6 +61,15 @@ class Shelf:
         if not (folder / CONFIG).is_file():
             raise RequestError(f"{name!r} is no model folder of this shelf.")
         return folder
+
+    def parameters(self, name: str) -> int:
+        """How many parameters a model has, as `brickwork info` counts them; its weights are read once."""
+        folder = self.model(name)
+        key = name, store.read_config(folder).weights.state_hash
+        if key not in self._sizes:
+            with self.busy:
+                self._sizes[key] = parameters_of(store.load(folder))
+        return self._sizes[key]
 
     def new(self, name: str) -> Path:
         """Where a model that is built goes."""
@@ -96,8 +113,6 @@ class Shelf:
         return path
 
 
-def _count(shape: list[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size
+def parameters_of(model: nn.Module) -> int:
+    """What a network learns, tied values once; statistics of batch norms, scales of inputs and other buffers are none."""
+    return sum(p.numel() for p in model.parameters())
