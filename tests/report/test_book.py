@@ -86,6 +86,17 @@ def test_the_page_has_every_part_and_the_same_bytes():
         assert word in text
 
 
+def test_words_that_figures_share_are_said_once():
+    one, two = (dataclasses.replace(FIGURE, title=name, about="Same words.") for name in ("One", "Two"))
+    quiet = dataclasses.replace(FIGURE, about="")
+    chapters = [Chapter("A", "", [one, two]), Chapter("B", "", [FIGURE, quiet, quiet], heading=False)]
+    text = Book("Mine", [*chapters, Chapter("C", "", [one], heading=False), Chapter("D", "", [two])]).html()
+    assert text.count("Same words.") == 3  # once for One and Two, then a heading stands between
+    assert text.index("The next 2 pictures. Same words.") < text.index('aria-label="One"')
+    assert text.count('<p id="a-0-about">') == 1 and text.count(' aria-describedby="a-0-about"') == 2
+    assert text.count("<figcaption>Same words.") == 2 and text.count("What to look for.") == 1
+
+
 def test_what_a_report_is_made_of(tmp_path):
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(200, 4))

@@ -64,10 +64,11 @@ class Book:
         keys = _keys([chapter.title for chapter in self.chapters])
         marked = [(key, chapter) for key, chapter in zip(keys, self.chapters, strict=True)]
         cards = "".join(_card(key, c, *card) for key, c in marked for f in c.figures for card in f.cards)
+        groups = _groups(marked)
         return framed(
             self.title,
             [self.about] if self.about else [],
-            f'<div class="cards">{cards}</div>\n' + "\n".join(_chapter(key, c) for key, c in marked),
+            f'<div class="cards">{cards}</div>\n' + "\n".join(_chapter(key, c, groups) for key, c in marked),
             links="".join(f'<a href="#{key}">{escape(c.short)}</a>' for key, c in marked if c.title),
         )
 
@@ -110,14 +111,37 @@ def part(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _chapter(key: str, chapter: Chapter) -> str:
+Groups = dict[str, tuple[str, int]]  # address of a figure: that of its group's words, and how many it opens
+
+
+def _groups(chapters: Sequence[tuple[str, Chapter]]) -> Groups:
+    """Figures that follow each other with the same words; those are said once, above the first."""
+    runs: list[list[str]] = []
+    last = ""
+    for key, chapter in chapters:
+        if chapter.about or (chapter.title and chapter.heading):
+            last = ""
+        for k, figure in enumerate(chapter.figures):
+            if not figure.about or figure.about != last:
+                runs.append([])
+            runs[-1].append(f"{key}-{k}")
+            last = figure.about
+    return {
+        key: (f"{run[0]}-about", len(run) if key == run[0] else 0)
+        for run in runs
+        if len(run) > 1
+        for key in run
+    }
+
+
+def _chapter(key: str, chapter: Chapter, groups: Groups) -> str:
     about = f"<p>{escape(chapter.about)}</p>\n" if chapter.about else ""
-    figures = "\n".join(_figure(f"{key}-{k}", figure) for k, figure in enumerate(chapter.figures))
+    figures = "\n".join(_figure(f"{key}-{k}", figure, groups) for k, figure in enumerate(chapter.figures))
     title = f"<h2>{escape(chapter.title)}</h2>\n" if chapter.title and chapter.heading else ""
     return f'<section id="{key}">\n{title}{about}{figures}</section>'
 
 
-def _figure(key: str, figure: Figure) -> str:
+def _figure(key: str, figure: Figure, groups: Groups) -> str:
     wide = f"{figure.width * 1.2:.0f}"
     least = f"{min(figure.width, 760):.0f}"  # below this a phone scrolls the picture instead of shrinking it
     picture = (
@@ -126,13 +150,19 @@ def _figure(key: str, figure: Figure) -> str:
         f"{figure.svg(inline=True)}</div></div>\n"
     )
     about = f"<figcaption>{escape(figure.about)}</figcaption>\n" if figure.about else ""
+    common, described = "", ""
+    if key in groups:
+        group, opens = groups[key]
+        if opens:
+            common = f'<p id="{group}">The next {opens} pictures. {escape(figure.about)}</p>\n'
+        about, described = "", f' aria-describedby="{group}"'
     command = (
         f'<div class="command"><code>{escape(figure.command)}</code><button type="button" data-copy>Copy</button></div>\n'
         if figure.command
         else ""
     )
     inside = f"{picture}{about}{command}{_table(key, figure)}"
-    return f'<figure id="{key}" aria-label="{escape(figure.title)}">\n{inside}</figure>'
+    return f'{common}<figure id="{key}" aria-label="{escape(figure.title)}"{described}>\n{inside}</figure>'
 
 
 def _table(key: str, figure: Figure) -> str:
