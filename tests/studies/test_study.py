@@ -7,6 +7,7 @@ import json
 import pytest
 
 from brickwork import studies
+from brickwork.cli.study import _fitting, _shown
 from brickwork.errors import UnknownName
 
 
@@ -81,6 +82,26 @@ def test_latency_smoke(run):
     code, printed, complaint = run("study", "latency", "--smoke", "--json", "--device", "cpu")
     assert code == 0, complaint
     assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed)["rows"])
+
+
+def test_a_table_leaves_out_what_is_the_same_everywhere_or_too_wide(run):
+    rows = [
+        {"what": w, "paper": None, "ours": 1.5, "flops": f, "batch": 2, "widths": {"a": 1}}
+        for w, f in (("a", 1), ("b", None))
+    ]
+    lines = _shown(rows).splitlines()
+    assert lines == [
+        "what  paper  ours  flops",
+        "a             1.5      1",
+        "b             1.5",
+        "",
+        "batch 2",
+    ]
+    drawn, left_out = _fitting(rows, ["what", "paper", "ours", "flops"], 18)
+    assert left_out == ["flops"] and max(map(len, drawn.splitlines())) <= 18
+    assert (
+        _fitting(rows, ["what", "ours"], 3)[1] == []
+    )  # the least that a row says is shown however wide it is
 
 
 def test_an_option_a_study_does_not_have(run):

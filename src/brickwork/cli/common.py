@@ -144,7 +144,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     body = [list(row) for row in rows]
     shown = [[f"{v:,}" if isinstance(v, int) else str(v) for v in row] for row in body]
     widths = [max(len(line[i]) for line in [list(headers), *shown]) for i in range(len(headers))]
-    right = [bool(body) and all(isinstance(row[i], int | float) for row in body) for i in range(len(headers))]
+    kinds = [{type(row[i]) for row in body if row[i] != ""} for i in range(len(headers))]
+    right = [bool(kind) and kind <= {int, float, bool} for kind in kinds]
     lines = []
     for line in [list(headers), *shown]:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]

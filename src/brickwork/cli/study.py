@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,9 +89,39 @@ def command(
     result["complete"] = True
     _write(out, result, force)
     found = result["rows"]
-    columns = list(dict.fromkeys(key for row in found for key in row))
-    shown = table(columns, [["" if row.get(c) is None else row[c] for c in columns] for row in found])
-    emit(result, shown, as_json=as_json)
+    emit(result, _shown(found), as_json=as_json)
+
+
+def _shown(rows: list[dict[str, Any]]) -> str:
+    """What differs from row to row as a table, what does not in a line below; long values are for --json."""
+    from brickwork.studies.tables import columns_of, facts_of
+
+    if not rows:
+        return "no rows"
+    columns = columns_of(rows)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    drawn, left_out = _fitting(rows, columns, width)
+    more = (
+        f"too wide for this terminal: {', '.join(left_out)}; in a pipe and with --json they are there"
+        if left_out
+        else ""
+    )
+    return "\n\n".join(part for part in (drawn, facts_of(rows), more) if part)
+
+
+def _fitting(rows: list[dict[str, Any]], columns: list[str], width: int | None) -> tuple[str, list[str]]:
+    """The table, without its last columns as far as it is wider than this, and the names of those.
+
+    >>> _fitting([{"what": "a", "ours": 1, "long": "x" * 20}], ["what", "ours", "long"], 20)
+    ('what  ours\\na        1', ['long'])
+    """
+    shown = list(columns)
+    while True:
+        drawn = table(shown, [["" if row.get(c) is None else row[c] for c in shown] for row in rows])
+        narrow = width is None or max(map(len, drawn.splitlines())) <= width
+        if narrow or shown[-1] in ("what", "paper", "ours"):
+            return drawn, columns[len(shown) :]
+        shown.pop()
 
 
 def _write(out: Path | None, result: dict[str, Any], force: bool) -> None:

@@ -57,9 +57,8 @@ def section(result: dict[str, Any]) -> str:
     paper = str(result.get("paper") or "")
     title = f"## {result['name']}" + (f" (paper {paper})" if paper else "")
     rows = [{**{k: result[k] for k in ORIGIN if k in result}, **row} for row in result["rows"]]
-    columns = _columns(rows)
-    same = {k: _cell(rows[0][k]) for k in _shared(rows) if k not in columns and k not in ORIGIN}
-    facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in same.items() if value)
+    columns = columns_of(rows)
+    facts = facts_of(rows)
     parts = [
         title,
         str(result.get("note") or result.get("about") or ""),
@@ -89,7 +88,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _columns(rows: Sequence[Row]) -> list[str]:
+def columns_of(rows: Sequence[Row]) -> list[str]:
     """What differs from row to row and fits into a cell; the known ones first, the others as they come."""
     names = dict.fromkeys([*FIRST, *(name for row in rows for name in row)])
     told = ("what", "who", "paper", "ours")
@@ -102,6 +101,13 @@ def _columns(rows: Sequence[Row]) -> list[str]:
         and (name in told or name not in same)
         and (name in told or all(_fits(row.get(name)) for row in rows))
     ]
+
+
+def facts_of(rows: Sequence[Row]) -> str:
+    """What all rows have in common, in a line; it has no column."""
+    columns = columns_of(rows)
+    same = {k: _cell(rows[0][k]) for k in _shared(rows) if k not in columns and k not in ORIGIN}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in same.items() if value)
 
 
 def _shared(rows: Sequence[Row]) -> list[str]:
