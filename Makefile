@@ -11,11 +11,13 @@ EXTRAS := hf,timm,ray,ddp,tensorboard,studio,dev
 install: $(VENV)/.installed
 
 # torch comes first and alone: what needs torch must find it installed, or pip may take a CUDA build.
+# pip compiles on one core; so it does not, and all cores do it in the end (a template that is no Python is passed over).
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23.2"
-	$(BIN)/python -m pip install --quiet "torch>=2.8,<2.14"
-	$(BIN)/python -m pip install --quiet -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --no-compile "torch>=2.8,<2.14"
+	$(BIN)/python -m pip install --quiet --no-compile -e ".[$(EXTRAS)]"
+	$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 demo: install
