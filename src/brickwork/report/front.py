@@ -11,19 +11,19 @@ import numpy as np
 
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text, shortened, text_width
 from brickwork.report.gallery import GRID
+from brickwork.report.labels import Point, Segment, place_labels
 
 COLOURS = (
     "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
-    "#0e4a7a", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
+    "#4f6fe0", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
 )  # fmt: skip
-LEFT, TOP, WIDE, HIGH, GAP = 74.0, 84.0, 560.0, 340.0, 210.0
-LONGEST = 230  # pixels of a name
-#: how far above or below its spot a name may lie
-STEPS = sorted((sign * 13 * k for k in range(8) for sign in (-1, 1)), key=abs)
+LEFT, TOP, WIDE, HIGH, GAP = 66.0, 84.0, 624.0, 360.0, 70.0  # 760 in all: a phone does not shrink it
+JOIN = "#8a939c"  # lines: seen on white and on a dark screen
+LONGEST = 180  # pixels of a line of a name, which has two at most
 ABOUT = (
     "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
     "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
-    "read back from these files."
+    "read back from these files. Point at a square for its name and numbers; in a crowd not every name has room."
 )
 
 
@@ -73,13 +73,14 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     marks.append(Text(24, 56, "average accuracy after the last task", 13, colour=PALE))
     best = sorted((s for s in spots if s.name in front), key=lambda s: s.megabytes)
     joins = [(*place(a), *place(b)) for a, b in pairwise(best)]
-    marks += [Line(*join, "#8a939c", 1.5) for join in joins]
+    marks += [Line(*join, JOIN, 1.5) for join in joins]
     said = {s.name: s.name if s.percent >= floor else f"{s.name}, {s.percent:.1f}% ↓" for s in spots}
     inner = [spot.name for spot in sorted(spots, key=lambda s: (s.name not in front, -s.percent))]
     places = {name: place(spot) for name in inner for spot in spots if spot.name == name}
-    marks += _labels(places, said, inks, [box for join in joins for box in _along(join)])
+    sizes = {spot.name: 11.0 if spot.name in front else 7.0 for spot in spots}
+    marks += _names(places, sizes, said, joins, front)
     for spot in spots:
-        (x, y), size = place(spot), 11.0 if spot.name in front else 7.0
+        (x, y), size = place(spot), sizes[spot.name]
         name, *numbers = spot.tip.split("\n")
         tip = "\n".join([f"{name}, on the front" if spot.name in front else name, *numbers])
         marks.append(Rectangle(x - size / 2, y - size / 2, size, size, inks[spot.name], tip))
@@ -97,43 +98,41 @@ def _near_the_best(percents: Sequence[float]) -> list[float]:
     return [value for value in percents if best - value <= room]
 
 
-Box = tuple[float, float, float, float]
-
-
-def _along(join: Box) -> list[Box]:
-    """Small boxes along a line, so that names keep clear of it."""
-    x1, y1, x2, y2 = join
-    parts = max(1, round(math.hypot(x2 - x1, y2 - y1) / 4))
-    spots = [(x1 + (x2 - x1) * k / parts, y1 + (y2 - y1) * k / parts) for k in range(parts + 1)]
-    return [(x - 2, y - 1, x + 2, y + 1) for x, y in spots]
-
-
-def _labels(
+def _names(
     spots: dict[str, tuple[float, float]],
+    sizes: dict[str, float],
     said: dict[str, str],
-    inks: dict[str, str],
-    lines: Sequence[Box] = (),
+    lines: Sequence[Segment],
+    front: Sequence[str],
 ) -> list[Mark]:
-    """Names beside their spots, the first ones first; where no place is free near by, the tip and the table tell."""
+    """Names beside their spots, those on the front first; where no place is free near by, the tip and the table tell."""
+    texts = {name: _two_lines(said[name]) for name in spots}
+    points = {
+        n: Point(x, y, sizes[n], max(text_width(line, 12) for line in texts[n]), len(texts[n]))
+        for n, (x, y) in spots.items()
+    }
+    frame = (LEFT, TOP - 14, LEFT + WIDE + GAP, TOP + HIGH)
     marks: list[Mark] = []
-    taken = [*((x - 6, y - 6, x + 6, y + 6) for x, y in spots.values()), *lines]
-    for name, (x, y) in spots.items():
-        text = shortened(said[name], 12, LONGEST)
-        wide = text_width(text, 12)
-        for line, right in ((y + 4 + step, side) for step in STEPS for side in (True, False)):
-            left = x + 9 if right else x - 9 - wide
-            box = (left, line - 10, left + wide, line + 3)
-            outside = left < LEFT or box[2] > LEFT + WIDE + GAP or box[1] < TOP - 14 or box[3] > TOP + HIGH
-            if outside or any(
-                box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in taken
-            ):
-                continue
-            taken.append(box)
-            if abs(line - y - 4) > 12:
-                marks.append(Line(x, y, left - 1 if right else left + wide + 1, line - 4, inks[name], 1, 0.6))
-            marks.append(Text(left, line, text, 12))
-            break
+    for name, label in place_labels(points, frame, lines, first=front).items():
+        if label.line:
+            marks.append(Line(*label.line, JOIN, 0.8))
+        for k, line in enumerate(texts[name]):
+            marks.append(Text(label.x, label.y + 13 * k, line, 12, label.anchor))
     return marks
+
+
+def _two_lines(name: str) -> list[str]:
+    """A name on one line or two, broken between words; what is longer loses its middle.
+
+    >>> _two_lines("one network"), _two_lines("pool: weight search, free for 60 % of the run")
+    (['one network'], ['pool: weight search,', 'free for 60 % of the run'])
+    """
+    if text_width(name, 12) <= LONGEST:
+        return [name]
+    words = name.split(" ")
+    breaks = [(" ".join(words[:k]), " ".join(words[k:])) for k in range(1, len(words))] or [(name, "")]
+    best = min(breaks, key=lambda lines: max(text_width(line, 12) for line in lines))
+    return [shortened(line, 12, LONGEST) for line in best if line]
 
 
 def decades(values: Sequence[float]) -> tuple[float, float]:
