@@ -26,7 +26,11 @@ ARCHS = ("simplenetv1", "vgg16", "resnet50")
 
 @study("latency", paper="2 (not in the paper)", trains=False)
 def cut_latency(
-    run: Run, *, archs: tuple[str, ...] | None = None, keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25)
+    run: Run,
+    *,
+    archs: tuple[str, ...] | None = None,
+    keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25),
+    round_to: Sequence[int] = (8, 64),
 ) -> Iterator[Row]:
     """Time of a forward pass of a cut network against the whole, beside its share of the multiply-adds."""
     where = run.where
@@ -37,9 +41,22 @@ def cut_latency(
         images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(run.seed)).to(where)
         bp = trace(whole, images[:2])
         for keep in keeps:
-            widths = {n: max(1, 8 * round(size * keep / 8)) for n, size in bp.spaces.items() if n != CLASSES}
-            for row in measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width"):
-                yield {**row, "seed": run.seed}
+            for multiple in round_to:
+                widths = {
+                    n: _rounded(size * keep, multiple, size) for n, size in bp.spaces.items() if n != CLASSES
+                }
+                said = "" if multiple == 8 else f" in multiples of {multiple}"
+                for row in measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width{said}"):
+                    yield {**row, "seed": run.seed}
+
+
+def _rounded(width: float, multiple: int, whole: int) -> int:
+    """To the nearest multiple, one at least; a GPU's kernels work on tiles of 32 to 128 channels, filled or not.
+
+    >>> [_rounded(width, 64, 512) for width in (32, 90, 96, 512)], _rounded(8, 64, 16)
+    ([64, 64, 128, 512], 16)
+    """
+    return min(whole, max(multiple, multiple * int(width / multiple + 0.5))) if multiple < whole else whole
 
 
 def measure(
