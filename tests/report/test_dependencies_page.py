@@ -10,9 +10,11 @@ import pytest
 
 from brickwork.dependencies import DependencyMap, logit_gram
 from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.report.book import Book, Chapter
 from brickwork.report.dependencies import draw_dependencies
 from brickwork.report.dependency_graph import MINUS, PLUS, best, choose_graph
 from brickwork.report.drawing import text_width
+from brickwork.report.map_figure import MapFigure
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = [
@@ -160,7 +162,11 @@ def test_the_graph(maps, name, classes):
     for text in root.iter(f"{SVG}text"):  # upright names stay in the frame
         if text.get("class") == "t base" and text.get("transform") is None:
             shown = (text.find(f"{SVG}title").tail or "").strip()
-            wide, x, y = text_width(shown, 13), float(text.get("x")), float(text.get("y"))
+            wide, x, y = (
+                text_width(shown, float(text.get("font-size"))),
+                float(text.get("x")),
+                float(text.get("y")),
+            )
             start = x - {"start": 0, "middle": wide / 2, "end": wide}[text.get("text-anchor")]
             assert -width / 2 <= start and start + wide <= width / 2 and abs(y) <= height / 2 - 4
 
@@ -245,3 +251,76 @@ def test_a_persons_way_through_the_page(maps, tmp_path, browser):
         tab.set_viewport_size({"width": 390, "height": 800})
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390
         assert complaints == []
+
+
+LOOK = """elements => elements.filter(e => e.getBoundingClientRect().width && !e.matches('.hit')).map(e => {
+  const style = getComputedStyle(e), text = e.matches('text, tspan'), over = e.matches('rect + text');
+  const line = !text && style.stroke !== 'none' && style.fill === 'none';
+  return {kind: text ? 'text' : 'mark', paint: line ? style.stroke : style.fill,
+    share: +(line ? style.strokeOpacity : style.fillOpacity), over,
+    size: text ? parseFloat(style.fontSize) * e.closest('svg').getScreenCTM().a : 0};
+})"""
+
+
+def contrast(one, other):
+    """Of WCAG 2: 1 to 21."""
+
+    def light(colour):
+        part = [c / 255 for c in colour]
+        part = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in part]
+        return 0.2126 * part[0] + 0.7152 * part[1] + 0.0722 * part[2] + 0.05
+
+    first, second = sorted((light(one), light(other)))
+    return second / first
+
+
+@pytest.mark.parametrize("name", ["digits", "forty"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_and_letters_can_be_seen_on_a_phone(maps, tmp_path, browser, name, scheme):
+    """Contrast of 3 for lines and nodes, 4.5 for letters, which are 11 pixels high; the picture moves in its frame."""
+    page = draw_dependencies(maps[name], moments=logit_gram(logits(len(maps[name].names))))
+    path = page.save(tmp_path / "map.html")
+    with browser(path, viewport={"width": 390, "height": 800}, color_scheme=scheme) as (tab, complaints):
+        paper = colours(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        for picture in ("#overview", "#class", "#scatter"):
+            if picture == "#class":
+                tab.locator("#overview text.target").first.dispatch_event("click")
+            assert (
+                tab.locator(f"{picture} .hint").is_visible()
+                and tab.locator(f"{picture} .picture.more").count()
+            )
+            drawn = ("circle", "text", "tspan", "rect", "path.arc", "g:last-of-type > path")
+            marks = tab.eval_on_selector_all(", ".join(f"{picture} svg {mark}" for mark in drawn), LOOK)
+            assert len(marks) > 10
+            for m in marks:
+                paint = [
+                    m["share"] * a + (1 - m["share"]) * b
+                    for a, b in zip(colours(m["paint"]), paper, strict=True)
+                ]
+                if m["over"]:  # letters on a plate of ink
+                    assert (
+                        contrast(paint, colours(tab.evaluate("getComputedStyle(document.body).color"))) >= 4.5
+                    )
+                    continue
+                assert contrast(paint, paper) >= (4.5 if m["kind"] == "text" else 3), m
+                assert m["kind"] == "mark" or m["size"] >= 11
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390 and complaints == []
+
+
+def colours(text):
+    return [float(value) for value in re.findall(r"[\d.]+", text)[:3]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_report_the_graph_can_be_seen_on_a_phone(maps, tmp_path, browser, scheme):
+    path = Book("Mine", [Chapter("Map", "", [MapFigure(maps["large"])])]).save(tmp_path / "p.html")
+    with browser(path, viewport={"width": 390, "height": 800}, color_scheme=scheme) as (tab, complaints):
+        paper = colours(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        marks = tab.eval_on_selector_all("figure svg text, figure svg path, figure svg circle", LOOK)
+        for m in marks:
+            paint = [
+                m["share"] * a + (1 - m["share"]) * b for a, b in zip(colours(m["paint"]), paper, strict=True)
+            ]
+            assert contrast(paint, paper) >= (4.5 if m["kind"] == "text" else 3), m
+            assert m["kind"] == "mark" or m["size"] >= 11
+        assert len(marks) > 100 and complaints == []

@@ -44,10 +44,10 @@ const more = p => {
   p.classList.toggle('more', p.scrollLeft + p.clientWidth < p.scrollWidth - 4);
   p.parentElement.classList.toggle('wide', p.clientWidth < p.scrollWidth - 4);
 };
-for (const picture of every(document, '.picture')) picture.addEventListener('scroll', () => more(picture), {passive: true});
+const watch = picture => { picture.addEventListener('scroll', () => more(picture), {passive: true}); more(picture); };
+every(document, '.picture').forEach(watch);
 const look = () => every(document, '.picture').forEach(more);
 addEventListener('resize', look);
-look();
 
 // Buttons for the series of a figure; one that is off disappears from it.
 for (const figure of every(document, 'figure')) {

@@ -17,7 +17,14 @@ from brickwork.atomic import write_file
 from brickwork.dependencies import DependencyMap, LogitGram
 from brickwork.errors import BadData, RequestError
 from brickwork.report.book import fill, framed, part
-from brickwork.report.dependency_graph import MOST_TARGETS, best, choose_graph, draw_graph
+from brickwork.report.dependency_graph import (
+    LEGEND,
+    MOST_TARGETS,
+    best,
+    choose_graph,
+    draw_graph,
+    graph_width,
+)
 from brickwork.words import counted
 
 SUFFIXES = (".html", ".svg")
@@ -85,6 +92,11 @@ class DependencyPage:
         kind = "within one network" if self.found.facts.get("within") else "between two networks"
         return f"Neural dependencies of {counted(len(self.found.targets), 'class')} {kind}"
 
+    @property
+    def width(self) -> int:
+        """Of the graph."""
+        return graph_width(self.found, choose_graph(self.found, self.classes))
+
     def svg(self, *, inline: bool = False) -> str:
         """The graph alone, without scripts; inline: for a page."""
         return draw_graph(
@@ -96,6 +108,7 @@ class DependencyPage:
         parts = {
             "caption": escape(self.caption()),
             "graph": self.svg(inline=True),
+            "least": str(math.ceil(self.width * 11 / LEGEND) + 1),  # a browser rounds heights
             "data": _for_script(self.data),
         }
         return framed(

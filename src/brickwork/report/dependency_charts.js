@@ -1,6 +1,6 @@
 // Charts of a dependency map: the graph of one class, bars of coefficients, correlation against coefficient.
 const M = JSON.parse(document.getElementById('map').textContent);
-const PLUS = '#0072b2', MINUS = '#d55e00', INK = '#1b1f24', PALE = '#57606a', RULE = '#d8dee4';
+const PLUS = '#0072b2', MINUS = '#d55e00', INK = '#1b1f24', PALE = '#57606a', SMALL = 14;
 const SPACE = document.querySelector('#overview svg').namespaceURI;
 const colour = value => value > 0 ? PLUS : MINUS;
 const number = (value, digits = 3) => value === null || value === undefined ? '–'
@@ -43,6 +43,14 @@ function fitted(text, size, room, weight = 400) {
   return cut();
 }
 
+// A picture as wide as its letters need, which a narrow screen moves sideways: what the page's other pictures are.
+function frame(owner, svg, size, ...below) {
+  const wide = svg.viewBox.baseVal.width, picture = tag('div', {class: 'picture'}, tag('div', {style: `min-width:${Math.ceil(wide * 11 / size) + 1}px`}, svg));
+  owner.replaceChildren(tag('p', {class: 'hint'}, '↔ wider than the screen: move the picture sideways'), picture, ...below);
+  watch(picture);
+  return picture;
+}
+
 // Thin arcs are hard to point at: broad ones that nobody sees lie under them.
 function widen(group) {
   group.prepend(...Array.from(group.querySelectorAll('.arc'), arc => {
@@ -56,19 +64,23 @@ const AROUND = 72;  // classes around one, at most
 function classGraph(t) {
   const links = LINKS[t].slice(0, AROUND), upright = links.length <= 24, R = 270, room = 200;
   const order = [...links.filter(l => l.value > 0), ...links.filter(l => l.value < 0).reverse()];
-  const tall = 2 * (R + (upright ? 46 : room + 20)), middle = mark('g', {transform: `translate(500 ${tall / 2})`});
-  const arcs = mark('g', {fill: 'none', 'stroke-linecap': 'round', 'stroke-opacity': 0.8}), nodes = mark('g');
-  middle.append(mark('circle', {r: R, fill: 'none', stroke: RULE}), arcs, nodes);
+  const size = upright ? 15 : SMALL, names = order.map(l => fitted(M.names[l.base], size, room - 46));
+  pen.font = '600 ' + size + 'px system-ui, sans-serif';
+  const half = R + 30 + Math.max(30, ...order.map((l, i) => pen.measureText(signed(l.value, 2) + ' ' + names[i]).width));
+  const wide = 2 * half, ring = upright ? 2 * (R + 46) : wide, tall = ring + (upright ? 44 : 0);  // corners have room for the legend
+  const middle = mark('g', {transform: `translate(${half} ${ring / 2})`});
+  const arcs = mark('g', {fill: 'none', 'stroke-linecap': 'round', 'stroke-opacity': 0.9}), nodes = mark('g');
+  middle.append(mark('circle', {r: R, fill: 'none', stroke: '#8c959f'}), arcs, nodes);
   order.forEach((l, i) => {
     const angle = 2 * Math.PI * (i + 0.5) / order.length - Math.PI / 2, c = Math.cos(angle), s = Math.sin(angle);
-    const width = 0.8 + 11 * Math.abs(l.value) / MOST, swing = angle - 0.35, tip = linkTip(l), size = upright ? 13.5 : 11.5;
+    const width = 1 + 11 * Math.abs(l.value) / MOST, swing = angle - 0.35, tip = linkTip(l);
     arcs.append(mark('path', {class: 'arc', d: `M0 0Q${R * 0.55 * Math.cos(swing)} ${R * 0.55 * Math.sin(swing)} ${R * c} ${R * s}`,
       stroke: colour(l.value), 'stroke-width': width, tip, 'data-base': l.base}));
     const look = {class: 't', 'data-base': l.base, tip, 'font-size': size}, flip = c < 0;
     nodes.append(mark('circle', {...look, cx: R * c, cy: R * s, r: 5, fill: colour(l.value)}));
-    const plain = upright ? {x: (R + 13) * c, y: (R + 13) * s + 4.5}
-      : {transform: `rotate(${angle * 180 / Math.PI + (flip ? 180 : 0)})`, x: flip ? -R - 11 : R + 11, y: 4};
-    const value = signed(l.value, 2), name = fitted(M.names[l.base], size, room - 46);
+    const plain = upright ? {x: (R + 13) * c, y: (R + 13) * s + 5}
+      : {transform: `rotate(${angle * 180 / Math.PI + (flip ? 180 : 0)})`, x: flip ? -R - 11 : R + 11, y: 5};
+    const value = signed(l.value, 2), name = names[i];
     const level = upright && Math.abs(c) < 0.05;
     if (level) plain.y += 10 * s;
     const label = mark('text', {...look, ...plain, 'text-anchor': level ? 'middle' : flip ? 'end' : 'start'});
@@ -77,20 +89,20 @@ function classGraph(t) {
     nodes.append(label);
   });
   widen(arcs);
-  const title = fitted(M.targets[t], 15, 300, 700), half = pen.measureText(title).width / 2 + 14;
-  nodes.append(mark('rect', {x: -half, y: -15, width: 2 * half, height: 30, rx: 15, fill: INK, stroke: '#fff', 'stroke-width': 2}),
+  const title = fitted(M.targets[t], 15, 300, 700), plate = pen.measureText(title).width / 2 + 14;
+  nodes.append(mark('rect', {x: -plate, y: -15, width: 2 * plate, height: 30, rx: 15, fill: INK, stroke: '#fff', 'stroke-width': 2}),
     mark('text', {y: 5.5, 'text-anchor': 'middle', 'font-size': 15, 'font-weight': 700, fill: '#fff', tip: M.targets[t]}, title));
   if (!order.length) nodes.append(mark('text', {y: 44, 'text-anchor': 'middle', fill: PALE, 'font-size': 14}, 'no other class is used'));
-  const legend = mark('g', {'font-size': 12});
+  const legend = mark('g', {'font-size': SMALL});
   [[PLUS, 'added'], [MINUS, 'subtracted']].forEach(([c, text], i) => legend.append(
-    mark('path', {d: `M16 ${tall - 36 + 20 * i}h26`, stroke: c, 'stroke-width': 5}), mark('text', {x: 50, y: tall - 32 + 20 * i}, text)));
-  return mark('svg', {viewBox: `0 0 1000 ${tall}`, fill: INK, role: 'img', 'aria-label': 'What ' + M.targets[t] + ' is made of'}, middle, legend);
+    mark('path', {d: `M16 ${tall - 36 + 20 * i}h26`, stroke: c, 'stroke-width': 5}), mark('text', {x: 50, y: tall - 31 + 20 * i}, text)));
+  return mark('svg', {class: 'graph', viewBox: `0 0 ${wide} ${tall}`, fill: INK, role: 'img', 'aria-label': 'What ' + M.targets[t] + ' is made of'}, middle, legend);
 }
 
 function bars(t, most = 8) {
   const shown = Math.max(...M.best.map(k => Math.min(most, LINKS[k].length)));  // all cards are equally high
   const links = LINKS[t].slice(0, shown), tall = 20 * shown + 6, left = 142, right = 268;
-  const svg = mark('svg', {viewBox: `0 0 310 ${tall}`, fill: INK, 'font-size': 12, role: 'img', 'aria-label': M.targets[t]});
+  const svg = mark('svg', {class: 'graph', viewBox: `0 0 310 ${tall}`, fill: INK, 'font-size': 12, role: 'img', 'aria-label': M.targets[t]});
   const all = M.best.flatMap(k => LINKS[k].slice(0, shown).map(l => l.value)), low = Math.min(0, ...all), high = Math.max(0, ...all);
   const x = v => left + (right - left) * (v - low) / (high - low || 1);
   links.forEach((l, i) => {
@@ -117,13 +129,13 @@ function scatter(t) {  // of one target, or of all (t is null)
   const W = 980, left = 70, right = W - 24, up = 16, down = 400, strip = 486;
   const values = links.map(l => l.value), low = Math.min(0, ...bounds(values)), high = Math.max(0, ...bounds(values));
   const pad = 0.06 * (high - low || 1), x = v => left + (right - left) * v / (top * 1.02), y = v => down - (down - up) * (v - low + pad) / (high - low + 2 * pad);
-  const svg = mark('svg', {viewBox: `0 0 ${W} 548`, fill: INK, 'font-size': 13, role: 'img', 'aria-label': 'Correlation against coefficient'});
+  const svg = mark('svg', {class: 'graph', viewBox: `0 0 ${W} 548`, fill: INK, 'font-size': 13, role: 'img', 'aria-label': 'Correlation against coefficient'});
   for (const v of steps(low, high)) svg.append(mark('path', {d: `M${left} ${y(v)}H${right}`, stroke: v ? '#eaeef2' : '#8c959f'}),
     mark('text', {x: left - 8, y: y(v) + 4.5, 'text-anchor': 'end', fill: PALE}, String(v)));
   for (const v of steps(0, top, 8)) svg.append(mark('path', {d: `M${x(v)} ${strip}v5`, stroke: '#8c959f'}),
     mark('text', {x: x(v), y: strip + 20, 'text-anchor': 'middle', fill: PALE}, String(v)));
   if (links.length > 1500) density(svg, links, x, y); else for (const l of links) {
-    svg.append(mark('circle', {cx: x(l.size), cy: y(l.value), r: t === null ? 3.5 : 5, fill: colour(l.value), 'fill-opacity': 0.75, class: 't',
+    svg.append(mark('circle', {cx: x(l.size), cy: y(l.value), r: t === null ? 3.5 : 5, fill: colour(l.value), 'fill-opacity': 0.9, class: 't',
       tip: linkTip(l) + '\ncorrelation ' + number(l.size), ...(t === null ? {'data-target': l.target} : {'data-base': l.base})}));
   }
   const peak = Math.max(1, ...zeros), high0 = strip - down - 26, step = top / zeros.length;

@@ -78,17 +78,22 @@ function welcome() {
 function show() {
   const t = asked(), one = t !== null;
   $('overview').hidden = one; $('class').hidden = !one; $('back').hidden = !one;
-  const drawn = one ? [classGraph(t)] : [];
-  if (one) drawn.push(tag('figcaption', {}, 'What ' + called(t) + ' is made of: clockwise from the largest positive to the largest negative coefficient'
-    + (LINKS[t].length > AROUND ? ', the ' + AROUND + ' largest of ' + LINKS[t].length : '') + '.'));
-  $('class').replaceChildren(...drawn);
+  if (one) {
+    const most = LINKS[t].length > AROUND ? ', the ' + AROUND + ' largest of ' + LINKS[t].length : '';
+    const about = 'What ' + called(t) + ' is made of: clockwise from the largest positive to the largest negative coefficient' + most + '.';
+    const picture = frame($('class'), classGraph(t), SMALL, tag('figcaption', {}, about));
+    picture.scrollLeft = (picture.scrollWidth - picture.clientWidth) / 2;  // the class is in the middle
+  } else {
+    $('class').replaceChildren();
+    look();
+  }
   $('panel').replaceChildren(...(one ? [tag('h3', {}, called(t)), equation(t), numbers(t), ...usedBy(t)] : welcome()));
   const about = 'Each dot is a class with a coefficient; below, those without (paper 5, Figure 3). ';
   $('scatter-about').textContent = !M.scatter ? 'A map does not hold the correlations of its logits. To see them here, name the logits: '
     + 'brickwork depend show MAP --logits LOGITS --out page.html'
     : (one ? about : about.replace('a class', 'a pair of classes')) + 'Moments over ' + M.scatter.rows.toLocaleString('en') + ' rows, neither centred nor scaled.'
     + (M.plain ? ' Below λ/2, Conjecture 1 expects no coefficient.' : '') + (one ? '' : ' Click a class to see its own.');
-  $('scatter').replaceChildren(...(M.scatter ? [scatter(t)] : []));
+  if (M.scatter) frame($('scatter'), scatter(t), 13);
   document.querySelectorAll('#table tr.on').forEach(r => r.classList.remove('on'));
   if (one) rowOf[t].classList.add('on');
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from brickwork.dependencies import DependencyMap
 from brickwork.report.dependencies import DependencyPage
@@ -21,7 +21,10 @@ class MapFigure:
     found: DependencyMap
     command: str = ""
     cards: tuple[tuple[str, str], ...] = ()
-    width: float = field(default=900.0, init=False)
+
+    @property
+    def width(self) -> float:
+        return DependencyPage(self.found).width
 
     @property
     def title(self) -> str:
