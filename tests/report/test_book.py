@@ -191,6 +191,16 @@ def test_on_a_phone_nothing_but_pictures_scrolls_sideways(tmp_path, browser):
         assert not tab.is_visible(".hint") and not complaints
 
 
+def test_on_paper_a_wide_picture_is_whole(tmp_path, browser):
+    wide = dataclasses.replace(FIGURE, width=1400.0, marks=MARKS[:-1])
+    page = Book("Mine", [Chapter("Animals", "", [wide])]).save(tmp_path / "p.html")
+    with browser(page, viewport={"width": 680, "height": 900}) as (tab, complaints):
+        ends = "document.querySelector('.picture svg').getBoundingClientRect().right"
+        assert tab.evaluate(ends) > 680
+        tab.emulate_media(media="print")
+        assert tab.evaluate(ends) <= 680 and not tab.is_visible(".hint") and not complaints
+
+
 def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_path, browser):
     marks = (Rectangle(0, 0, 9, 9, SHARED, "shared"), Rectangle(9, 0, 9, 9, UNUSED, "unused"))
     page = Book("Mine", [Chapter("", "", [dataclasses.replace(FIGURE, marks=marks)])]).save(
