@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.blueprint.uncuttable import uncuttable
 from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick, spread_of
 from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
@@ -20,7 +21,7 @@ from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Classes, take_up
 from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
@@ -88,9 +89,16 @@ def disassemble(
     judge = Judge(whole, samples, wanted, output)
     unlabelled = samples.inputs(samples.some(images, seed))
     cut_out = partial(
-        cut_and_repair, whole, bp, classes=wanted, images=unlabelled, repair=repair, ridge=ridge, seed=seed,
+        _cut,
+        whole,
+        bp,
+        classes=wanted,
+        images=unlabelled,
+        repair=repair,
+        ridge=ridge,
+        seed=seed,
         progress=progress,
-    )  # fmt: skip
+    )
     bound = keep is None and budget is None and threshold is None
     if bound and judge.before is None:
         raise BadData(
@@ -103,11 +111,22 @@ def disassemble(
             + "; give more data, or one of keep, budget, threshold."
         )
     scores = subject.score(attribution, scored, seed, progress).within(cuttable)
-    note = ""
-    if bound:
-        found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
-    else:
-        found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
+    stuck: dict[str, str] = {}
+    while True:
+        try:
+            if bound:
+                found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
+            else:
+                found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
+                note = ""
+            break
+        except _Refused as refused:
+            more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=progress)
+            stuck |= more
+            scores = scores.within(set(scores.scores) - set(more))
+            if not more or not scores.scores:
+                raise refused.error from None
+    note = "; ".join(filter(None, (note, _left_whole(stuck))))
     full, left = bp.count(), bp.count(found.kept)
     some = samples.some(min(images, STATISTICS), seed)
     logits = logits_on(found.model, samples, some, output)
@@ -146,6 +165,28 @@ def disassemble(
         note=note,
         fits=found.fits,
     ).sealed()
+
+
+class _Refused(Exception):
+    """A cut that cannot be made as a whole."""
+
+    def __init__(self, keep: Kept, error: BrickworkError) -> None:
+        super().__init__(str(error))
+        self.keep, self.error = keep, error
+
+
+def _cut(model: nn.Module, bp: Blueprint, *, kept: Kept, classes: list[int], **options: Any) -> Cut:
+    try:
+        return cut_and_repair(model, bp, kept, classes, **options)
+    except (BadModel, RequestError) as error:
+        raise _Refused({**kept, CLASSES: classes} if CLASSES in bp.spaces else kept, error) from error
+
+
+def _left_whole(stuck: dict[str, str]) -> str:
+    if not stuck:
+        return ""
+    some = ", ".join(list(stuck)[:3]) + (f" and {len(stuck) - 3} more" if len(stuck) > 3 else "")
+    return f"left whole, since the forward ties their widths: {some} ({next(iter(stuck.values()))})"
 
 
 def check_options(**given: Any) -> None:
