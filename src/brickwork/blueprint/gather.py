@@ -67,6 +67,8 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
 
     if not isinstance(bp.example, Tensor):
         return None
+    # a forward may put what passes through it into its module: into a copy then, with the same tensors
+    model = copy.deepcopy(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
     try:
         graph = _Tracer().trace(model)
         module = fx.GraphModule(model, graph, class_name=type(model).__name__)

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -171,6 +172,43 @@ def meta_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, memo).eval()
 
 
+def _to_meta(kwargs: Mapping[str, Any]) -> bool:
+    return torch.device(kwargs.get("device") or "cpu").type == "meta"
+
+
+#: what makes a tensor out of numbers
+_MAKERS = {
+    torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange, torch.linspace, torch.logspace, torch.eye, torch.full,
+    torch.zeros, torch.ones, torch.empty, torch.tril_indices, torch.triu_indices, torch.fft.fftfreq, torch.fft.rfftfreq,
+}  # fmt: skip
+
+
+class _RealConstants(TorchFunctionMode):
+    """A table that a forward makes "where its input is" keeps its numbers: made for real, then sent there."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (Tensor.__getitem__, Tensor.__setitem__):
+            return func(args[0], _listed(args[1]), *args[2:])
+        if (
+            func not in _MAKERS
+            or not _to_meta(kwargs)
+            or any(isinstance(x, Tensor) for x in _leaves((args, kwargs)))
+        ):
+            return func(*args, **kwargs)
+        real = func(*args, **{**kwargs, "device": "cpu"})
+        return (real.zero_() if func is torch.empty else real).to("meta")
+
+
+def _listed(index: Any) -> Any:
+    """An index with its lists as tensors: of a list in brackets, torch would show no numbers."""
+    if isinstance(index, list):
+        return torch.tensor(index, dtype=None if index else torch.int64)
+    if type(index) is tuple:
+        return tuple(_listed(each) for each in index)
+    return index
+
+
 class _Recorder(TorchDispatchMode):
     active: _Recorder | None = None  # the recording under way, for code that runs inside it
 
@@ -211,16 +249,13 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not any(
-            isinstance(x, Tensor) and x.is_meta for x in _leaves((args, kwargs))
-        ):  # constants among themselves: compute for real
-            if (
-                func is torch.ops.aten._to_copy.default
-                and torch.device(kwargs.get("device") or "cpu").type == "meta"
-            ):
-                return self._record(func, args, kwargs)
-            return func(*args, **kwargs)
-        return self._record(func, args, kwargs)
+        if any(isinstance(x, Tensor) and x.is_meta for x in _leaves((args, kwargs))):
+            return self._record(func, args, kwargs)
+        if func is torch.ops.aten._to_copy.default and _to_meta(kwargs):
+            made = self._record(func, args, kwargs)
+            self.values[id(made)].constant = func(*args, **{**kwargs, "device": "cpu"})
+            return made
+        return func(*args, **kwargs)  # constants among themselves: compute for real
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = _changed(self.to_meta, (tuple(args), dict(kwargs)))
@@ -308,7 +343,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     handles = _watch(twin, mode, graph)
     try:
         _Recorder.active = mode
-        with torch.no_grad(), mode:
+        with torch.no_grad(), mode, _RealConstants():
             result = twin(*args, **kwargs)
     except RequestError:
         raise

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
-from brickwork.blueprint.record import Value
+from brickwork.blueprint.record import Graph, Value
 from brickwork.bricks.attribution import Attribution, get
 from brickwork.bricks.contribution import contributions
-from brickwork.errors import BadData
+from brickwork.bricks.image_rows import Rows, image_rows
+from brickwork.errors import BadData, Unsupported
 from brickwork.moments.layers import find_layers
 from brickwork.moments.program import run_with_grad
 from brickwork.prediction import eval_mode
@@ -78,9 +79,10 @@ def score_channels(
     batch_size = math.ceil(len(images) / math.ceil(len(images) / batch_size))
     with eval_mode(model), bar("scoring", len(images), show=progress) as advance:
         here = trace(model, images[:batch_size], output=bp.output)
-        traced = here, {f.path: f.response for f in find_layers(here.graph, model)}
+        responses = {f.path: f.response for f in find_layers(here.graph, model)}
+        looked_at = _places(model, here, responses, bp, images, batch_size)
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            output = _score_batch(model, traced, x, y, batch_size, how, points, counts)
+            output = _score_batch(model, here.graph, looked_at, x, y, batch_size, how, points, counts)
             if answered is not None:
                 answered(output)
             advance(len(x))
@@ -102,9 +104,37 @@ class _Point:
     scores: np.ndarray
 
 
+@dataclass(frozen=True)
+class _Place:
+    path: str
+    units: np.ndarray
+    channels: int  # their axis
+    rows: Rows
+
+
+def _places(
+    model: nn.Module, here: Blueprint, responses: dict[str, Value], bp: Blueprint, images: Tensor, size: int
+) -> dict[int, _Place]:
+    """Where channels are looked at, by the number of the value in the recording of `size` images."""
+    if len(here.graph.ops) != len(bp.graph.ops):
+        raise Unsupported(
+            "the forward takes another way with more images; scores need one that treats them alike"
+        )
+    count = bp.graph.inputs[0].shape[0]
+    rows = image_rows(model, responses.values(), size, bp.graph, images[:count])
+    found: dict[int, _Place] = {}
+    for path, value in responses.items():
+        channels = here.channels(value)
+        # two layers may share one response, the sum they both go into: it counts once
+        if channels is not None and value.index in rows and value.index not in found:
+            found[value.index] = _Place(path, *channels, rows[value.index])
+    return found
+
+
 def _score_batch(
     model: nn.Module,
-    traced: tuple[Blueprint, dict[str, Value]],
+    graph: Graph,
+    looked_at: dict[int, _Place],
     x: Tensor,
     y: Tensor,
     size: int,
@@ -113,28 +143,21 @@ def _score_batch(
     counts: np.ndarray,
 ) -> Tensor:
     """Adds what a batch says to the points, and returns its output; fewer than `size` images are filled up."""
-    bp, responses = traced
     real = len(x)
     if real < size:
         x, y = (torch.cat([t, t[-1:].expand(size - real, *t.shape[1:])]) for t in (x, y))
     score = how.score
     assert score is not None
-    looked_at: dict[int, tuple[str, np.ndarray, int]] = {}
-    for path, value in responses.items():
-        found = bp.channels(value)
-        # two layers may share one response, the sum they both go into: it counts once
-        if found is not None and value.index not in looked_at:
-            looked_at[value.index] = path, *found
     held: dict[str, Tensor] = {}
 
     def tell(index: int, response: Tensor, gradient: Tensor) -> None:
-        path, units, dim = looked_at[index]
-        flat = [t.movedim(dim, 1).flatten(2) if t.dim() > 2 else t[:, :, None] for t in (response, gradient)]
-        held[path] = one_hot.t() @ score(*flat).to(one_hot.dtype)
-        if path not in points:
-            points[path] = _Point(units, np.zeros(held[path].shape))
+        at = looked_at[index]
+        flat = [at.rows.laid_out(t, at.channels) for t in (response, gradient)]
+        held[at.path] = one_hot.t() @ score(*flat).to(one_hot.dtype)
+        if at.path not in points:
+            points[at.path] = _Point(at.units, np.zeros(held[at.path].shape))
 
-    output = run_with_grad(model, bp.graph, x, looked_at, tell)
+    output = run_with_grad(model, graph, x, looked_at, tell)
     with torch.enable_grad():
         objective = how.objective(output, y)
         if how.confident:

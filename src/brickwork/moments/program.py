@@ -72,7 +72,11 @@ class Program:
         if value.index in self.store:
             return self.store[value.index]
         tensor = self.tensors[self.named[value.index]] if value.index in self.named else value.constant
-        assert tensor is not None
+        if tensor is None:
+            raise Unsupported(
+                "the forward makes a tensor on the device of its input whose values cannot be recorded (random numbers, "
+                "or a function that is not torch's own); make it a buffer"
+            )
         return [tensor.to(self.device)] * len(self.batches)
 
     def _run(self, op: Op) -> None:
