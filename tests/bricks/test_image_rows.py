@@ -39,17 +39,19 @@ class Laid(nn.Module):
         return self.head(x.relu().mean(1))
 
 
-def scores_of(how: str, size: int) -> dict[str, np.ndarray]:
+def scores_of(how: str, size: int, attribution: str = "taylor") -> dict[str, np.ndarray]:
     torch.manual_seed(0)
     net = Laid(how).double().eval()
     x, y = torch.randn(12, 4, 6, dtype=torch.float64), torch.arange(12) % 3
-    return score_channels(net, brickwork.trace(net, x[:2]), x, y, batch_size=size, progress=False).scores
+    bp = brickwork.trace(net, x[:2])
+    return score_channels(net, bp, x, y, attribution=attribution, batch_size=size, progress=False).scores
 
 
 @pytest.mark.parametrize("size", [4, 5, 12])  # of 4: as many images as places
 @pytest.mark.parametrize("how", ["windows", "second axis"])
-def test_scores_do_not_depend_on_the_layout(how, size):
-    plain, other = scores_of("plain", size), scores_of(how, size)
+@pytest.mark.parametrize("attribution", ["taylor", "contribution"])
+def test_scores_do_not_depend_on_the_layout(attribution, how, size):
+    plain, other = (scores_of(each, size, attribution) for each in ("plain", how))
     for name, table in plain.items():
         np.testing.assert_allclose(other[name], table, rtol=1e-12)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.bricks.image_rows import Rows, image_rows
 from brickwork.errors import Unsupported
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import Program
@@ -37,13 +38,22 @@ def contributions(
             here = trace(model, x, output=bp.output)
             one_hot = F.one_hot(y, classes).to(x.dtype)
             program = Program(model, here.graph, [x])
-            for layer in find_layers(here.graph, model):
+            layers = find_layers(here.graph, model)
+            rows = image_rows(model, bp, images, [layer.input for layer in layers], len(x))
+            for layer in layers:
                 made, taken = here.channels(layer.output), here.channels(layer.input)
-                if made is None or taken is None:
+                if made is None or taken is None or layer.input.index not in rows:
                     continue
                 if layer.path not in reads:
                     reads[layer.path] = made[0], taken[0]
                 given = program.get(layer.input)[0]
+                place = rows[layer.input.index]
+                if layer.op is None:
+                    given = place.laid_out(given, taken[1]).transpose(1, 2)
+                elif place != Rows(0, 1):
+                    raise Unsupported(
+                        f"contribution cannot score {layer.path}: its rows are not images; use attribution 'taylor'."
+                    )
                 found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
                 flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
             advance(len(x))
@@ -58,13 +68,13 @@ def contributions(
 
 
 def _flow(layer: Layer, module: nn.Module, x: Tensor, one_hot: Tensor) -> Tensor:
-    """s[class, p, q], summed over images and places."""
+    """s[class, p, q], summed over images and places; x as a convolution reads it, or (images, places, inputs)."""
     weight = module.weight
     assert isinstance(weight, Tensor)
     weight = weight.detach()
     groups = int(layer.op.args[8]) if layer.op is not None else 1
     if weight[0, 0].numel() == 1 and groups == 1:  # one tap: the sign decides, no places needed
-        flat = x.flatten(2).transpose(1, 2) if layer.op is not None else x.reshape(len(x), -1, x.shape[-1])
+        flat = x.flatten(2).transpose(1, 2) if layer.op is not None else x
         if layer.op is not None and any(s != 1 for s in layer.op.args[3]):
             steps = [slice(None), slice(None), *[slice(None, None, s) for s in layer.op.args[3]]]
             flat = x[tuple(steps)].flatten(2).transpose(1, 2)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.record import Graph, Value
+from brickwork.blueprint.plan import Blueprint
+from brickwork.blueprint.record import Graph, Value, record
 from brickwork.errors import Unsupported
 from brickwork.moments.program import Program
 
@@ -37,13 +38,18 @@ class Rows:
 
 
 def image_rows(
-    model: nn.Module, wanted: Iterable[Value], images: int, few: Graph, some: Tensor
+    model: nn.Module, bp: Blueprint, images: Tensor, wanted: Iterable[Value], count: int
 ) -> dict[int, Rows]:
-    """For every wanted value of a recording of so many images, by its index; one that images do not reach has none.
+    """For every wanted value of a recording of `count` images, by its index; one that images do not reach has none.
 
-    few: another recording of the same network, of as many images as `some` holds.
+    bp: a trace of the same network. Its recording is compared with the values, or another one if it is of as many images.
     """
-    other = {value.index: value for op in few.live() for value in op.outputs if value is not None}
+    few, some = bp.graph, images[: bp.graph.inputs[0].shape[0]]
+    if len(some) == count or len(some) < bp.graph.inputs[0].shape[0]:
+        some = torch.cat([some, some[:1]])
+        few = record(model, some, output=bp.output)
+    made = [value for op in few.live() for value in op.outputs if value is not None]
+    other = {value.index: value for value in [*few.inputs, *made]}
     found: dict[int, Rows] = {}
     for value in wanted:
         twin = other.get(value.index)
@@ -54,12 +60,10 @@ def image_rows(
         grown = [
             d
             for d, (a, b) in enumerate(zip(value.shape, twin.shape, strict=True))
-            if a * len(some) == b * images
+            if a * len(some) == b * count
         ]
-        if images == len(some):  # nothing to compare with: the first axis it is
-            grown = grown[:1]
         if len(grown) == 1:
-            found[value.index] = Rows(grown[0], value.shape[grown[0]] // images)
+            found[value.index] = Rows(grown[0], value.shape[grown[0]] // count)
     mixed = [other[index] for index, rows in found.items() if rows.each > 1]
     if mixed and len(some) > 1:
         _check_order(model, few, some, mixed, found)

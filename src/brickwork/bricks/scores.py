@@ -120,8 +120,7 @@ def _places(
         raise Unsupported(
             "the forward takes another way with more images; scores need one that treats them alike"
         )
-    count = bp.graph.inputs[0].shape[0]
-    rows = image_rows(model, responses.values(), size, bp.graph, images[:count])
+    rows = image_rows(model, bp, images, responses.values(), size)
     found: dict[int, _Place] = {}
     for path, value in responses.items():
         channels = here.channels(value)
