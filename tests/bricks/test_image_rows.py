@@ -27,6 +27,9 @@ class Laid(nn.Module):
             x = self.middle(x.reshape(images * 2, places // 2, width)).reshape(images, places, -1)
         elif self.how == "second axis":
             x = self.middle(x.transpose(0, 1)).transpose(0, 1)
+        elif self.how == "transposed":  # as nn.MultiheadAttention does, and image after image again
+            x = self.middle(x.transpose(0, 1).contiguous().transpose(0, 1).reshape(images * places, width))
+            x = x.reshape(images, places, -1)
         elif self.how == "shuffled":
             x = (
                 x.reshape(images, 2, places // 2, width)
@@ -39,11 +42,13 @@ class Laid(nn.Module):
         return self.head(x.relu().mean(1))
 
 
-def scores_of(how: str, size: int, attribution: str = "taylor") -> dict[str, np.ndarray]:
+def scores_of(
+    how: str, size: int, attribution: str = "taylor", traced: int = 2, images: int = 12
+) -> dict[str, np.ndarray]:
     torch.manual_seed(0)
     net = Laid(how).double().eval()
-    x, y = torch.randn(12, 4, 6, dtype=torch.float64), torch.arange(12) % 3
-    bp = brickwork.trace(net, x[:2])
+    x, y = torch.randn(12, 4, 6, dtype=torch.float64)[:images], torch.arange(images) % 3
+    bp = brickwork.trace(net, x[:traced])
     return score_channels(net, bp, x, y, attribution=attribution, batch_size=size, progress=False).scores
 
 
@@ -56,9 +61,22 @@ def test_scores_do_not_depend_on_the_layout(attribution, how, size):
         np.testing.assert_allclose(other[name], table, rtol=1e-12)
 
 
-def test_rows_in_an_order_of_their_own_are_refused():
+@pytest.mark.parametrize("how", ["windows", "second axis", "transposed"])
+@pytest.mark.parametrize("attribution", ["taylor", "contribution"])
+def test_an_image_that_is_alone_counts_once(attribution, how):
+    """A forward copies memory for several images that it need not copy for one: other operations."""
+    for options in ({"size": 11}, {"size": 1}, {"size": 5, "images": 1}, {"size": 1, "traced": 3}):
+        size, images = options.pop("size"), options.get("images", 12)
+        found = scores_of(how, size, attribution, **options)
+        for name, table in scores_of("plain", 6, attribution, images=images).items():
+            np.testing.assert_allclose(found[name], table, rtol=1e-12)
+
+
+@pytest.mark.parametrize("traced", [1, 2, 6])
+@pytest.mark.parametrize("attribution", ["taylor", "contribution"])
+def test_rows_in_an_order_of_their_own_are_refused(attribution, traced):
     with pytest.raises(Unsupported, match="rows of several images"):
-        scores_of("shuffled", 6)
+        scores_of("shuffled", 6, attribution, traced)
 
 
 def test_what_images_do_not_reach_is_not_scored():

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
-from brickwork.bricks.image_rows import Rows, image_rows
+from brickwork.bricks.image_rows import Rows, image_rows, two_or_more
 from brickwork.errors import Unsupported
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import Program
@@ -34,12 +34,15 @@ def contributions(
     flows: dict[str, Tensor] = {}
     reads: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     with eval_mode(model), torch.no_grad(), bar("scoring", len(images), show=progress) as advance:
-        for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            here = trace(model, x, output=bp.output)
+        parts = math.ceil(len(images) / batch_size)
+        for x, y in zip(images.tensor_split(parts), labels.tensor_split(parts), strict=True):
             one_hot = F.one_hot(y, classes).to(x.dtype)
+            if len(x) == 1:  # the second counts for no class
+                x, one_hot = two_or_more(x), torch.cat([one_hot, torch.zeros_like(one_hot)])
+            here = trace(model, x, output=bp.output)
             program = Program(model, here.graph, [x])
             layers = find_layers(here.graph, model)
-            rows = image_rows(model, bp, images, [layer.input for layer in layers], len(x))
+            rows = image_rows(model, bp, images, here.graph, [layer.input for layer in layers])
             for layer in layers:
                 made, taken = here.channels(layer.output), here.channels(layer.input)
                 if made is None or taken is None or layer.input.index not in rows:
@@ -56,7 +59,7 @@ def contributions(
                     )
                 found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
                 flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
-            advance(len(x))
+            advance(len(y))
     tables = _down(bp, reads, {path: flow.cpu().double().numpy() for path, flow in flows.items()})
     silent = [name for name, table in tables.items() if not table.any()]
     if silent:

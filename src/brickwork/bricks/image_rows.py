@@ -37,26 +37,32 @@ class Rows:
         return images.movedim(2, 1).flatten(2)
 
 
+def two_or_more(images: Tensor) -> Tensor:
+    """One image alone is given twice: a forward may lay out one in another way than several."""
+    return torch.cat([images, images]) if len(images) == 1 else images
+
+
 def image_rows(
-    model: nn.Module, bp: Blueprint, images: Tensor, wanted: Iterable[Value], count: int
+    model: nn.Module, bp: Blueprint, images: Tensor, graph: Graph, wanted: Iterable[Value]
 ) -> dict[int, Rows]:
-    """For every wanted value of a recording of `count` images, by its index; one that images do not reach has none.
+    """For every wanted value of a recording of some images, by its index; one that images do not reach has none.
 
     bp: a trace of the same network. Its recording is compared with the values, or another one if it is of as many images.
     """
-    few, some = bp.graph, images[: bp.graph.inputs[0].shape[0]]
-    if len(some) == count or len(some) < bp.graph.inputs[0].shape[0]:
-        some = torch.cat([some, some[:1]])
+    count, traced = graph.inputs[0].shape[0], bp.graph.inputs[0].shape[0]
+    few, some = bp.graph, images[:traced]
+    if len(some) < max(2, traced) or len(some) == count:
+        some = torch.cat([two_or_more(some), some[:1]])
         few = record(model, some, output=bp.output)
+    if [op.func for op in few.ops] != [op.func for op in graph.ops]:
+        raise _another_way()
     made = [value for op in few.live() for value in op.outputs if value is not None]
     other = {value.index: value for value in [*few.inputs, *made]}
     found: dict[int, Rows] = {}
     for value in wanted:
         twin = other.get(value.index)
         if twin is None or len(twin.shape) != len(value.shape):
-            raise Unsupported(
-                "the forward takes another way with more images; scores need one that treats them alike"
-            )
+            raise _another_way()
         grown = [
             d
             for d, (a, b) in enumerate(zip(value.shape, twin.shape, strict=True))
@@ -65,9 +71,15 @@ def image_rows(
         if len(grown) == 1:
             found[value.index] = Rows(grown[0], value.shape[grown[0]] // count)
     mixed = [other[index] for index, rows in found.items() if rows.each > 1]
-    if mixed and len(some) > 1:
+    if mixed:
         _check_order(model, few, some, mixed, found)
     return found
+
+
+def _another_way() -> Unsupported:
+    return Unsupported(
+        "the forward takes another way with more images; scores need one that treats them alike"
+    )
 
 
 def _check_order(

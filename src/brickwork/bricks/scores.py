@@ -14,8 +14,8 @@ from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import Graph, Value
 from brickwork.bricks.attribution import Attribution, get
 from brickwork.bricks.contribution import contributions
-from brickwork.bricks.image_rows import Rows, image_rows
-from brickwork.errors import BadData, Unsupported
+from brickwork.bricks.image_rows import Rows, image_rows, two_or_more
+from brickwork.errors import BadData
 from brickwork.moments.layers import find_layers
 from brickwork.moments.program import run_with_grad
 from brickwork.prediction import eval_mode
@@ -76,11 +76,11 @@ def score_channels(
     points: dict[str, _Point] = {}
     counts = np.zeros(classes)
     # batches of one size, so that one recording serves all: the last one is filled up with images that do not count
-    batch_size = math.ceil(len(images) / math.ceil(len(images) / batch_size))
+    batch_size = max(2, math.ceil(len(images) / math.ceil(len(images) / batch_size)))
     with eval_mode(model), bar("scoring", len(images), show=progress) as advance:
-        here = trace(model, images[:batch_size], output=bp.output)
+        here = trace(model, two_or_more(images[:batch_size]), output=bp.output)
         responses = {f.path: f.response for f in find_layers(here.graph, model)}
-        looked_at = _places(model, here, responses, bp, images, batch_size)
+        looked_at = _places(model, here, responses, bp, images)
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
             output = _score_batch(model, here.graph, looked_at, x, y, batch_size, how, points, counts)
             if answered is not None:
@@ -113,14 +113,10 @@ class _Place:
 
 
 def _places(
-    model: nn.Module, here: Blueprint, responses: dict[str, Value], bp: Blueprint, images: Tensor, size: int
+    model: nn.Module, here: Blueprint, responses: dict[str, Value], bp: Blueprint, images: Tensor
 ) -> dict[int, _Place]:
-    """Where channels are looked at, by the number of the value in the recording of `size` images."""
-    if len(here.graph.ops) != len(bp.graph.ops):
-        raise Unsupported(
-            "the forward takes another way with more images; scores need one that treats them alike"
-        )
-    rows = image_rows(model, bp, images, responses.values(), size)
+    """Where channels are looked at, by the number of the value in the recording `here`."""
+    rows = image_rows(model, bp, images, here.graph, responses.values())
     found: dict[int, _Place] = {}
     for path, value in responses.items():
         channels = here.channels(value)
