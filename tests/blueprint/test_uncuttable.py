@@ -100,3 +100,21 @@ def test_a_network_of_which_nothing_can_be_cut_is_refused_as_before():
         brickwork.disassemble(
             Stuck().eval(), [0, 1], (x, torch.arange(60) % 3), keep=0.5, progress=False, device="cpu"
         )
+
+
+def test_layers_of_one_list_do_not_share_a_fate():
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(6, 10), nn.Linear(10, 8), nn.Linear(8, 8), nn.Linear(8, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.layers[0](x)
+            if x.shape[1] != 10:
+                raise ValueError("10 features are wanted")
+            return self.layers[1:](x)
+
+    net = First().eval()
+    bp = brickwork.trace(net, torch.zeros(2, 6))
+    keep = {name: range(2) for name in bp.spaces}
+    assert set(uncuttable(bp, net, keep, settled=("classes",), progress=False)) == {"layers.0"}

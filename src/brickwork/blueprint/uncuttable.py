@@ -2,7 +2,8 @@
 
 A forward may tie widths in ways that no layout shows: a split by numbers of its own, a reshape to the width of something
 else. Which spaces those are is found by trying, half of them at a time: first on shapes alone, then proved. Spaces of the
-same layer in repeated blocks share one fate where the first of them cannot be cut: their code is the same.
+same layer in repeated blocks share one fate where the first of them cannot be cut: their code is the same. Layers that
+merely stand in one list do not.
 """
 
 from __future__ import annotations
@@ -61,13 +62,23 @@ def uncuttable(
 
     for net in (meta_copy(model), model):
         with bar("looking for what can be cut", len(cut), show=progress) as advance:
-            alike: dict[str, list[str]] = {}
+            alike: dict[tuple[str, ...], list[str]] = {}
             for name in cut:
                 if name not in left:
-                    alike.setdefault(re.sub(r"\b\d+\b", "#", name), []).append(name)
+                    alike.setdefault(_kind(model, name), []).append(name)
             if alike:
                 add(net, [], list(alike.values()))
     return left
+
+
+def _kind(model: nn.Module, name: str) -> tuple[str, ...]:
+    """The same for the same layer of repeated blocks: its name but for the block's number, and what it is part of."""
+    kinds: list[str] = []
+    at: Any = model
+    for step in name.split("."):
+        at = getattr(at, step, None)
+        kinds.append(type(at).__qualname__)
+    return re.sub(r"\b\d+\.", "#.", name), *kinds
 
 
 def _refusal(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> str | None:
