@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -51,3 +53,72 @@ def test_a_forward_that_remembers_what_it_saw_leaves_the_callers_model_alone():
     with pytest.raises(Unsupported):
         bp.select(net, {"one": range(4)})
     assert net.seen == {}
+
+
+def _written_into_after_use(x: torch.Tensor) -> torch.Tensor:
+    table = torch.zeros(8)
+    x = x + table
+    table += 1
+    return x * table
+
+
+def _a_view_written_into_after_use(x: torch.Tensor) -> torch.Tensor:
+    table = torch.zeros(2, 8)
+    x = x + table[0]
+    table[0, 3] = 4
+    return x + table[0]
+
+
+def _new_tensor(x: torch.Tensor) -> torch.Tensor:
+    return x[:, x.new_tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.int64)] * x.new_tensor([2.0])
+
+
+def _a_number_put_at_a_list(x: torch.Tensor) -> torch.Tensor:
+    table = torch.zeros(8, device=x.device)
+    table[[1, 2]] = 7.0
+    return x + table
+
+
+def _one_hot(x: torch.Tensor) -> torch.Tensor:
+    return x * nn.functional.one_hot(torch.arange(8, device=x.device) % 3, 3)[:, 0]
+
+
+def _lists_within_a_list(x: torch.Tensor) -> torch.Tensor:
+    return x + x[:, [[0, 1], [2, 3]]].sum((1, 2))[:, None] + x[:, [torch.tensor(4)]]
+
+
+FORWARDS = (
+    _written_into_after_use, _a_view_written_into_after_use, _new_tensor, _a_number_put_at_a_list, _one_hot,
+    _lists_within_a_list,
+)  # fmt: skip
+
+
+class _Between(nn.Module):
+    def __init__(self, forward: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.one, self.two, self.between = nn.Linear(6, 8), nn.Linear(8, 3), forward
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.between(self.one(x)))
+
+
+@pytest.mark.parametrize("forward", FORWARDS, ids=[f.__name__.strip("_") for f in FORWARDS])
+def test_what_is_recorded_computes_what_the_forward_does(forward: Callable[[torch.Tensor], torch.Tensor]):
+    net, x = _Between(forward).eval(), torch.randn(2, 6)
+    graph = record(net, x)
+    torch.testing.assert_close(Program(net, graph, [x]).get(graph.output)[0], net(x))
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_a_list_of_lists_alone_in_brackets_means_what_torch_says():
+    """Torch has changed its mind about it: rows and columns, or a table of rows."""
+    net, x = _Between(lambda x: x[[[0, 1], [0, 1]]].sum() + x).eval(), torch.randn(2, 6)
+    ops = [op for op in record(net, x).ops if op.name.startswith("aten.index")]
+    assert ops[0].outputs[0].shape == torch.zeros(2, 8)[[[0, 1], [0, 1]]].shape
+
+
+def test_random_numbers_made_in_a_forward_are_refused_by_name():
+    net, x = _Between(lambda x: x + torch.rand(8, device=x.device)).eval(), torch.randn(2, 6)
+    graph = record(net, x)
+    with pytest.raises(Unsupported, match="random numbers"):
+        Program(net, graph, [x]).get(graph.output)

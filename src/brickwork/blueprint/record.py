@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -190,6 +191,12 @@ class _RealConstants(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in (Tensor.__getitem__, Tensor.__setitem__):
             return func(args[0], _listed(args[1]), *args[2:])
+        if func is Tensor.new_tensor:
+            func, args, kwargs = (
+                torch.tensor,
+                args[1:],
+                {"dtype": args[0].dtype, "device": args[0].device, **kwargs},
+            )
         if (
             func not in _MAKERS
             or not _to_meta(kwargs)
@@ -201,12 +208,26 @@ class _RealConstants(TorchFunctionMode):
 
 
 def _listed(index: Any) -> Any:
-    """An index with its lists as tensors: of a list in brackets, torch would show no numbers."""
-    if isinstance(index, list):
-        return torch.tensor(index, dtype=None if index else torch.int64)
+    """An index with its lists of numbers as tensors: of a list in brackets, torch would show none.
+
+    A list of lists that is not within a tuple is left to torch, whose versions differ in what it means.
+    """
     if type(index) is tuple:
-        return tuple(_listed(each) for each in index)
-    return index
+        return tuple(_numbers(each) for each in index)
+    flat = isinstance(index, list) and not any(isinstance(each, list | Tensor) for each in index)
+    return _numbers(index) if flat else index
+
+
+def _numbers(index: Any) -> Any:
+    """A list as a tensor, if all that it holds is known whole numbers."""
+    if not isinstance(index, list):
+        return index
+    inside = list(index)
+    while any(isinstance(x, list) for x in inside):
+        inside = [y for x in inside for y in (x if isinstance(x, list) else [x])]
+    if not all(isinstance(x, Integral) or (isinstance(x, Tensor) and not x.is_meta) for x in inside):
+        return index
+    return torch.tensor(index, dtype=None if inside else torch.int64)
 
 
 class _Recorder(TorchDispatchMode):
@@ -219,6 +240,7 @@ class _Recorder(TorchDispatchMode):
         self.values: dict[int, Value] = {}  # id of a live tensor object -> its current value
         self.storages: dict[int, list[Tensor]] = {}  # tensors that share memory, by storage
         self.alive: list[Tensor] = []  # keeps ids unique while recording
+        self.versions: dict[int, int] = {}  # of a constant's memory, when its numbers were kept
         self.stack: list[str] = []
 
     def value(self, tensor: Tensor, **facts: Any) -> Value:
@@ -240,8 +262,11 @@ class _Recorder(TorchDispatchMode):
         if isinstance(x, Tensor) and not x.is_meta:
             known = self.values.get(id(x))
             twin = x.to("meta")
-            if known is None:
-                known = self.value(x, constant=x)
+            version = 0 if x.is_inference() else x._version
+            if known is None or self.versions.get(id(x)) != version:  # written into since: another table
+                self.values.pop(id(x), None)
+                known = self.value(x, constant=x.clone())
+                self.versions[id(x)] = version
             self.values[id(twin)] = known
             self.alive.append(twin)
             return twin
@@ -255,7 +280,17 @@ class _Recorder(TorchDispatchMode):
             made = self._record(func, args, kwargs)
             self.values[id(made)].constant = func(*args, **{**kwargs, "device": "cpu"})
             return made
-        return func(*args, **kwargs)  # constants among themselves: compute for real
+        made = func(*args, **kwargs)  # constants among themselves: compute for real
+        if (
+            _to_meta(kwargs)
+            and torch.Tag.nondeterministic_seeded not in func.tags
+            and isinstance(made, Tensor)
+        ):
+            # made by an operation for its own use; what is empty will be written into
+            empty = func._schema.name.startswith("aten::empty")
+            real = torch.zeros((), dtype=made.dtype).expand(made.shape) if empty else None
+            self.value(made, constant=func(*args, **{**kwargs, "device": "cpu"}) if real is None else real)
+        return made
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = _changed(self.to_meta, (tuple(args), dict(kwargs)))

@@ -51,7 +51,9 @@ class Program:
             if self._have(current):
                 pending.pop()
                 continue
-            op = self.made_by[current.index]
+            op = self.made_by.get(current.index)
+            if op is None:
+                raise _unknown()
             missing = [v for v in op.inputs() if not self._have(v)]
             if missing:
                 pending.extend(missing)
@@ -73,10 +75,7 @@ class Program:
             return self.store[value.index]
         tensor = self.tensors[self.named[value.index]] if value.index in self.named else value.constant
         if tensor is None:
-            raise Unsupported(
-                "the forward makes a tensor on the device of its input whose values cannot be recorded (random numbers, "
-                "or a function that is not torch's own); make it a buffer"
-            )
+            raise _unknown()
         return [tensor.to(self.device)] * len(self.batches)
 
     def _run(self, op: Op) -> None:
@@ -153,6 +152,13 @@ def run_with_grad(
     return values[graph.output.index]
 
 
+def _unknown() -> Unsupported:
+    return Unsupported(
+        "the forward makes a tensor on the device of its input whose values cannot be recorded (random numbers, "
+        "or a function that is not torch's own); make it a buffer"
+    )
+
+
 def _functional(op: Op) -> Any:
     """In-place operations run as their pure twins: stored values must not change under our hands."""
     if isinstance(op.func, str):
@@ -162,6 +168,8 @@ def _functional(op: Op) -> Any:
     name = op.func._schema.name.removeprefix("aten::")
     if name in ("view", "_unsafe_view"):  # real tensors may lie in memory otherwise than the recorded ones
         return lambda x, size: x.reshape(size)
+    if name == "copy_":  # its pure twin has no gradient
+        return lambda x, source, *_: source.to(x.dtype).expand(x.shape)
     if name.endswith("_") and not name.endswith("__"):
         packet = getattr(torch.ops.aten, name[:-1], None)
         if packet is None:
