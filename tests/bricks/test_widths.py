@@ -107,3 +107,41 @@ def test_floor_and_settled_spaces():
     assert min(len(ids) for ids in kept.values()) >= 40
     some = by_worth(bp, scores, 0.5, left={"classes": 0.25})
     assert {name: len(ids) for name, ids in some.items()}.keys() == scores.keys()
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 24, 1), nn.ReLU(), nn.Conv2d(24, 32, 3, padding=1, groups=4), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3),
+    )  # fmt: skip
+    return net.double().eval()
+
+
+@pytest.mark.parametrize(
+    "how", [{"keep": 0.5}, {"budget": 0.4}, {"threshold": 1.0}, {"keep": 0.5, "round_to": 8}]
+)
+def test_every_group_of_a_grouped_layer_keeps_as_many(grouped, how):
+    """Else it becomes a dense layer with zeros, which may be larger than the whole."""
+    x = torch.randn(90, 3, 6, 6, dtype=torch.float64)
+    brick = brickwork.disassemble(
+        grouped, [0, 1], (x, torch.arange(90) % 3), **how, repair="none", device="cpu", progress=False
+    )
+    conv = brick.model[2]
+    assert conv.groups == 4 and conv.in_channels < 24 and conv.out_channels < 32
+    assert brick.parameters < 0.6
+    for name, size in (("0", 24), ("2", 32)):
+        counts = np.bincount(np.array(brick.kept[name]) * 4 // size, minlength=4)
+        assert counts.min() == counts.max() >= 2
+    if "round_to" in how:
+        assert len(brick.kept["0"]) % 8 == len(brick.kept["2"]) % 8 == 0
+
+
+def test_the_best_of_each_group_are_kept(grouped):
+    bp = brickwork.trace(grouped, torch.zeros(2, 3, 6, 6, dtype=torch.float64))
+    scores = {"0": np.arange(24.0), "2": np.arange(32.0)[::-1].copy()}
+    kept = by_ratio(bp, scores, 0.5)
+    assert kept["0"] == [k for g in range(4) for k in range(6 * g + 3, 6 * g + 6)]
+    assert kept["2"] == [k for g in range(4) for k in range(8 * g, 8 * g + 4)]
+    assert bp.cells("classes") is None

@@ -115,6 +115,7 @@ class Blueprint:
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
         self._names = list(self._spaces)
+        self._cells: dict[str, np.ndarray | None] = {}
         self._owner, self._index = _places([space.units for space in self._spaces.values()])
         self.axes: dict[str, tuple[Layout | None, ...]] = {
             name: tuple(self._layout(a) for a in axes) for name, axes in raw.items()
@@ -177,6 +178,17 @@ class Blueprint:
         back = np.argsort(np.argsort(units))
         table = np.stack(counts, 1)[back] if counts else np.zeros((len(units), 1), int)
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def cells(self, name: str) -> np.ndarray | None:
+        """The number of every channel's group where grouped layers divide a space into equal groups; else None."""
+        if name not in self._cells:
+            if not any(1 < site.groups < len(site.makes) for site in self.sites if site.makes is not None):
+                return None
+            groups = self.kinds(name, groups=True)
+            sizes = np.bincount(groups)
+            equal = len(sizes) > 1 and sizes.min() == sizes.max() > 1 and not self.kinds(name).any()
+            self._cells[name] = groups if equal else None
+        return self._cells[name]
 
     def has_place(self, unit: int) -> bool:
         return 0 <= unit < len(self._owner) and bool(self._owner[unit] >= 0)

@@ -28,7 +28,12 @@ def by_threshold(bp: Blueprint, tables: Mapping[str, np.ndarray], factor: float 
     kept = {}
     for name, table in tables.items():
         ids = set(np.flatnonzero(above_mean(table, factor).any(0)).tolist())
-        kept[name] = sorted(ids | set(bp.space(name).fixed) | {int(table.sum(0).argmax())})
+        ids |= set(bp.space(name).fixed) | {int(table.sum(0).argmax())}
+        cells = bp.cells(name)
+        if cells is not None:  # every group as wide as the widest
+            lifted = table.sum(0) + (table.sum(0).max() + 1) * np.isin(np.arange(table.shape[1]), list(ids))
+            ids = set(_alike(cells, lifted, set(), max(np.bincount(cells[list(ids)])), 1))
+        kept[name] = sorted(ids)
     return kept
 
 
@@ -121,5 +126,24 @@ def _best(bp: Blueprint, name: str, scores: np.ndarray, count: int, least: int, 
     if step > 1:
         count = min(size, -(-count // step) * step)
     fixed = set(bp.space(name).fixed)
+    cells = bp.cells(name)
+    if cells is not None:
+        return _alike(cells, scores, fixed, -(-count // (int(cells.max()) + 1)), step)
     order = [int(k) for k in np.argsort(-scores, kind="stable") if int(k) not in fixed]
     return sorted(fixed | set(order[: max(0, count - len(fixed))]))
+
+
+def _alike(cells: np.ndarray, scores: np.ndarray, fixed: set[int], each: int, step: int) -> list[int]:
+    """The best of every group of a grouped layer, equally many: else it would have to become a dense one.
+
+    >>> _alike(np.array([0, 0, 0, 1, 1, 1]), np.array([5.0, 4, 3, 1, 2, 0]), set(), 2, 1)
+    [0, 1, 3, 4]
+    """
+    groups = int(cells.max()) + 1
+    size = len(cells) // groups
+    each = max(each, min(2, size), *np.bincount(cells[list(fixed)], minlength=groups).tolist())
+    while each < size and each * groups % step:
+        each += 1
+    lifted = np.where(np.isin(np.arange(len(scores)), list(fixed)), np.inf, scores)
+    order = np.argsort(-lifted, kind="stable")
+    return sorted(int(k) for g in range(groups) for k in order[cells[order] == g][:each])
