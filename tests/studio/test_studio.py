@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
+from dataclasses import replace
 
 import pytest
 import torch
@@ -177,6 +178,21 @@ def test_a_persons_way_to_a_new_network(address, root, browser):
     model = brickwork.load(root / "built" / "three")
     assert model.brickwork_origin.classes == ("0", "1", "7")
     assert model(torch.zeros(1, 1, 16, 16)).shape == (1, 3)
+
+
+def test_what_a_cut_left_whole_is_told(address, browser, monkeypatch):
+    """The board's slider asks for a share that a network with tied widths cannot have."""
+    from brickwork.studio import build
+
+    cut = build.disassemble
+    monkeypatch.setattr(build, "disassemble", lambda *a, **k: replace(cut(*a, **k), note="left whole: conv1"))
+    with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
+        tab.click("[data-model=a] .chip:has-text('0')")
+        tab.click("[data-model=a] .chip:has-text('1')")
+        tab.fill("#name", "noted")
+        tab.click("#build")
+        tab.wait_for_selector("#accuracy", timeout=120_000)
+        assert tab.inner_text("#result .note") == "a: left whole: conv1" and not complaints
 
 
 @pytest.fixture(scope="module")

@@ -91,6 +91,9 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
         "folder": folder.relative_to(shelf.root.resolve()).as_posix(),
         "parameters": parameters_of(joined),
         "classes": list(origin_of(joined).classes or ()), "accuracy": found, "routes": picture,
+        "notes": [
+            f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note
+        ],
     }  # fmt: skip
 
 

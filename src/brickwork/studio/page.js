@@ -128,6 +128,7 @@ function show(found) {
       tag('div', {}, tag('b', {}, found.parameters.toLocaleString('en')), tag('p', {}, 'parameters')),
       tag('div', {}, tag('b', {}, found.classes.join(', ')), tag('p', {}, 'classes'))),
     tag('p', {}, 'Saved in ' + found.folder + '. ', tag('a', {id: 'download', href: '/api/download?token=' + encodeURIComponent(token) + '&model=' + encodeURIComponent(found.folder)}, 'Download the model folder')),
+    ...found.notes.map(note => tag('p', {class: 'note'}, note)),
     picture);
   $('result').hidden = false;
 }
