@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -82,6 +83,19 @@ def test_latency_smoke(run):
     code, printed, complaint = run("study", "latency", "--smoke", "--json", "--device", "cpu")
     assert code == 0, complaint
     assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed)["rows"])
+
+
+def test_families_smoke(run):
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("needs the extra timm")
+    code, printed, complaint = run("study", "timm-families", "--smoke", "--json", "--device", "cpu")
+    assert code == 0, complaint
+    rows = {row["what"]: row for row in json.loads(printed)["rows"]}
+    assert all(row.get("refused") is None and 0 < row["ours"] < 100 for row in rows.values())
+    assert rows["test_resnet"]["ours"] < 30 and rows["test_resnet"]["left_whole"] == 0
+    assert 0 < rows["test_nfnet"]["left_whole"] < rows["test_nfnet"]["spaces"]
+    code, _, complaint = run("study", "timm-families", "--pick", "nonet")
+    assert code == 2 and "no family 'nonet'" in complaint
 
 
 def test_a_table_leaves_out_what_is_the_same_everywhere_or_too_wide(run):

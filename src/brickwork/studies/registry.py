@@ -75,9 +75,9 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 #: modules of this package that register studies
 MODULES = (
-    "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "forgetting", "fusion",
-    "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat", "insert_adapter", "transplant_classify",
-    "transplant_segment", "weight_search",
+    "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "families", "forgetting",
+    "fusion", "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat", "insert_adapter",
+    "transplant_classify", "transplant_segment", "weight_search",
 )  # fmt: skip
 
 
