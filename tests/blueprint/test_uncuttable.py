@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import brickwork
 from brickwork.blueprint.uncuttable import uncuttable
-from brickwork.errors import Unsupported
+from brickwork.errors import RequestError, Unsupported
 
 
 class Tied(nn.Module):
@@ -81,6 +81,14 @@ def test_a_brick_says_what_was_left_whole(how):
     )
     assert "left whole" in brick.note and "blocks.0.up" in brick.note and "16 channels" in brick.note
     assert brick.parameters < 1 and len(brick.kept["stem"]) < 12 and "blocks.0.up" not in brick.kept
+
+
+def test_a_budget_that_tied_widths_do_not_allow_names_them():
+    net, x = Tied().eval(), torch.randn(80, 3, 4, 4)
+    with pytest.raises(RequestError, match=r"budget of 0\.45 .* narrowest .* left whole, .* blocks\.0\.up"):
+        brickwork.disassemble(
+            net, [0, 1], (x, torch.arange(80) % 4), budget=0.45, repair="none", progress=False, device="cpu"
+        )
 
 
 def test_a_network_of_which_nothing_can_be_cut_is_refused_as_before():

@@ -117,8 +117,11 @@ def disassemble(
             if bound:
                 found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
             else:
-                found = cut_out(kept=_kept(bp, scores, wanted, keep, budget, threshold, of, round_to))
-                note = ""
+                try:
+                    kept = _kept(bp, scores, wanted, keep, budget, threshold, of, round_to)
+                except RequestError as error:
+                    raise RequestError("; ".join(filter(None, (str(error), _left_whole(stuck))))) from error
+                found, note = cut_out(kept=kept), ""
             break
         except _Refused as refused:
             more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=progress)
