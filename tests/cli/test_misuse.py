@@ -9,6 +9,7 @@ WRONG = {
     "train lenet digits --device=tpu --out z": "--device is 'tpu'; it must be one of 'auto', 'cpu', 'cuda'",
     "study latency --seeds 0": "--seeds is '0'; it must be 1 or more",
     "merge a b --weight 1 --weight x --out z": "--weight is 'x'; it must be a number",
+    "transplant nope": "invalid value for 'action': 'nope' is not one of 'add', 'connect'",
     "train lenet": "missing argument 'data'",
     "train lenet digits --out": "option '--out' requires an argument; `brickwork train -h`",
     "trian": "Did you mean 'train'",

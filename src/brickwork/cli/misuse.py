@@ -32,7 +32,7 @@ def told(error: Any, arguments: Sequence[str]) -> str:
         wrong = [v for v in typed if not _is_number(v)] if said.endswith("number") else []
         text = f"{names[0]} is {', '.join(map(repr, wrong or typed))}; {said}"
     else:
-        text = " ".join(error.format_message().split())
+        text = " ".join(error.format_message().replace("Value error, ", "").split())
         text = text[:1].lower() + text[1:]
     verb = f"brickwork {arguments[0]}" if arguments and not arguments[0].startswith("-") else "brickwork"
     where = getattr(getattr(error, "ctx", None), "command_path", verb)
