@@ -70,7 +70,9 @@ def _a_view_written_into_after_use(x: torch.Tensor) -> torch.Tensor:
 
 
 def _new_tensor(x: torch.Tensor) -> torch.Tensor:
-    return x[:, x.new_tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.int64)] * x.new_tensor([2.0])
+    return x[:, x.new_tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.int64)] * x.new_tensor(
+        [2], dtype=None, device=None
+    )
 
 
 def _a_number_put_at_a_list(x: torch.Tensor) -> torch.Tensor:

@@ -192,11 +192,9 @@ class _RealConstants(TorchFunctionMode):
         if func in (Tensor.__getitem__, Tensor.__setitem__):
             return func(args[0], _listed(args[1]), *args[2:])
         if func is Tensor.new_tensor:
-            func, args, kwargs = (
-                torch.tensor,
-                args[1:],
-                {"dtype": args[0].dtype, "device": args[0].device, **kwargs},
-            )
+            own = {"dtype": args[0].dtype, "device": args[0].device}
+            kwargs = {**own, **{name: value for name, value in kwargs.items() if value is not None}}
+            func, args = torch.tensor, args[1:]
         if (
             func not in _MAKERS
             or not _to_meta(kwargs)
