@@ -95,3 +95,23 @@ def test_what_images_do_not_reach_is_not_scored():
     x = torch.randn(12, 5, 6)
     found = score_channels(net, brickwork.trace(net, x[:2]), x, torch.arange(12) % 3, progress=False)
     assert all(np.isfinite(table).all() for table in found.scores.values())
+
+
+def test_a_forward_that_keeps_a_table_from_its_first_run():
+    class Keeps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+            self.table: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.table is None:
+                self.table = torch.arange(x.shape[1], dtype=x.dtype, device=x.device).cos()[:, None]
+            return self.head((self.first(x) * self.table).relu().mean(1))
+
+    torch.manual_seed(0)
+    net, x = Keeps().eval(), torch.randn(12, 4, 6)
+    bp = brickwork.trace(net, x[:2])
+    net(x)  # from now on there are fewer operations
+    found = score_channels(net, bp, x, torch.arange(12) % 3, batch_size=6, progress=False)
+    assert found.scores["first"].sum() > 0
