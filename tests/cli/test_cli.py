@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import typer
 
@@ -180,6 +181,10 @@ def test_parse_args():
 
 def test_table_of_nothing():
     assert table(["a", "b"], []) == "a  b"
+
+
+def test_numpys_numbers_stand_right_in_a_table():
+    assert table(["n", "wide"], [["x", np.float64(0.5)], ["y", ""]]) == "n  wide\nx   0.5\ny"
 
 
 def test_devices_are_words():

@@ -145,7 +145,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     shown = [[f"{v:,}" if isinstance(v, int) else str(v) for v in row] for row in body]
     widths = [max(len(line[i]) for line in [list(headers), *shown]) for i in range(len(headers))]
     kinds = [{type(row[i]) for row in body if row[i] != ""} for i in range(len(headers))]
-    right = [bool(kind) and kind <= {int, float, bool} for kind in kinds]
+    right = [bool(kind) and all(issubclass(k, int | float) for k in kind) for kind in kinds]
     lines = []
     for line in [list(headers), *shown]:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
