@@ -59,6 +59,8 @@ def _written_into_after_use(x: torch.Tensor) -> torch.Tensor:
     table = torch.zeros(8)
     x = x + table
     table += 1
+    x = x * table
+    table.data.add_(2)
     return x * table
 
 

@@ -238,7 +238,6 @@ class _Recorder(TorchDispatchMode):
         self.values: dict[int, Value] = {}  # id of a live tensor object -> its current value
         self.storages: dict[int, list[Tensor]] = {}  # tensors that share memory, by storage
         self.alive: list[Tensor] = []  # keeps ids unique while recording
-        self.versions: dict[int, int] = {}  # of a constant's memory, when its numbers were kept
         self.stack: list[str] = []
 
     def value(self, tensor: Tensor, **facts: Any) -> Value:
@@ -260,11 +259,9 @@ class _Recorder(TorchDispatchMode):
         if isinstance(x, Tensor) and not x.is_meta:
             known = self.values.get(id(x))
             twin = x.to("meta")
-            version = 0 if x.is_inference() else x._version
-            if known is None or self.versions.get(id(x)) != version:  # written into since: another table
-                self.values.pop(id(x), None)
+            if known is None or known.constant is None or not torch.equal(known.constant, x):
+                self.values.pop(id(x), None)  # it was written into since: another table
                 known = self.value(x, constant=x.clone())
-                self.versions[id(x)] = version
             self.values[id(twin)] = known
             self.alive.append(twin)
             return twin
