@@ -96,6 +96,6 @@ def _error(house: Greenhouse, way: Way, name: str, served: list[str], amount: in
     adapter = house.adapter_for([name], student, layers=3, kernel=kernel, start=way.start)
     learned = house.learned(
         [name], adapter, student.above, way.way, 0 if way.way == "closed-form" else amount, unlabelled=way.unlabelled,
-        steps=longer * house.steps, **options, **way.options,
+        steps=(longer if house.shop.full else min(longer, 2)) * house.steps, **options, **way.options,
     )  # fmt: skip
     return house.error([name], learned, student.above, house.against_others([name]))
