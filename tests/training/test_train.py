@@ -226,3 +226,5 @@ def test_a_network_in_float64_learns_in_float64(digits):
     assert found[1].history[-1]["loss"] == pytest.approx(found[0].history[-1]["loss"], abs=1e-4)
     for one, two in zip(*(net.parameters() for net in nets), strict=True):
         assert torch.allclose(one.double(), two, atol=1e-4)
+    with pytest.raises(RequestError, match="network is in float64"):
+        train(nets[1], x, y, epochs=1, precision="bf16", device="cpu", progress=False)

@@ -102,6 +102,10 @@ def train(
         precision=precision,
         seed=seed,
     )
+    if settings.precision == "bf16" and precision_of(model) == torch.float64:
+        raise RequestError(
+            "precision is 'bf16' and the network is in float64; give model.float(), or leave it at 'auto'."
+        )
     crew = assemble_crew(device, settings.batch_size)
     pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
     targets, areas = _targets(labels, masks, len(images), (pixels.shape[1], pixels.shape[2]))
