@@ -19,7 +19,7 @@ from brickwork.transplant import (
     solve_features,
     solve_pseudo_gradients,
 )
-from brickwork.transplant.learning import task_loss
+from brickwork.transplant.learning import answer_loss, task_loss
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +177,37 @@ def test_class_255_counts_and_a_pixel_of_255_does_not():
     assert torch.isclose(task_loss(output, target), -output.log_softmax(1)[[0, 1], target].mean())
     pixels = task_loss(output[:, :, None, None], target[:, None, None])
     assert torch.isclose(pixels, -output.log_softmax(1)[0, 3])
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_far_above_one_the_temperature_makes_the_loss_squares_of_logits(outputs):
+    said, wanted = torch.randn(2, 8, outputs, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    said.requires_grad_()
+    (softened,) = torch.autograd.grad(answer_loss(said, wanted, 1e4), said)
+    (plain,) = torch.autograd.grad(answer_loss(said, wanted), said)
+    apart = (said - wanted).detach()
+    share = 0.25 if outputs == 1 else 0.5  # of a sigmoid's slope at nought, of two classes' shares
+    squares = share * (apart if outputs == 1 else apart - apart.mean(1, keepdim=True)) / len(said)
+    assert (softened - squares).abs().max() <= 1e-4 * squares.abs().max() < (plain - squares).abs().max()
+
+
+def test_a_warm_teacher_is_a_way_of_its_own(parts):
+    cuts, _, features = parts
+    with torch.no_grad():
+        wanted = cuts[0].above(features)
+    how = {
+        "way": "distill",
+        "teacher": cuts[0].above,
+        "unlabelled": features,
+        "steps": 100,
+        "lr": 0.01,
+        "progress": False,
+    }
+    apart = []
+    for temperature in (1.0, 20.0):
+        found = learn_adapter(
+            Adapter(6, 6, layers=3, kernel=3), cuts[1].above, temperature=temperature, **how
+        )
+        with torch.no_grad():
+            apart.append(float((cuts[1].above(found.adapter(features)) - wanted).square().mean()))
+    assert apart[1] < apart[0]  # it is logits that are matched now

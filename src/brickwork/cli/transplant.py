@@ -42,8 +42,8 @@ class Only(StrEnum):
 
 
 #: how an adapter is learned, by the names of brickwork.transplant.options.How
-ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "schedule", "views",
-           "blends", "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
+ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "schedule",
+           "temperature", "views", "blends", "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
 #: what each action takes, by the names of the parameters; everything else is refused, not ignored
 EVERYWHERE = {"action", "source", "as_json", "debug"}
 WORK = {"out", "arch", "seed", "device", "force"}
@@ -139,6 +139,9 @@ def command(
     schedule: Annotated[
         str, typer.Option(help="Of the rate: constant, cosine (down to nothing) or onecycle (up first).")
     ] = "constant",
+    temperature: Annotated[
+        float, typer.Option(help="Of both answers in distill; above 1, how sure the teacher is counts too.")
+    ] = 1.0,
     views: Annotated[
         int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")
     ] = 1,

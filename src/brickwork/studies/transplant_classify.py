@@ -21,12 +21,19 @@ PAPERS: dict[str, Any] = {"dummy": Dummy("lowest", 0.2), "size": 7}
 LONG: dict[str, Any] = {"kernel": 3, "lr": 3e-3, "schedule": "onecycle"}
 VIEWS, BLENDS, MANY = "3×3 and views", "3×3 and blends", "3×3 and many blends"
 OTHERS = "3×3 and other images"
+WARM, WARM_ALL = "3×3 and blends at temperature 4", "3×3 and blends of all images at temperature 4"
+DEEP, WARM_DEEP = "five 3×3 and blends", "five 3×3 and blends at temperature 4"
+BLENDED: dict[str, Any] = {**LONG, "views": 4, "blends": 12, "longer": 8, "batch_size": 100}
 MORE: dict[str, dict[str, Any]] = {
     "": {"kernel": 1, "longer": 1},
     VIEWS: {**LONG, "views": 8, "longer": 4},
-    BLENDS: {**LONG, "views": 4, "blends": 12, "longer": 8, "batch_size": 100},
+    BLENDS: BLENDED,
     MANY: {**LONG, "views": 4, "blends": 24, "longer": 24, "batch_size": 100},
     OTHERS: {**LONG, "views": 4, "blends": 6, "others": 2000, "longer": 8, "batch_size": 100},
+    WARM: {**BLENDED, "temperature": 4.0},
+    WARM_ALL: {**BLENDED, "temperature": 4.0},
+    DEEP: {**BLENDED, "layers": 5},
+    WARM_DEEP: {**BLENDED, "layers": 5, "temperature": 4.0},
 }
 
 WAYS = (
@@ -44,6 +51,11 @@ WAYS = (
     Way("distill", unlabelled=800, more=MANY),
     Way("closed-form+distill", unlabelled=800, more=MANY),
     Way("distill", unlabelled=800, more=OTHERS),
+    Way("distill", unlabelled=800, more=WARM),
+    Way("closed-form+distill", unlabelled=800, more=WARM),
+    Way("distill", unlabelled=1000, more=WARM_ALL),
+    Way("distill", unlabelled=800, more=DEEP),
+    Way("distill", unlabelled=800, more=WARM_DEEP),
 )
 
 
@@ -91,9 +103,9 @@ def _rows(
 def _error(house: Greenhouse, way: Way, name: str, served: list[str], amount: int) -> float:
     """Per cent wrong of a category on another network's task module, after learning an adapter in this way."""
     options = dict(MORE[way.more])
-    kernel, longer = options.pop("kernel"), options.pop("longer")
+    kernel, longer, layers = options.pop("kernel"), options.pop("longer"), options.pop("layers", 3)
     student = house.halves(served)
-    adapter = house.adapter_for([name], student, layers=3, kernel=kernel, start=way.start)
+    adapter = house.adapter_for([name], student, layers=layers, kernel=kernel, start=way.start)
     learned = house.learned(
         [name], adapter, student.above, way.way, 0 if way.way == "closed-form" else amount, unlabelled=way.unlabelled,
         steps=(longer if house.shop.full else min(longer, 2)) * house.steps, **options, **way.options,

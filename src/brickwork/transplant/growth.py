@@ -63,8 +63,8 @@ def connect(
     learned = learn_adapter(
         start, net.task(task).module, way=how.way, teacher=None if known is None else net.task(known).module,
         features=features, labels=labels, unlabelled=unlabelled, example=example, image=(1, *net.image), steps=how.steps,
-        batch_size=how.batch_size, lr=how.lr, schedule=how.schedule, weight=how.weight, alpha=how.alpha,
-        dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
+        batch_size=how.batch_size, lr=how.lr, schedule=how.schedule, temperature=how.temperature, weight=how.weight,
+        alpha=how.alpha, dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
     )  # fmt: skip
     note: dict[str, Any] = {
         "way": how.way, "teacher": known, "labels": 0 if labels is None else len(labels) // how.views,

@@ -81,6 +81,7 @@ def learn_adapter(
     batch_size: int = 50,
     lr: float = 1e-3,
     schedule: str = "constant",
+    temperature: float = 1.0,
     weight: float = 10.0,
     alpha: float | None = None,
     dummy: Dummy | None = None,
@@ -92,8 +93,9 @@ def learn_adapter(
 
     features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
     class numbers, or masks). unlabelled: features of further images. example: features to read shapes off, where there
-    are no others. schedule: lr as it is, "cosine" down to nothing, or "onecycle" up to it first. weight: the paper's 10
-    in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms, as the paper does, which leaves the
+    are no others. schedule: lr as it is, "cosine" down to nothing, or "onecycle" up to it first. temperature: both
+    answers are divided by it before they are compared; above 1, how sure the teacher is counts too. weight: the paper's
+    10 in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms, as the paper does, which leaves the
     adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see Dummy and Chain.random. Biases stay as
     they are where no term can see them.
     """
@@ -117,7 +119,7 @@ def learn_adapter(
     pool = [t for t in (features, unlabelled) if t is not None]
     job = _Job(
         new, task, teacher, features, labels, torch.cat(pool) if pool else None, looked_at[:1], image, batch_size, weight,
-        alpha, dummy or Dummy("second", 0.5), size, seed,
+        alpha, dummy or Dummy("second", 0.5), size, seed, temperature,
     )  # fmt: skip
     terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
     seen = {"task", "answers", "jacobian"} & set(terms)
@@ -209,11 +211,17 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, step: int) -> None
     optimizer.step()
 
 
-def answer_loss(output: Tensor, answer: Tensor) -> Tensor:
-    """Cross-entropy against the teacher's soft answers."""
+def answer_loss(output: Tensor, answer: Tensor, temperature: float = 1.0) -> Tensor:
+    """Cross-entropy against the teacher's answers, both softened by a temperature; its square keeps gradients as large.
+
+    >>> far, near = torch.tensor([[9.0, 0.0]]), torch.tensor([[6.0, 0.0]])  # as good as the same answer, at temperature 1
+    >>> [round(float(answer_loss(near, far, t) - answer_loss(far, far, t)), 2) for t in (1.0, 10.0)]
+    [0.0, 0.96]
+    """
+    said, wanted = output / temperature, answer / temperature
     if output.shape[1] == 1:
-        return F.binary_cross_entropy_with_logits(output, answer.sigmoid())
-    return F.cross_entropy(output, answer.softmax(1))
+        return temperature**2 * F.binary_cross_entropy_with_logits(said, wanted.sigmoid())
+    return temperature**2 * F.cross_entropy(said, wanted.softmax(1))
 
 
 @dataclass
@@ -234,6 +242,7 @@ class _Job:
     dummy: Dummy
     size: int | None
     seed: int
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         self.draw = torch.Generator().manual_seed(self.seed)
@@ -265,7 +274,7 @@ class _Job:
         x = self.pool[self._some(len(self.pool)).to(self.pool.device)]
         with torch.no_grad():
             answer = self.teacher(x, image=self._shape(x))
-        return answer_loss(self.task(self.adapter(x), image=self._shape(x)), answer)
+        return answer_loss(self.task(self.adapter(x), image=self._shape(x)), answer, self.temperature)
 
     def _jacobian(self, step: int) -> Tensor:
         """Eq. 3 with true gradients: the student's by double backward."""

@@ -31,6 +31,7 @@ class How:
     batch_size: int = 50
     lr: float = 1e-3
     schedule: str = "constant"  # of lr: as it is, "cosine" down to nothing, "onecycle" up first
+    temperature: float = 1.0  # of the answers; above 1, how sure the teacher is counts too
     views: int = 1  # of every image: itself, and so many less one shifted and mirrored
     blends: int = 0  # of every image without a label, with others: more looks for the teacher to answer
     augment: str = "crop+flip"  # how views and blends are made
@@ -61,7 +62,7 @@ class How:
             value, low = getattr(self, name), int(name == "size")
             if value is not None and value < low:
                 wrong.append(f"{name} is {value}; it must be {low} or more")
-        for name in ("lr", "weight", "alpha"):
+        for name in ("lr", "temperature", "weight", "alpha"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 wrong.append(f"{name} is {value:g}; it must be above 0")
@@ -103,6 +104,7 @@ class How:
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
         looks = trained and (chosen.images or self.labels > 0)
         use = {"steps": trained, "batch_size": trained, "lr": trained, "schedule": trained, "views": looks,
+               "temperature": "answers" in chosen.terms,
                "blends": trained and chosen.images and not chosen.labels,
                "augment": looks and (self.views > 1 or self.blends > 0), "weight": difference, "alpha": difference,
                "dummy": pseudo, "share": pseudo and self.dummy != "first", "size": pseudo,
