@@ -54,15 +54,14 @@ class Sorted:
     def __init__(self, codebook: Tensor) -> None:
         if codebook.shape[1] != 1:
             raise BadModel(f"entries of {codebook.shape[1]} numbers cannot be sorted; only those of one can.")
-        values, order = codebook[:, 0].sort(stable=True)
-        first = torch.ones_like(order, dtype=torch.bool)
-        first[1:] = values[1:] > values[:-1]  # of equal entries the first, which has the lowest index
-        self.values, self.index = values[first].contiguous(), order[first]
+        self.values, self.index = codebook[:, 0].sort(stable=True)
+        # of equal entries the first, which has the lowest index; equal ones stay, as a GPU would wait to leave them out
+        self.first = torch.bucketize(self.values, self.values)
 
     def find(self, vectors: Tensor) -> Tensor:
         x = vectors[:, 0].contiguous()
-        above = torch.bucketize(x, self.values).clamp_(max=len(self.values) - 1)
-        below = (above - 1).clamp_(min=0)
+        above = self.first[torch.bucketize(x, self.values).clamp_(max=len(self.values) - 1)]
+        below = self.first[(above - 1).clamp_(min=0)]
         up, down = (self.values[above] - x).abs(), (x - self.values[below]).abs()
         i, j = self.index[above], self.index[below]
         return torch.where((down < up) | ((down == up) & (j < i)), j, i)

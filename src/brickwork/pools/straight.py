@@ -132,7 +132,7 @@ def spread(book: Tensor) -> tuple[float, Tensor]:
     if len(book) == 1:
         return 1.0, torch.full((1,), torch.inf, dtype=book.dtype, device=book.device)
     if book.shape[1] == 1:
-        values = Sorted(book).values
+        values = torch.unique(book[:, 0])
         gaps = (values[1:] - values[:-1]).square() if len(values) > 1 else values.new_ones(1)
         return float(gaps.mean()), torch.zeros(len(book), dtype=book.dtype, device=book.device)
     closest = torch.cat([
