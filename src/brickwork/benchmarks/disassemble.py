@@ -22,6 +22,7 @@ from brickwork.devices import pick
 from brickwork.errors import MissingExtra, RequestError
 from brickwork.latency import latency
 from brickwork.progress import bar
+from brickwork.zoo.summary import parameters_of
 
 OURS, MATCHED, PEER = "brickwork, cut", "brickwork, cut + match", "torch-pruning"
 
@@ -124,6 +125,6 @@ def _problem(arch: str, images: int, device: str) -> tuple[nn.Module, Tensor, Te
 
 
 def _facts(whole: nn.Module, part: nn.Module, x: Tensor) -> dict[str, float]:
-    sizes = [sum(p.numel() for p in m.parameters()) for m in (part, whole)]
+    sizes = [parameters_of(m) for m in (part, whole)]
     batch = x[:16] if not x.is_cuda else x[:256]
     return {"parameters": sizes[0] / sizes[1], "latency_s": latency(part, batch, repeat=3, warm_up=1)}

@@ -146,6 +146,7 @@ def _check_source(
 def joined(model: nn.Module) -> dict[str, Any]:
     """What a report says of a network that was put together."""
     from brickwork.origin import origin_of
+    from brickwork.zoo.summary import parameters_of
 
     origin = origin_of(model)
     facts = origin.provenance["assemble"]
@@ -155,7 +156,7 @@ def joined(model: nn.Module) -> dict[str, Any]:
         "how": origin.steps[0]["how"] if len(facts["bricks"]) > 1 else "alone",
         "united": facts["united"],
         "calibrate": facts["calibrate"],
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": parameters_of(model),
     }
 
 

@@ -151,6 +151,8 @@ def _look(model: Any, shape: str | None, keep: dict[str, list[int]]) -> tuple[di
 
 def _cut(bp: Any, model: Any, keep: dict[str, list[int]]) -> dict[str, Any]:
     """What a cut would remove: it is made, in memory, so that what would be refused is refused here."""
+    from brickwork.zoo.summary import parameters_of
+
     small = bp.select(model, keep)
     before, after = (dict(m.named_parameters()) for m in (model, small))
     changed = [
@@ -163,7 +165,7 @@ def _cut(bp: Any, model: Any, keep: dict[str, list[int]]) -> dict[str, Any]:
         "keep": keep,
         "spaces": {name: [bp.spaces[name], len(ids)] for name, ids in keep.items()},
         "tensors": changed,
-        "parameters": [sum(p.numel() for p in m.parameters()) for m in (model, small)],
+        "parameters": [parameters_of(m) for m in (model, small)],
         "macs": [old.macs, new.macs],
         "activation_bytes": [old.activation_bytes, new.activation_bytes],
     }

@@ -41,9 +41,10 @@ def show_table(folder: Path, *, arch: str | None, as_json: bool) -> None:
 
 def described(net: TransplantNet) -> dict[str, Any]:
     """A net as JSON values."""
+    from brickwork.zoo.summary import parameters_of
 
     def part(module: Any, shape: Any) -> dict[str, Any]:
-        return {"shape": list(shape), "parameters": sum(p.numel() for p in module.parameters())}
+        return {"shape": list(shape), "parameters": parameters_of(module)}
 
     return {
         "image": list(net.image),
@@ -62,6 +63,7 @@ def export(
     from brickwork.errors import RequestError
     from brickwork.transplant import load_net
     from brickwork.transplant.parts import alone
+    from brickwork.zoo.summary import parameters_of
 
     check_output(out, force=force)
     if category is None and task is None:
@@ -72,7 +74,7 @@ def export(
     part = alone(net, category=category, task=task)
     store.save(part, out, force=force, provenance={"command": "transplant export", "net": str(folder)})
     what = " → ".join(name for name in (category, task) if name is not None)
-    count = sum(p.numel() for p in part.parameters())
+    count = parameters_of(part)
     report = {"folder": str(out), "net": str(folder), "category": category, "task": task, "parameters": count}
     emit(report, f"{what}: {counted(count, 'parameter')}, saved in {out}", as_json=as_json)
 

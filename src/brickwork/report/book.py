@@ -95,7 +95,7 @@ def framed(
         "links": links,
         "tools": tools,
         "body": body,
-        "style": part("book.css") + style,
+        "style": part("book.css") + part("drawing.css") + style,
         "script": part("book.js") + (f"{{\n{script}}}\n" if script else ""),
     }
     return fill("book.html", parts)

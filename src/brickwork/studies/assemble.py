@@ -17,6 +17,7 @@ from brickwork.bricks import disassemble
 from brickwork.studies.disassemble import PAPERS_WAY
 from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, accuracy, mean_facts, places, side_by_side, some_of
+from brickwork.zoo.summary import parameters_of
 
 #: parts: (half, its classes by their number within the half)
 PICKS = {
@@ -116,8 +117,7 @@ def _rows(
             "joined": type(joined).__name__, "seconds": seconds,
         }  # fmt: skip
         if one_source:
-            size = sum(p.numel() for p in joined.parameters())
-            row["united"] = round(size / sum(p.numel() for p in nets[0].parameters()), 4)
+            row["united"] = round(parameters_of(joined) / parameters_of(nets[0]), 4)
         else:
             target = chosen.train_images[:: max(1, len(chosen.train_images) // 1000)]
             on_target = join_bricks(bricks, calibrate="target", target=target)

@@ -18,6 +18,7 @@ from brickwork import zoo
 from brickwork.errors import BrickworkError, RequestError
 from brickwork.origin import origin_of
 from brickwork.studies.registry import Row, Run, study
+from brickwork.zoo.summary import parameters_of
 
 TINY = ("test_resnet", "test_efficientnet", "test_vit", "test_nfnet", "test_byobnet")
 LARGEST = 60_000_000  # parameters
@@ -61,7 +62,7 @@ def smallest() -> dict[str, str]:
 def _cut(run: Run, name: str) -> Row | None:
     torch.manual_seed(run.seed)
     model = zoo.build(f"timm:{name}", num_classes=4, seed=run.seed).eval()
-    if sum(p.numel() for p in model.parameters()) > LARGEST:
+    if parameters_of(model) > LARGEST:
         return None
     began = time.perf_counter()
     facts: Row = {"ours": None}

@@ -20,6 +20,7 @@ from brickwork.prediction import predict
 from brickwork.studies.registry import Row, Run, study
 from brickwork.studies.workshop import Workshop, some_of
 from brickwork.training import settings_for, train
+from brickwork.zoo.summary import parameters_of
 
 #: new classes: the paper's accuracy (ImageNet, ResNet-50; 1000 classes for our 100): ours and full training,
 #: and of the base and the new classes apart (Table 4)
@@ -114,7 +115,7 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
         seconds = time.perf_counter() - began
         numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), shop.seed)
         numbers["ours"] = numbers.pop("")
-        size = _size(grown) - _size(base)
+        size = parameters_of(grown) - parameters_of(base)
         found[way] = {**numbers, **common, "seconds": seconds, **times, "added": size}
     return found
 
@@ -151,10 +152,6 @@ def _time_of_training(
     )  # fmt: skip
     epoch = min(row["seconds"] for row in result.history)
     return epoch * epochs, epoch
-
-
-def _size(model: nn.Module) -> float:
-    return float(sum(p.numel() for p in model.parameters()))
 
 
 def _row(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.errors import BrickworkError, MissingExtra
+from brickwork.report.book import part
 from brickwork.studio.build import Request as Board
 from brickwork.studio.build import Say, build, predicted, zipped
 from brickwork.studio.jobs import Jobs
@@ -71,7 +72,7 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
     def start(board: Board) -> dict[str, Any]:
         predicted(shelf, board)
         shelf.new(board.name)
-        for text in [*(part.data for part in board.parts), *([board.judge] if board.judge else [])]:
+        for text in [*(wanted.data for wanted in board.parts), *([board.judge] if board.judge else [])]:
             shelf.spec(text)
 
         def work(say: Say) -> dict[str, Any]:
@@ -107,4 +108,4 @@ def _page() -> str:
     text, style, script = (
         here.with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
     )
-    return text.replace("{{style}}", style).replace("{{script}}", script)
+    return text.replace("{{style}}", style + part("drawing.css")).replace("{{script}}", script)

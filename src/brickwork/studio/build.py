@@ -18,7 +18,8 @@ from brickwork.errors import BadData, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of
 from brickwork.report.routes import draw_routes
-from brickwork.studio.shelf import Shelf, parameters_of
+from brickwork.studio.shelf import Shelf
+from brickwork.zoo.summary import parameters_of
 
 Say = Callable[[float, str], None]
 SCORED = 600  # images that score channels: a person is waiting

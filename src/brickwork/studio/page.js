@@ -120,7 +120,7 @@ async function resize() {
 
 function show(found) {
   const right = found.accuracy === null ? 'no test images' : (100 * found.accuracy).toFixed(1) + ' %';
-  const picture = tag('div', {id: 'routes'});
+  const picture = tag('div', {id: 'routes', class: 'picture'});
   picture.innerHTML = found.routes;  // drawn by the server, every name in it escaped
   $('result').replaceChildren(
     tag('div', {class: 'numbers'},

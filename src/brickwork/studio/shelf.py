@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from brickwork import data, store
 from brickwork.bricks.brick import PROVENANCE
 from brickwork.data import DataSpec
@@ -18,6 +16,7 @@ from brickwork.data.named import known_names
 from brickwork.errors import BrickworkError, RequestError
 from brickwork.store.config import CONFIG
 from brickwork.transplant.folders import CONFIG as TRANSPLANT
+from brickwork.zoo.summary import parameters_of
 
 DEEP, MOST = 3, 200  # folders below the shelf that are looked into, models that are listed
 NAME = re.compile(r"[\w][\w.-]{0,63}")
@@ -111,8 +110,3 @@ class Shelf:
         if path == root or not path.is_relative_to(root):
             raise RequestError(f"{name!r} is not inside {self.root}.")
         return path
-
-
-def parameters_of(model: nn.Module) -> int:
-    """What a network learns, tied values once; statistics of batch norms, scales of inputs and other buffers are none."""
-    return sum(p.numel() for p in model.parameters())

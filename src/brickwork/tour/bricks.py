@@ -15,6 +15,7 @@ from brickwork.prediction import predict
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.routes import draw_routes
 from brickwork.tour.stage import Stage
+from brickwork.zoo.summary import parameters_of
 
 FROM_A, FROM_B, BUDGET = ("0", "1"), ("7",), 0.25
 SCORED = 60  # images of the picture of routes
@@ -34,7 +35,7 @@ def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     store.save(joined, stage.folder / "three")
     three = stage.digits("digits:0,1,7")
     ours, whole = stage.accuracy(joined, three), _side_by_side(a, b, three)
-    size = _parameters(joined) / (_parameters(a) + _parameters(b))
+    size = parameters_of(joined) / (parameters_of(a) + parameters_of(b))
     about = (
         "Digits 0 and 1 from the first network, 7 from the second, a quarter of each network's parameters kept, repaired "
         "on unlabelled images and joined. The whole networks side by side are what could be reached."
@@ -69,7 +70,3 @@ def _side_by_side(a: nn.Module, b: nn.Module, images: ImageData) -> float:
     """Whole networks asked for the three digits only: 0 and 1 of the first, 7 (its third) of the second."""
     logits = torch.cat([predict(a, images.test_images)[:, :2], predict(b, images.test_images)[:, 2:3]], 1)
     return float((logits.argmax(1).numpy() == images.test_labels).mean())
-
-
-def _parameters(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())

@@ -39,6 +39,11 @@ class Summary:
         return asdict(self)
 
 
+def parameters_of(model: nn.Module) -> int:
+    """What a network learns, tied values once; statistics of batch norms, scales of inputs and other buffers are none."""
+    return sum(p.numel() for p in model.parameters())
+
+
 def summarize(model: nn.Module, example: torch.Tensor | None = None) -> Summary:
     """Count a model; `example` is one input batch, by default what the model's Origin says.
 
@@ -48,7 +53,7 @@ def summarize(model: nn.Module, example: torch.Tensor | None = None) -> Summary:
     (44726, ['conv1', 'conv2', 'fc1', 'fc2', 'fc3'])
     """
     example = example_input(model, batch=1) if example is None else example[:1]
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = parameters_of(model)
     buffers = sum(b.numel() for b in model.buffers())
     try:
         light = copy.deepcopy(model).to("meta").eval()
