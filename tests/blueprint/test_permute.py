@@ -67,7 +67,8 @@ def test_classes_follow():
     bp, x = brickwork.trace(model, IMAGE), torch.randn(2, 3, 8, 8, dtype=torch.float64)
     moved = bp.permute(model, {"classes": [4, 2, 0, 1, 3]})
     with torch.no_grad():
-        assert torch.equal(moved(x), model(x)[:, [4, 2, 0, 1, 3]])
+        # a sum may be taken in another order where its row stands elsewhere
+        assert (moved(x) - model(x)[:, [4, 2, 0, 1, 3]]).abs().max() <= 1e-12
 
 
 def test_permute_then_select_is_select():

@@ -20,6 +20,7 @@ from torch import nn
 from brickwork.errors import BadFile, BadModel
 
 State = dict[str, torch.Tensor]
+ALIGNMENT = 64  # bytes: of every tensor that torch allocates on a CPU
 
 
 def state_of(model: nn.Module) -> State:
@@ -116,11 +117,20 @@ def read_safetensors(path: Path) -> State:
         raise BadFile(f"{path} is missing.")
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            return {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise BadFile(
             f"{path} is damaged or cut short, it cannot be read as safetensors: {error}."
         ) from error
+
+
+def aligned(value: torch.Tensor) -> torch.Tensor:
+    """The same values where torch itself would have put them, at a multiple of 64 bytes.
+
+    A file's tensors lie at any address, and the products of some CPUs' libraries differ in their last bits with it: a network
+    that comes back from a file would not answer as the one that was saved.
+    """
+    return value.clone() if value.device.type == "cpu" and value.data_ptr() % ALIGNMENT else value
 
 
 def load_weights(path: str | Path) -> State:

@@ -174,9 +174,14 @@ def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module
     auto: Any = library.AutoModelForImageClassification
     with refusing(f"hf:{folder}"):
         if any(folder.glob("*.safetensors")):
-            return auto.from_pretrained(
+            from brickwork.store.weights import aligned
+
+            model = auto.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, **given
             )
+            for value in (*model.parameters(), *model.buffers()):
+                value.data = aligned(value.data)
+            return model
         try:
             config = library.AutoConfig.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, **given
