@@ -49,7 +49,6 @@ WAYS = (
     Way("distill", unlabelled=800, more=BLENDS),
     Way("closed-form+distill", unlabelled=800, more=BLENDS),
     Way("distill", unlabelled=800, more=MANY),
-    Way("closed-form+distill", unlabelled=800, more=MANY),
     Way("distill", unlabelled=800, more=OTHERS),
     Way("distill", unlabelled=800, more=WARM),
     Way("closed-form+distill", unlabelled=800, more=WARM),
