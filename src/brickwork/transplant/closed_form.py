@@ -7,6 +7,7 @@ labels has a closed-form minimum, and no image is needed at all.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -30,11 +31,13 @@ def solve_pseudo_gradients(
     dummy: Dummy | None = None,
     ridge: float = 1e-6,
     seed: int = 0,
+    order: Sequence[int] | None = None,
 ) -> Adapter:
     """A copy whose first convolution minimises ‖D'_S − D'_T‖² over random gradients; the others are the identity.
 
     The transposed first convolution sends what arrives at its output, U, down to its input: V = Σ_k w_kᵀ · shifted U. Rows
     of the least squares are places of the maps, unknowns its weights. Biases stay zero: no pseudo-gradient sees them.
+    order: for each output of the task the teacher's of the same class, where they stand otherwise.
     """
     solved = copy.deepcopy(adapter)
     _identity_above(solved)
@@ -47,7 +50,7 @@ def solve_pseudo_gradients(
         how = Dummy(start.kind, start.share, seed=seed * draws + k)
         gradient = task.random(batch, size=size, seed=seed * draws + k, like=weight)
         with torch.no_grad():
-            arrived, wanted = task(gradient, how), teacher(gradient, how)
+            arrived, wanted = task(gradient, how), teacher(as_teachers(gradient, order), how)
         if arrived.shape[2:] != wanted.shape[2:]:
             raise RequestError(
                 f"student and teacher send back maps of {tuple(arrived.shape[2:])} and {tuple(wanted.shape[2:])}; "
@@ -65,6 +68,15 @@ def solve_pseudo_gradients(
         if first.bias is not None:
             first.bias.zero_()
     return solved
+
+
+def as_teachers(gradient: Tensor, order: Sequence[int] | None) -> Tensor:
+    """A gradient at the task's outputs as the teacher's stand."""
+    if order is None:
+        return gradient
+    placed = torch.empty_like(gradient)
+    placed[:, list(order)] = gradient
+    return placed
 
 
 def solve_features(adapter: Adapter, given: Tensor, wanted: Tensor, *, ridge: float = 1e-4) -> Adapter:

@@ -108,8 +108,7 @@ def add_learned_task(
         halves.above, torch.cat(seen), torch.cat(answers).to(seen[0].device), image=(1, *net.image), steps=steps,
         batch_size=batch_size, lr=lr, seed=seed, progress=progress,
     )  # fmt: skip
-    classes = data[0].mask_classes if targets[0].outputs is None else _in_order(data[0].classes, targets[0])
-    attach(above, replace(origin_of(above), classes=classes or None))
+    attach(above, replace(origin_of(above), classes=targets[0].classes))
     grown = net.add_task(task, above, on)
     notes = {}
     for name, one, wanted in zip(on, data, targets, strict=True):
@@ -237,11 +236,3 @@ def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: 
     look: dict[str, Any] = {"augment": how.augment, "seed": how.seed}
     images, _ = views_of(chosen, count=how.views, **look)
     return features_of(net, category, np.concatenate([images, blends_of(chosen, count=how.blends, **look)]))
-
-
-def _in_order(classes: Sequence[str], targets: Targets) -> tuple[str, ...]:
-    """Class names as the outputs stand."""
-    assert targets.outputs is not None
-    if sorted(targets.outputs.tolist()) != list(range(len(classes))):
-        return ()
-    return tuple(classes[int(k)] for k in np.argsort(targets.outputs))

@@ -17,12 +17,13 @@ from torch.nn import functional as F
 from brickwork.blueprint.splitting import Above
 from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, JobFailed, RequestError, UnknownName
+from brickwork.origin import origin_of
 from brickwork.progress import bar
 from brickwork.training.schedules import learning_rate
 from brickwork.training.settings import Settings
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
-from brickwork.transplant.closed_form import solve_pseudo_gradients
+from brickwork.transplant.closed_form import as_teachers, solve_pseudo_gradients
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def learn_adapter(
     answers are divided by it before they are compared; above 1, how sure the teacher is counts too. weight: the paper's
     10 in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms, as the paper does, which leaves the
     adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see Dummy and Chain.random. Biases stay as
-    they are where no term can see them.
+    they are where no term can see them. Where task and teacher know the same classes, their outputs are paired by name,
+    else by their order.
     """
     chosen = WAYS.get(way)
     if chosen is None:
@@ -108,18 +110,19 @@ def learn_adapter(
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy.deepcopy(adapter).to(looked_at)
+    order = None if teacher is None else same_classes(task, teacher)
     if way.startswith("closed-form"):
         assert teacher is not None
         new = solve_pseudo_gradients(
             new, _chain(task, new(looked_at[:1]).detach(), image), _chain(teacher, looked_at[:1], image),
-            size=size, dummy=dummy, seed=seed,
+            size=size, dummy=dummy, seed=seed, order=order,
         )  # fmt: skip
         if not chosen.terms:
             return Learned(new.eval(), way)
     pool = [t for t in (features, unlabelled) if t is not None]
     job = _Job(
         new, task, teacher, features, labels, torch.cat(pool) if pool else None, looked_at[:1], image, batch_size, weight,
-        alpha, dummy or Dummy("second", 0.5), size, seed, temperature,
+        alpha, dummy or Dummy("second", 0.5), size, seed, temperature, order,
     )  # fmt: skip
     terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
     seen = {"task", "answers", "jacobian"} & set(terms)
@@ -147,6 +150,20 @@ def learn_adapter(
     finally:
         frozen()
     return Learned(new.eval(), way, history)
+
+
+def same_classes(task: Above, teacher: Above) -> list[int] | None:
+    """For each output of the task the teacher's of the same class; None: as they stand, or they have other classes."""
+    own, known = origin_of(task).classes, origin_of(teacher).classes
+    if (
+        own is None
+        or known is None
+        or own == known
+        or sorted(own) != sorted(known)
+        or len(set(own)) < len(own)
+    ):
+        return None
+    return [known.index(name) for name in own]
 
 
 def _check(
@@ -243,6 +260,7 @@ class _Job:
     size: int | None
     seed: int
     temperature: float = 1.0
+    order: list[int] | None = None  # for each output of the task the teacher's of the same class
 
     def __post_init__(self) -> None:
         self.draw = torch.Generator().manual_seed(self.seed)
@@ -273,14 +291,24 @@ class _Job:
         assert self.pool is not None and self.teacher is not None
         x = self.pool[self._some(len(self.pool)).to(self.pool.device)]
         with torch.no_grad():
-            answer = self.teacher(x, image=self._shape(x))
-        return answer_loss(self.task(self.adapter(x), image=self._shape(x)), answer, self.temperature)
+            answer = self._paired(self.teacher(x, image=self._shape(x)))
+        output = self.task(self.adapter(x), image=self._shape(x))
+        if output.shape != answer.shape:
+            raise RequestError(
+                f"the task answers with {tuple(output.shape[1:])} and its teacher with {tuple(answer.shape[1:])}, no "
+                "example for it; use direct-learn with labels."
+            )
+        return answer_loss(output, answer, self.temperature)
+
+    def _paired(self, answer: Tensor) -> Tensor:
+        """The teacher's answer as the task's outputs stand."""
+        return answer if self.order is None else answer[:, self.order]
 
     def _jacobian(self, step: int) -> Tensor:
         """Eq. 3 with true gradients: the student's by double backward."""
         assert self.pool is not None and self.teacher is not None
         x = self.pool[self._some(len(self.pool)).to(self.pool.device)].detach().requires_grad_()
-        answer = self.teacher(x, image=self._shape(x))
+        answer = self._paired(self.teacher(x, image=self._shape(x)))
         draw = torch.Generator(x.device).manual_seed(self.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
@@ -303,7 +331,7 @@ class _Job:
         dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.seed * 100003 + step)
         gradient = student.random(self.batch, size=self.size, seed=self.seed * 7919 + step, like=like)
         with torch.no_grad():
-            arrived, wanted = student(gradient, dummy), teacher(gradient, dummy)
+            arrived, wanted = student(gradient, dummy), teacher(as_teachers(gradient, self.order), dummy)
         found = self.adapter.back(arrived)
         if found.shape != wanted.shape:
             raise RequestError(

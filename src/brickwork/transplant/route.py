@@ -18,6 +18,7 @@ from brickwork.outputs import logits_of
 from brickwork.prediction import device_of, evaluating, predict
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.net import TransplantNet, through
+from brickwork.words import counted
 
 
 class RouteModel(nn.Module):
@@ -51,6 +52,10 @@ class Targets:
 
     by: str  # "name", "position" or "masks"
     outputs: np.ndarray | None  # for each class of the data, the output that stands for it; None: masks
+    classes: tuple[str, ...] | None = None  # of the task's outputs, as far as the data tell
+    pixels: np.ndarray | None = (
+        None  # for each value of a mask, the output that stands for it; None: it itself
+    )
 
     def of(self, data: ImageData, split: str) -> np.ndarray:
         """Labels (N,) or masks (N, H, W) of a split."""
@@ -58,7 +63,7 @@ class Targets:
         if self.outputs is not None:
             return self.outputs[labels]
         assert masks is not None
-        return masks
+        return masks if self.pixels is None else self.pixels[masks]
 
 
 def targets_for(route: RouteModel, data: ImageData) -> Targets:
@@ -72,20 +77,42 @@ def targets_for(route: RouteModel, data: ImageData) -> Targets:
             raise BadData(
                 f"the task tells {shape[0]} kinds of pixels and the masks of {data.name} {len(data.mask_classes)}."
             )
-        return Targets("masks", None)
+        return _masks(data, known)
     count = len(data.classes)
-    if shape[0] == 1 and count == 2:  # one output says yes or no; the yes is its class, else the second one
-        named = known is not None and known[0] in data.classes
-        yes = data.classes.index(known[0]) if known is not None and named else 1
-        return Targets("name" if named else "position", np.array([int(k == yes) for k in range(2)]))
+    if shape[0] == 1:
+        return _yes_or_no(data, known)
     if known is not None and set(data.classes) <= set(known):
-        return Targets("name", np.array([known.index(name) for name in data.classes]))
+        return Targets("name", np.array([known.index(name) for name in data.classes]), known)
     if count == shape[0]:
-        return Targets("position", np.arange(count))
+        return Targets("position", np.arange(count), data.classes)
     raise BadData(
         f"the task has {shape[0]} outputs ({', '.join((known or ('without names',))[:8])}) and {data.name} {count} classes "
         "of other names; select as many classes as the task has, in its order."
     )
+
+
+def _masks(data: ImageData, known: tuple[str, ...] | None) -> Targets:
+    """Pixels by the names of their classes where both sides know the same ones, else by their numbers."""
+    told = data.mask_classes or None
+    if told is None or known is None or told == known or sorted(told) != sorted(known):
+        return Targets("masks", None, told)
+    pixels = np.arange(256, dtype=np.uint8)  # a pixel without a class stays one
+    pixels[: len(told)] = [known.index(name) for name in told]
+    return Targets("masks", None, known, pixels)
+
+
+def _yes_or_no(data: ImageData, known: tuple[str, ...] | None) -> Targets:
+    """One output says yes to the class it is called after; of two classes without that one, to the second."""
+    named = known is not None and known[0] in data.classes
+    if not named and len(data.classes) != 2:
+        own = "a class that it does not name" if known is None else repr(known[0])
+        raise BadData(
+            f"the task has one output, which says yes to {own}, and {data.name} has {counted(len(data.classes), 'class')} "
+            "of other names; give that class, or two classes, the second of them the yes."
+        )
+    yes = data.classes.index(known[0]) if known is not None and named else 1
+    outputs = np.array([int(k == yes) for k in range(len(data.classes))])
+    return Targets("name" if named else "position", outputs, (data.classes[yes],))
 
 
 def judge(route: RouteModel, data: ImageData, targets: Targets) -> dict[str, float] | None:
@@ -94,7 +121,7 @@ def judge(route: RouteModel, data: ImageData, targets: Targets) -> dict[str, flo
     if len(images) == 0 or (targets.outputs is None and masks is None):
         return None
     if targets.outputs is None:
-        found = evaluate(route, images, data.test_labels, masks=masks, batch_size=64)
+        found = evaluate(route, images, data.test_labels, masks=targets.of(data, "test"), batch_size=64)
         return {"accuracy": found.accuracy, "mean_iou": float(found.mean_iou or 0.0)}
     logits = predict(route, images, batch_size=128)
     answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
