@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from brickwork import zoo
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import Origin, attach
 from brickwork.pools import KernelPool, PoolFolder, encode
+from brickwork.pools.arguments import same_arguments
 from brickwork.pools.clusters import k_means, sums_by
 from brickwork.pools.layers import find_layers, head_of, replace_head
 from brickwork.pools.nearest import nearest
@@ -113,6 +115,29 @@ def test_layers_without_a_pool_are_refused_by_name(network, pool):
         less.check(more)
     with pytest.raises(BadModel, match="has no layer '1'"):
         KernelPool.cluster([more], size=4).check(less.rebuild(less.base))
+
+
+def test_a_network_of_the_same_shapes_built_with_other_arguments_is_refused():
+    two, three = (zoo.build("vit_small", num_classes=2, dim=24, depth=1, heads=h, seed=0) for h in (2, 3))
+    pool = KernelPool.cluster([two], size=4)
+    said = r"built with heads=3, and the pool's was built with heads=2: another network"
+    with pytest.raises(BadModel, match=said):
+        encode(pool, three, metric="weight")
+    with pytest.raises(BadModel, match=said):
+        KernelPool.cluster([two, three], size=4)
+    usual = zoo.build("vit_small", num_classes=5, dim=24, depth=1, seed=1)
+    default = KernelPool.cluster([usual], size=4)
+    default.check(zoo.build("vit_small", dim=24, depth=1, heads=zoo.build("vit_small").blocks[0].attn.heads))
+
+
+def test_arguments_that_make_no_other_network_are_let_pass():
+    mine = Origin(arch="my.module:net", args={"kinds": 5, "act": "relu", "dropout": 0.1})
+    same_arguments(mine, replace(mine, args={"kinds": 3, "act": "relu", "dropout": 0.0}), (5, 3))
+    same_arguments(mine, replace(mine, arch="my.module:other", args={"act": "gelu"}), (5, 5))
+    with pytest.raises(BadModel, match=r"built without act, and the pool's was built with act='relu'"):
+        same_arguments(mine, replace(mine, args={"kinds": 5}), (5, 5))
+    with pytest.raises(BadModel, match=r"built with kinds=3, .* with kinds=5"):
+        same_arguments(mine, replace(mine, args={**mine.args, "kinds": 3}), (5, 5))
 
 
 def test_weights_that_are_computed_are_refused_by_name(network):

@@ -11,9 +11,11 @@ from torch import nn
 
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
+from brickwork.origin import origin_of
+from brickwork.pools.arguments import same_arguments
 from brickwork.pools.clusters import k_means
 from brickwork.pools.encoding import encode
-from brickwork.pools.layers import find_layers, head_of, same_layers, weight_of
+from brickwork.pools.layers import find_layers, head_of, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
 from brickwork.pools.pool import KernelPool, kinds_of
 from brickwork.progress import bar
@@ -45,6 +47,8 @@ def cluster(
     shapes = find_layers(first, head, group)
     for model in models[1:]:
         same_layers(shapes, find_layers(model, head_of(model, head), group))
+        outputs = outputs_of(first, head), outputs_of(model, head)
+        same_arguments(origin_of(first), origin_of(model), outputs)
     where = pick(device)
     layers, second = {}, {}
     with bar("clustering", len(shapes), show=progress) as advance:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from brickwork.errors import BadModel
 from brickwork.origin import Origin, origin_of
+from brickwork.pools.arguments import same_arguments
 from brickwork.pools.growth import Growth, grow, versions_of
 from brickwork.pools.layers import PoolLayer, find_layers, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
@@ -231,11 +232,13 @@ class KernelPool:
         return vectors.reshape(layer.shape)
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a network that this pool has no kernels for, by the layer's name."""
+        """Refuse a network that this pool has no kernels for, or that would be rebuilt as another, by what differs."""
         known = {name for name, _ in model.named_modules()}
         if self.head not in known:
             raise BadModel(f"the network has no layer {self.head!r}, which is the head of the pool's.")
         same_layers(self.shapes, find_layers(model, self.head, self.group))
+        outputs = outputs_of(self.template, self.head), outputs_of(model, self.head)
+        same_arguments(self.origin, origin_of(model), outputs)
         mine = next(iter(self.layers.values())).dtype
         if other := {p.dtype for p in model.parameters() if p.is_floating_point()} - {mine}:
             raise BadModel(
