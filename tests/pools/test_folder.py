@@ -1,5 +1,6 @@
 """Pool folders: tasks come back bit for bit, never change each other, and damage is refused."""
 
+import copy
 import errno
 import os
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import brickwork
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError, UnknownName
@@ -142,6 +144,18 @@ def test_every_precision_comes_back(pool, network, precision):
     for reference in (None, ("base", pool.base)):
         data = write_task(task, pool, reference)
         assert read_task(data, pool, "here", lambda name, wanted: pool.base).hash == task.hash
+
+
+def test_tensors_may_come_in_another_order_than_the_pools(folder, pool, network):
+    turned = copy.deepcopy(network)
+    prune.l1_unstructured(turned.fc, "weight", 0.3)
+    prune.remove(turned.fc, "weight")  # puts the weight behind the bias
+    assert [n for n in turned.state_dict() if n.startswith("fc")] == ["fc.bias", "fc.weight"]
+    task = pool.task_of(turned)
+    folder.add("turned", task)
+    assert folder.task("turned").hash == task.hash
+    x = torch.randn(2, 1, 8, 8)
+    assert torch.equal(folder.rebuild("turned")(x), pool.rebuild(task)(x))
 
 
 def test_second_codebooks_and_scales_come_back(network):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brickwork.errors import BadModel
 from brickwork.pools.coder import number_models
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
@@ -18,10 +19,17 @@ ZERO, SAME, SHORT, HALF, RAW = "0=stb"
 
 
 def write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) -> tuple[str, bytes]:
-    """How each tensor is told, a letter each, and the bytes of those that are told as they are."""
+    """How each tensor is told, a letter each, and the bytes of those that are told as they are.
+
+    In the order of the pool's network, which they are read in: that of the task's may be another, as after pruning.
+    """
     models: dict[tuple[str, bool, str], np.ndarray] = {}
     kinds, raw = "", b""
-    for name, value in task.own.items():
+    expected = _expected(pool)
+    for name in [*(n for n in expected if n not in task.own), *(n for n in task.own if n not in expected)]:
+        raise BadModel(f"the task is of another network: {name} is in only one of the two.")
+    for name in expected:
+        value = task.own[name]
         before = _comparable(other, name, value)
         if not bool(value.any()):
             kind = ZERO
@@ -50,9 +58,7 @@ def read_own(
     """The tensors that `write_own` wrote; `rest` is at the bytes of those that are told as they are."""
     models: dict[tuple[str, bool, str], np.ndarray] = {}
     own = {}
-    mine = {s.parameter for s in pool.shapes.values()}
-    expected = {k: v for k, v in pool.template.state_dict().items() if k not in mine and k not in pool.tied}
-    for (name, like), kind in zip(expected.items(), kinds, strict=True):
+    for (name, like), kind in zip(_expected(pool).items(), kinds, strict=True):
         shape = tuple(like.shape)
         if outputs and name.rpartition(".")[0] == pool.head:
             shape = (outputs, *shape[1:])
@@ -74,6 +80,12 @@ def read_own(
             value = torch.frombuffer(raw, dtype=like.dtype).reshape(shape)
         own[name] = value
     return own
+
+
+def _expected(pool: KernelPool) -> dict[str, Tensor]:
+    """The tensors of the pool's network that are each task's own, without values."""
+    mine = {s.parameter for s in pool.shapes.values()}
+    return {k: v for k, v in pool.template.state_dict().items() if k not in mine and k not in pool.tied}
 
 
 def _steps(value: Tensor, kind: str) -> np.ndarray:
