@@ -99,3 +99,15 @@ def test_what_is_refused(net, digits, change, error, word):
     given = [(*routes.split(), digits)] if routes else []
     with pytest.raises(error, match=word):
         tune(net, given, **{"steps": 2, "progress": False, **change})
+
+
+def test_the_net_that_is_given_keeps_its_modes_and_gets_no_gradients(net, digits):
+    net.train()
+    category = net.category(next(iter(net.categories))).module
+    category.eval()
+    before = [(p.requires_grad, p.grad) for p in net.parameters()]
+    route = next(route for route, adapter in net.routes.items() if adapter is not None)
+    tune(net, [(*route, digits)], parts=["adapters"], steps=2, progress=False)
+    assert [(p.requires_grad, p.grad) for p in net.parameters()] == before
+    assert not category.training and net.task(route[1]).module.training
+    net.eval()

@@ -11,9 +11,11 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.blueprint.splitting import split
-from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
+from brickwork.errors import BadFile, BadModel, OutputExists, RequestError, UnknownName
+from brickwork.origin import Origin, Preprocessing, attach
 from brickwork.transplant import Adapter, TransplantNet
 from brickwork.transplant.folders import load_net, save_net
+from brickwork.transplant.parts import alone, grown_by
 
 IMAGE = (3, 32, 32)
 
@@ -160,3 +162,38 @@ def test_halves_are_pure(images):
     cut.above(features)
     assert torch.equal(features, kept) and torch.equal(cut(images), model(images))
     assert model[1].inplace  # the given model stays as it was
+
+
+def test_a_task_is_joined_to_its_own_category_alone(images):
+    """The same tensors under another cut, or for pictures that are prepared otherwise, are other features."""
+    torch.manual_seed(0)
+    layers = (
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
+    model = nn.Sequential(*layers).eval()
+    net = grown_by(TransplantNet(IMAGE), model, at="0", category="c", task="first")
+    assert torch.equal(
+        grown_by(net, model, at="0", task="again", on=["c"])(images, "c", "again"), model(images)
+    )
+    with pytest.raises(BadModel, match="lower half is not 'c'"):
+        grown_by(net, model, at="1", task="second", on=["c"])
+    attach(model, Origin(preprocessing=Preprocessing((32, 32), 3, (0.5,) * 3, (0.2,) * 3)))
+    with pytest.raises(BadModel, match="lower half is not 'c'"):
+        grown_by(net, model, at="0", task="third", on=["c"])
+
+
+def test_halves_of_networks_that_were_built_differently_are_no_whole():
+    pytest.importorskip("timm")
+    one, two = (
+        split(zoo.build("timm:resnet10t", num_classes=2, seed=0, act_layer=name).eval(), "layer1")
+        for name in ("gelu", "relu")
+    )
+    net = TransplantNet(IMAGE).add(one, "a", "own").add_task("other", two.above, ["a"])
+    alone(net, category="a", task="own")
+    with pytest.raises(BadModel, match="built differently, so no timm:resnet10t is both"):
+        alone(net, category="a", task="other")

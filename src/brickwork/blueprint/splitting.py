@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from brickwork.blueprint.in_place import without_writes
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import attach, origin_of
-
-_IN_PLACE: dict[Any, Any] = {
-    operator.iadd: operator.add, operator.isub: operator.sub, operator.imul: operator.mul, torch.relu_: torch.relu,
-}  # fmt: skip
+from brickwork.prediction import evaluating
 
 
 class Below(nn.Module):
@@ -78,11 +76,44 @@ def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
     (True, ['net.2.weight', 'net.2.bias'])
     """
     halves = _halves(model, at, carry)
+    modes = {name: module.training for name, module in model.named_modules()}
     for side, half in (("below", halves.below), ("above", halves.above)):
         step = {"op": "split", "at": at, "side": side, "carry": list(carry)}
         attach(half, origin_of(model).after(step))
         half.train(model.training)
+        for name, module in half.net.named_modules():
+            module.training = modes.get(name, model.training)
+    shape = origin_of(model).input_shape
+    if shape is not None:
+        check_halves(model, halves, shape)
     return halves
+
+
+def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
+    """Refuse halves that do not answer as the network; on random inputs of a shape, without their batch.
+
+    What a forward does behind a trace's back (`x += y` where x has another name that is read later) shows here alone.
+    """
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    if like.is_meta:
+        return
+    whole = copy.deepcopy(model)  # a forward may keep what it saw
+    x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(like)
+    with evaluating(whole), evaluating(halves.below), evaluating(halves.above):
+        try:
+            wanted = whole(x.clone())
+        except RuntimeError:
+            return  # it does not take such inputs, which others say better
+        found = halves(x)
+        if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
+            return
+        apart, size = (found - wanted).abs().max(), wanted.abs().max()
+    if not apart <= 1e-3 * size + 1e-6:
+        raise BadModel(
+            f"cut behind {halves.at!r}, the network's halves answer {float(apart):.3g} apart from it (answers are up to "
+            f"{float(size):.3g}): its forward does what a trace cannot follow, such as x += y where x is read under another "
+            "name; write x = x + y."
+        )
 
 
 @dataclass(frozen=True)
@@ -197,7 +228,7 @@ def _traced(model: nn.Module) -> fx.GraphModule:
         ) from error
     for node in [n for n in graph.graph.nodes if n.op == "placeholder" and n.name.rsplit("_", 1)[0] in usual]:
         _drop(graph.graph, node)
-    graph.recompile()
+    without_writes(graph)
     return graph
 
 
@@ -310,7 +341,7 @@ def _graph_below(
     made: dict[fx.Node, fx.Node] = {}
     for node in nodes:
         if node in lower:
-            made[node] = _copied(graph, node, made)
+            made[node] = graph.node_copy(node, lambda n: made[n])
     values = tuple(made[cut] for cut in cuts)
     graph.output(values[0] if len(values) == 1 else values)
     return _module(whole, graph, "Below")
@@ -328,20 +359,8 @@ def _graph_above(
     lengths = {axis: graph.placeholder(f"size{k}") for k, axis in enumerate(axes)}
     made.update({node: lengths[axis] for node, axis in sizes.items()})
     for node in _upper(nodes, {*cuts, *sizes}):
-        made[node] = _copied(graph, node, made)
+        made[node] = graph.node_copy(node, lambda n: made[n])
     return _module(whole, graph, "Above")
-
-
-def _copied(graph: fx.Graph, node: fx.Node, made: dict[fx.Node, fx.Node]) -> fx.Node:
-    """The node in its new graph, writing nowhere but to its own output: features may have several readers."""
-    new = graph.node_copy(node, lambda n: made[n])
-    if new.target in _IN_PLACE:
-        new.target = _IN_PLACE[new.target]
-    elif new.op == "call_method" and str(new.target).endswith("_") and not str(new.target).endswith("__"):
-        new.target = str(new.target)[:-1]
-    if new.kwargs.get("inplace"):
-        new.kwargs = {**new.kwargs, "inplace": False}
-    return new
 
 
 def _module(whole: fx.GraphModule, graph: fx.Graph, name: str) -> fx.GraphModule:

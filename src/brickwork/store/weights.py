@@ -127,8 +127,8 @@ def read_safetensors(path: Path) -> State:
 def aligned(value: torch.Tensor) -> torch.Tensor:
     """The same values where torch itself would have put them, at a multiple of 64 bytes.
 
-    A file's tensors lie at any address, and the products of some CPUs' libraries differ in their last bits with it: a network
-    that comes back from a file would not answer as the one that was saved.
+    A file's tensors lie at any address, and the products of some CPUs' libraries differ in their last bits with it: a
+    network that comes back from a file would not answer as the one that was saved.
     """
     return value.clone() if value.device.type == "cpu" and value.data_ptr() % ALIGNMENT else value
 

@@ -16,6 +16,7 @@ from torch import Tensor, fx
 
 from brickwork.blueprint.splitting import Above
 from brickwork.errors import BadModel, RequestError
+from brickwork.prediction import evaluating
 from brickwork.transplant.transposes import Step, rule_for
 
 DUMMIES = ("first", "second", "lowest")
@@ -156,9 +157,6 @@ def _shapes(above: Above, features: Tensor, image: Sequence[int] | None) -> dict
                 found[n] = tuple(value.shape[1:])
             return value
 
-    mode = above.training
-    above.eval()
-    with torch.no_grad():
+    with evaluating(above):
         Watcher(above.net).run(features, *sizes)
-    above.train(mode)
     return found

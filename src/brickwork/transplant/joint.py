@@ -18,7 +18,7 @@ from brickwork.data import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of
+from brickwork.prediction import device_of, eval_mode
 from brickwork.progress import bar
 from brickwork.transplant.growth import Grown
 from brickwork.transplant.learning import take_step, task_loss
@@ -107,28 +107,33 @@ def _train(
     net: TransplantNet, trained: Sequence[nn.Module], routes: Sequence[tuple[str, str, ImageData]], wanted: Sequence[Any],
     steps: int, batch_size: int, lr: float, seed: int, progress: bool,
 ) -> None:  # fmt: skip
-    net.eval()
     numbers = [p for module in trained for p in module.parameters()]
-    free = [p for p in numbers if p.requires_grad]
+    before = [(p, p.requires_grad) for p in net.parameters()]
+    for p, _ in before:
+        p.requires_grad_(False)  # parts that are not trained are the given net's own
     optimizer = torch.optim.Adam([p.requires_grad_(True) for p in numbers], lr)
     draw = torch.Generator().manual_seed(seed)
     turns = itertools.cycle(zip(routes, wanted, strict=True))
-    with bar("tuning together", steps, show=progress) as advance:
-        for step in range(steps):
-            (category, task, images), targets = next(turns)
-            model = route_model(net, category, task)
-            some = torch.randint(
-                0, len(images.train_images), (min(batch_size, len(images.train_images)),), generator=draw
-            )
-            x = as_input(images.train_images[some.numpy()], origin_of(model).preprocessing, device_of(model))
-            answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)
-            loss = task_loss(model(x), answers)
-            take_step(optimizer, loss, step)
-            advance(1)
-    kept = {id(p) for p in free}
-    for p in numbers:
-        p.grad = None
-        p.requires_grad_(id(p) in kept)
+    try:
+        with eval_mode(net), bar("tuning together", steps, show=progress) as advance:
+            for step in range(steps):
+                (category, task, images), targets = next(turns)
+                model = route_model(net, category, task)
+                some = torch.randint(
+                    0, len(images.train_images), (min(batch_size, len(images.train_images)),), generator=draw
+                )
+                x = as_input(
+                    images.train_images[some.numpy()], origin_of(model).preprocessing, device_of(model)
+                )
+                answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)
+                loss = task_loss(model(x), answers)
+                take_step(optimizer, loss, step)
+                advance(1)
+    finally:
+        for p in numbers:
+            p.grad = None
+        for p, wanted_grad in before:
+            p.requires_grad_(wanted_grad)
 
 
 def _parts_of(net: TransplantNet, category: str, task: str) -> set[int]:

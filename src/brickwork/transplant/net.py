@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.splitting import Above, Below, Split
 from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.prediction import evaluating
 from brickwork.transplant.adapter import Adapter
 
 Route = tuple[str, str]  # (category, task)
@@ -196,16 +197,12 @@ class TransplantNet(nn.Module):
     def shape_below(self, below: Below) -> Shape:
         """Of the features that a category module gives for one of this net's images."""
         like = next(below.parameters(), torch.zeros(()))
-        mode = below.training
-        below.eval()
         try:
-            with torch.no_grad():
+            with evaluating(below):
                 found = below(torch.zeros(1, *self.image, device=like.device, dtype=like.dtype))
         except RuntimeError as error:
             text = str(error).split("\n")[0]
             raise BadModel(f"the category module cannot take images of {self.image}: {text}") from error
-        finally:
-            below.train(mode)
         return tuple((found[0] if isinstance(found, tuple) else found).shape[1:])
 
     def check_route(self, category: str, task: str, adapter: Adapter | None) -> None:

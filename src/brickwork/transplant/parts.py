@@ -11,9 +11,10 @@ from torch import nn
 
 from brickwork import zoo
 from brickwork.blueprint.replay import rebuild
-from brickwork.blueprint.splitting import Above, Below, split
+from brickwork.blueprint.splitting import Above, Below, Split, check_halves, split
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
+from brickwork.prediction import evaluating
 from brickwork.store import state_hash
 from brickwork.transplant.net import TransplantNet
 
@@ -46,6 +47,7 @@ def grown_by(
     if at is None:
         raise RequestError("a whole network is cut behind a layer; give at (on the command line --at LAYER).")
     halves = split(model, at, carry=carry)
+    check_halves(model, halves, net.image)
     if not any(True for _ in halves.above.parameters()):
         raise BadModel(f"a cut behind {at!r} leaves no layer for the task module; cut lower.")
     if category is not None and task is not None:
@@ -55,12 +57,26 @@ def grown_by(
     if task is None:
         raise RequestError("give the category, the task, or both, a name.")
     for name in on:
-        if state_hash(net.category(name).module) != state_hash(halves.below):
+        if not _same_part(net.category(name).module, halves.below, net.image):
             raise BadModel(
                 f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
                 "alone and connect it by an adapter, or learn it on this category with data."
             )
     return net.add_task(task, halves.above, on, reads=net.shape_below(halves.below))
+
+
+def _same_part(part: Below, other: Below, image: tuple[int, ...]) -> bool:
+    """Whether two category modules give the same features for the same pictures: tensors, forward and preparation."""
+    if state_hash(part) != state_hash(other):
+        return False
+    if origin_of(part).preprocessing != origin_of(other).preprocessing:
+        return False
+    like = next((p for p in part.parameters() if p.is_floating_point()), torch.zeros(()))
+    x = torch.randn(2, *image, generator=torch.Generator().manual_seed(0)).to(like)
+    with evaluating(part), evaluating(other):
+        one, two = part(x), other.to(like.device)(x)
+    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (one, two)), strict=False)
+    return part.carried == other.carried and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
 
 def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:
@@ -144,6 +160,13 @@ def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
         raise BadModel(f"{category} and {task} do not make one {origin.arch}: {text}") from error
     provenance = {k: v for k, v in origin.provenance.items() if k != PROVENANCE}
     attach(model, replace(origin, preprocessing=origins[0].preprocessing, provenance=provenance))
+    try:
+        check_halves(model, Split(below, above, str(cuts[0]["at"])), net.image)
+    except BadModel as error:  # built with other arguments
+        raise BadModel(
+            f"{category} and {task} are halves of networks that were built differently, so no {origin.arch} is both; export "
+            "the parts one by one."
+        ) from error
     return model.eval()
 
 
