@@ -23,7 +23,7 @@ from brickwork.continual.quantised import Rounded, coded, decoded
 from brickwork.continual.readout import readout
 from brickwork.continual.registry import make
 from brickwork.errors import BadFile, BadModel, RequestError, UnknownName
-from brickwork.origin import origin_of
+from brickwork.origin import Origin, attach, origin_of
 from brickwork.pools.starts import head_features
 from brickwork.store.weights import read_safetensors
 
@@ -85,6 +85,37 @@ def test_a_new_head_leaves_the_rest_and_the_record_true():
     assert new.fc3.out_features == 2 and model.fc3.out_features == 10
     assert torch.equal(new.fc3.weight, with_head(model, ["c", "d"], seed=1).fc3.weight)
     assert torch.equal(new.fc2.weight, model.fc2.weight)
+
+
+class Beside(torch.nn.Module):
+    """A second head, registered behind the one that gives the logits, with as many outputs as a task has classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc, self.aux = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(4, 5), torch.nn.Linear(4, 2)
+        attach(self, Origin(classes=tuple("abcde")))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        v = self.conv(x).relu().mean((2, 3))
+        return {"logits": self.fc(v), "aux": self.aux(v)}
+
+
+def test_the_head_is_found_once_on_the_start(scenario, tmp_path):
+    torch.manual_seed(0)
+    model = Beside()
+    new = with_head(model, ["a", "b"], seed=1)
+    assert head_of(model) == head_of(new) == head_of(with_head(new, ["c"], seed=2)) == "fc"
+    assert set(kernels_of(new)) == {"conv", "aux"} and new.fc.out_features == 2
+    assert torch.equal(new.aux.weight, model.aux.weight)
+    found = continual.run(
+        scenario, "probe,sequential", model, out=tmp_path, epochs=1, device="cpu", progress=False
+    )
+    assert set(found.results) == {"probe", "sequential"}
+    for place in ("probe/task-000", "sequential/task-002"):
+        head = read_safetensors(tmp_path / f"{place}.safetensors")["head.weight"]
+        assert not torch.equal(head.float(), model.aux.weight.detach()), place
+    stored = read_safetensors(tmp_path / "sequential" / "network-after-002.safetensors")
+    assert "aux.weight" in stored and "fc.weight" not in stored
 
 
 def test_a_probe_trains_on_what_the_network_sees_in_evaluation(start):

@@ -54,6 +54,11 @@ class Bench:
         """The file of one task."""
         return self.folder / f"task-{number:03d}.safetensors"
 
+    @property
+    def head(self) -> str:
+        """The name of the layer that gives the logits, in the start and in every network made from it."""
+        return head_of(self.start)
+
     def fresh(self, number: int, trunk: nn.Module | None = None) -> nn.Module:
         """A copy of the trunk (the start without one) with a new head for a task, the same one every time."""
         source = self.start if trunk is None else trunk
@@ -65,7 +70,7 @@ class Bench:
 
     def keep_trunk(self) -> None:
         """Write the start without its head, in float16: what methods that share one trunk store once."""
-        head = head_of(self.start) + "."
+        head = self.head + "."
         state = {
             name: halved(value) if value.is_floating_point() else value
             for name, value in self.start.state_dict().items()

@@ -17,16 +17,20 @@ from brickwork.pools.layers import head_of as last_layer
 from brickwork.pools.layers import replace_head
 
 State = dict[str, Tensor]
+HEAD = "brickwork_head"  # the attribute of a network with a new head that names it
 
 
 def head_of(model: nn.Module) -> str:
     """The name of the last layer, which gives the logits; it has to be linear.
 
+    A network that `with_head` made knows its head by name: looked for by the classes of a task, it could be another layer
+    that happens to have as many outputs.
+
     >>> from brickwork import zoo
     >>> head_of(zoo.build("lenet"))
     'fc3'
     """
-    name = last_layer(model)
+    name = getattr(model, HEAD, None) or last_layer(model)
     if not isinstance(model.get_submodule(name), nn.Linear):
         raise BadModel(
             f"the last layer, {name}, is a {type(model.get_submodule(name)).__name__}; tasks need a linear head."
@@ -36,8 +40,9 @@ def head_of(model: nn.Module) -> str:
 
 def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Module:
     """A copy with a new head for these classes; everything else as it was."""
-    new = copy.deepcopy(model)
-    replace_head(new, head_of(new), len(classes), seed=seed)
+    new, head = copy.deepcopy(model), head_of(model)
+    replace_head(new, head, len(classes), seed=seed)
+    setattr(new, HEAD, head)
     origin = origin_of(model)
     args = {**origin.args, "num_classes": len(classes)} if origin.arch is not None else origin.args
     attach(new, replace(origin, args=args, classes=tuple(classes)))

@@ -10,9 +10,12 @@ from brickwork.data.images import ImageData
 from brickwork.pools.starts import head_features, linear_readout
 
 
-def readout(model: nn.Module, task: ImageData, device: torch.device) -> float:
-    """Share right on the test images by ridge regression from the features of the training images to their labels."""
-    model, head = model.to(device), head_of(model)
+def readout(model: nn.Module, task: ImageData, device: torch.device, head: str | None = None) -> float:
+    """Share right on the test images by ridge regression from the features of the training images to their labels.
+
+    head: the layer whose inputs the features are; without a name it is looked for.
+    """
+    model, head = model.to(device), head or head_of(model)
     train, test = (head_features(model, head, images) for images in (task.train_images, task.test_images))
     labels = (torch.as_tensor(task.train_labels), torch.as_tensor(task.test_labels))
     return linear_readout(train, labels[0], test, labels[1])
