@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from brickwork import continual
 from brickwork.errors import RequestError
-from brickwork.origin import origin_of
+from brickwork.origin import attach, origin_of
+from brickwork.pools import KernelPool
 from brickwork.store.weights import state_hash
 
 OPTIONS = {"epochs": 2, "batch_size": 16, "device": "cpu", "progress": False}
@@ -38,6 +41,34 @@ def test_a_second_run_finds_what_is_done(scenario, start, tmp_path, monkeypatch)
     journal.write_text("{")
     with pytest.raises(RequestError, match="is damaged"):
         continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
+
+
+def test_the_same_values_prepared_for_otherwise_are_another_run(scenario, start, tmp_path):
+    other = copy.deepcopy(start)
+    origin = origin_of(start)
+    attach(other, replace(origin, preprocessing=replace(origin.preprocessing, mean=(5.0,), std=(9.0,))))
+    continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
+    with pytest.raises(RequestError, match=r"holds another run \(other preprocessing\)"):
+        continual.run(scenario, "probe", other, out=tmp_path, **OPTIONS)
+
+
+def test_a_pool_with_another_base_is_another_run(scenario, start, tmp_path):
+    one = KernelPool.cluster([start], size=8)
+    two = KernelPool.cluster([start], size=8, images=scenario.tasks[0].train_images)
+    assert one.hash == two.hash and one.base.hash != two.base.hash
+    continual.run(scenario, "pool", start, pool=one, out=tmp_path, **OPTIONS)
+    with pytest.raises(RequestError, match=r"holds another run \(other pool's base\)"):
+        continual.run(scenario, "pool", start, pool=two, out=tmp_path, **OPTIONS)
+
+
+def test_a_journal_of_before_a_fact_was_recorded_is_gone_on_with(scenario, start, tmp_path):
+    first = continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
+    path = tmp_path / "probe" / "journal.json"
+    journal = json.loads(path.read_text())
+    for new in ("preprocessing", "architecture", "head", "pool's base"):
+        del journal["facts"][new]
+    path.write_text(json.dumps(journal))
+    assert continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS).to_dict() == first.to_dict()
 
 
 def test_a_start_that_says_nothing_of_its_images(scenario):

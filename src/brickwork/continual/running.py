@@ -32,8 +32,10 @@ from brickwork.data.images import ImageData
 from brickwork.devices import pick
 from brickwork.errors import RequestError
 from brickwork.origin import attach, origin_of
+from brickwork.pools.layers import head_of as last_layer
 from brickwork.prediction import predict
 from brickwork.progress import bar
+from brickwork.store.config import origin_config
 from brickwork.store.weights import state_hash
 from brickwork.training import settings_for
 
@@ -107,7 +109,7 @@ def run_method(
         began = time.perf_counter()
         before = None
         if forward and number:
-            before = readout(method.opening(bench, number), bench.task(number), bench.device)
+            before = readout(method.opening(bench, number), bench.task(number), bench.device, bench.head)
         method.learn(bench, number)
         spent = time.perf_counter() - began
         row = _judged(method, bench, number, journal.tasks)
@@ -124,7 +126,9 @@ def run_method(
     untouched = None
     if forward:
         first = method.opening(bench, 0)  # a method's own form of the start: rounded, or said in kernels
-        untouched = np.array([readout(first, task, bench.device) for task in bench.scenario.tasks])
+        untouched = np.array(
+            [readout(first, task, bench.device, bench.head) for task in bench.scenario.tasks]
+        )
     return ContinualResult(
         name, tuple(task.name for task in bench.scenario.tasks), matrix,
         tuple(row["own"] for row in journal.tasks), tuple(row["total"] for row in journal.tasks),
@@ -171,7 +175,8 @@ class Journal:
             theirs, tasks = found["facts"], found["tasks"]
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(f"{path} is damaged; remove {path.parent} to start over.") from error
-        different = [key for key in facts if theirs.get(key) != facts[key]]
+        # a journal that was written before a fact was recorded cannot tell, and is gone on with
+        different = [key for key in facts if theirs.get(key, facts[key]) != facts[key]]
         if different:
             raise RequestError(
                 f"{path.parent} holds another run (other {', '.join(different)}); choose another --out, or pass --force "
@@ -192,6 +197,8 @@ def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str
     for task in bench.scenario.tasks:
         for part in (task.train_images, task.train_labels, task.test_images, task.test_labels):
             digest.update(np.ascontiguousarray(part).data)
+    origin = origin_config(origin_of(bench.start))
+    pool = bench.pool if method.pooled else None
     return {
         "version": VERSION,
         "method": name,
@@ -199,7 +206,12 @@ def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str
         "tasks": bench.scenario.to_dict(),
         "images": digest.hexdigest(),
         "start": state_hash(bench.start),
-        "pool": bench.pool.hash if method.pooled and bench.pool is not None else None,
+        # the same values can still be another start: prepared for otherwise, built otherwise, with another head
+        "preprocessing": origin["preprocessing"],
+        "architecture": [origin["arch"], origin["args"]],
+        "head": last_layer(bench.start),
+        "pool": None if pool is None else pool.hash,
+        "pool's base": None if pool is None or pool.base is None else pool.base.hash,
         "epochs": bench.epochs,
         "batch_size": bench.batch_size,
         "augment": bench.augment,
