@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 import brickwork
 from brickwork import cli, store, zoo
+from brickwork.blueprint.splitting import split
 from brickwork.errors import BadFile, BrickworkError, JobFailed, RequestError
-from brickwork.transplant import growth, load_net, recipe_run
+from brickwork.transplant import TransplantNet, growth, load_net, recipe_run
+from brickwork.transplant.folders import save_net
 from brickwork.transplant.recipe import make_recipe, read_recipe
 from brickwork.transplant.recipe_run import run_recipe
 
@@ -157,7 +161,7 @@ def test_every_mistake_is_told_at_once(folder, monkeypatch):
         "step 2: there is a category 'dog' already", "'a/b' is no name for a task", "learned_on and data are for a task",
         "step 3: unknown category 'sheep'", "steps is for a task that is learned", "step 4: unknown task 'clasify'",
         "did you mean 'distill'?", "lr is 'fast'", "unknown data set 'nosuch'", "step 6: lr is not used by closed-form",
-        "unknown category \"['dog']\"", "unknown task 'None'", "force is 'yes'", "step 8 says swap",
+        "unknown category \"['dog']\"", "give the task, one of ", "force is 'yes'", "step 8 says swap",
         "step 9: give the category, the task, or both, a name", "step 5: dog reaches classify already",
     ):  # fmt: skip
         assert part in text, (part, text)
@@ -201,3 +205,50 @@ def test_a_model_folder_cannot_make_a_recipe_import_code(folder, monkeypatch, tm
     with pytest.raises(BrickworkError, match="names code to import"):
         run_recipe(read, folder / "out", progress=False)
     assert "trap" not in sys.modules and not (folder / "out").exists()
+
+
+def test_what_a_step_was_made_from_may_not_have_changed(tmp_path, monkeypatch):
+    """Neither the net that it starts from nor the files of images."""
+    brickwork.save(zoo.build("lenet", num_classes=2, seed=0), tmp_path / "dog")
+
+    def start(seed):
+        halves = split(zoo.build("lenet", num_classes=2, seed=seed), "pool1")
+        save_net(TransplantNet((3, 32, 32)).add(halves, "s", "own"), tmp_path / "start", force=True)
+
+    def pictures(seed):
+        drawn = np.random.default_rng(seed)
+        images, labels = drawn.integers(0, 255, (8, 32, 32, 3)).astype(np.uint8), np.arange(8) % 2
+        np.savez(tmp_path / "set.npz", images=images, labels=labels)
+
+    told = {
+        "start": "start", "networks": {"dogs": {"model": "dog", "at": "pool1"}},
+        "grow": [{"add": "dogs", "task": "new", "learned_on": ["s"], "data": "set.npz", "steps": 2},
+                 {"connect": "s", "task": "new", "way": "closed-form", "force": True}],
+    }  # fmt: skip
+    start(5), pictures(0)
+    for change in (lambda: start(6), lambda: pictures(1), lambda: None):
+        monkeypatch.setattr(growth, "learn_adapter", lambda *a, **k: (_ for _ in ()).throw(JobFailed("no.")))
+        with pytest.raises(JobFailed):
+            run_recipe(make_recipe(told, tmp_path), tmp_path / "out", progress=False)
+        monkeypatch.undo()
+        change()
+        said: list[str] = []
+        net, _ = run_recipe(make_recipe(told, tmp_path), tmp_path / "out", progress=False, tell=said.append)
+        x = torch.rand(2, 3, 32, 32)
+        assert torch.equal(net(x, "s", "own"), load_net(tmp_path / "start")(x, "s", "own"))
+        shutil.rmtree(tmp_path / "out")
+    assert "1 of 2 steps are done already" in said[0]  # nothing had changed
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [({"add": "dogs", "task": "new", "data": "digits:0-2@5"}, "data without learned_on; say on which categories' features"),
+     ({"connect": "dog"}, "give the task, one of classify")],
+)  # fmt: skip
+def test_what_is_left_out_is_asked_for(folder, entry, words):
+    told = {
+        "networks": {"dogs": {"model": "dog", "at": "pool1"}},
+        "grow": [{"add": "dogs", "category": "dog", "task": "classify"}, entry],
+    }
+    with pytest.raises(RequestError, match=words):
+        make_recipe(told, folder)

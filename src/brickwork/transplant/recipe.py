@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from brickwork.data.spec import parse
 from brickwork.errors import BadFile, RequestError
 from brickwork.recipes import read_yaml, unknown
 from brickwork.transplant.folders import read_net_config
@@ -53,7 +54,8 @@ class Recipe:
         used = {op.network for op in self.grow[:count] if op.network}
         told: dict[str, Any] = {
             "seed": self.seed,
-            "start": None if self.start is None else (self.start / "transplant.json").read_text(encoding="utf-8"),
+            "start": None if self.start is None else _net(self.start),
+            "data": {spec: _files(spec) for op in self.grow[:count] for spec in op.data},
             "grow": [op.to_dict() for op in self.grow[:count]],
             "networks": {
                 name: [store.read_config(n.model).weights.state_hash, n.at, list(n.carry)]
@@ -62,6 +64,22 @@ class Recipe:
             },
         }  # fmt: skip
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _net(folder: Path) -> list[str]:
+    """What a net folder holds: its table, with the adapters' hash, and the configuration of each part, with its weights'."""
+    parts = sorted(folder.glob("*/*/config.json"))
+    return [path.read_text(encoding="utf-8") for path in (folder / "transplant.json", *parts)]
+
+
+def _files(spec: str) -> list[list[Any]]:
+    """Size and time of the files that a spec names; none for named sets, which do not change."""
+    found = []
+    for part in map(Path, parse(spec).source.split("+")):
+        for path in sorted(part.rglob("*")) if part.is_dir() else [part]:
+            if path.is_file():
+                found.append([str(path), path.stat().st_size, path.stat().st_mtime_ns])
+    return found
 
 
 def read_recipe(path: str | Path) -> Recipe:

@@ -66,7 +66,8 @@ class _Stand:
     def there(self, at: str, kind: str, name: Any, known: Iterable[str]) -> bool:
         if isinstance(name, str) and name in known:
             return True
-        self.wrong.append(f"{at}: {unknown(kind, name, sorted(known))}")
+        missing = f"give the {kind}, one of {', '.join(sorted(known)) or 'none so far'}"
+        self.wrong.append(f"{at}: {missing if name is None else unknown(kind, name, sorted(known))}")
         return False
 
 
@@ -107,7 +108,11 @@ def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
     if (on or data) and (category is not None or task is None):
         stand.wrong.append(f"{at}: learned_on and data are for a task alone; leave category out, or them")
     good &= len([name for name in on if stand.there(at, "category", name, before)]) == len(on)
-    if data and len(data) not in (1, len(on)):
+    if data and not on and category is None:
+        stand.wrong.append(
+            f"{at}: data without learned_on; say on which categories' features the task is learned"
+        )
+    elif data and len(data) not in (1, len(on)):
         stand.wrong.append(
             f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each"
         )
