@@ -87,6 +87,32 @@ def test_a_new_head_leaves_the_rest_and_the_record_true():
     assert torch.equal(new.fc2.weight, model.fc2.weight)
 
 
+class Scaled(torch.nn.Linear):
+    """A head of a class of its own."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.scale = torch.nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * super().forward(x)
+
+
+def test_a_head_of_a_class_of_its_own_is_kept_by_every_method(scenario, tmp_path):
+    torch.manual_seed(0)
+    start = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Flatten(), Scaled(36, 5))
+    assert type(with_head(start, ["a", "b"], seed=1)[2]) is Scaled
+    for name in ("probe", "joint", "sequential", "bn-head"):
+        method = make(name)[1]
+        bench = Bench(scenario, start, tmp_path / name, torch.device("cpu"), epochs=1)
+        bench.folder.mkdir()
+        method.begin(bench)
+        for number in range(len(scenario)):
+            method.learn(bench, number)
+        back = method.network(bench, 0, len(scenario) - 1)
+        assert type(back[2]) is Scaled and back[2].out_features == 2 and back[2].scale.item() != 3.0, name
+
+
 class Beside(torch.nn.Module):
     """A second head, registered behind the one that gives the logits, with as many outputs as a task has classes."""
 

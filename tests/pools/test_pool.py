@@ -11,7 +11,7 @@ from torch import nn
 from brickwork import zoo
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import Origin, attach
-from brickwork.pools import KernelPool, PoolFolder, encode
+from brickwork.pools import KernelPool, PoolFolder, encode, learn
 from brickwork.pools.arguments import same_arguments
 from brickwork.pools.clusters import k_means, sums_by
 from brickwork.pools.layers import find_layers, head_of, replace_head
@@ -202,6 +202,48 @@ def test_new_heads():
     assert net[1].weight.shape == (2, 4, 1, 1) and net[1].bias is None
     replace_head(net, "1", 2, seed=0)
     assert torch.equal(first, net[1].weight)
+
+
+class Cosine(nn.Linear):
+    """A head of a class of its own, with a value beside weight and bias."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs, bias=False)
+        self.scale = nn.Parameter(torch.tensor([10.0]))
+
+    def forward(self, x):
+        return self.scale * nn.functional.linear(
+            nn.functional.normalize(x), nn.functional.normalize(self.weight)
+        )
+
+
+def test_a_head_of_a_class_of_its_own_stays_one(tmp_path):
+    torch.manual_seed(0)
+    two, three = (nn.Sequential(nn.Flatten(), nn.Linear(4, 6), Cosine(6, n)) for n in (2, 3))
+    three[2].scale.data.fill_(7.0)
+    pool = KernelPool.cluster([two, three], size=EVERY)
+    task, x = pool.task_of(three, precision=32), torch.randn(8, 1, 2, 2)
+    folder = PoolFolder.create(tmp_path / "pool", pool)
+    folder.add("three", task)
+    for back in (pool.rebuild(task), folder.rebuild("three")):
+        assert type(back[2]) is Cosine and back[2].out_features == 3
+        assert torch.equal(back(x), three(x))
+    plain, kept = nn.Sequential(nn.Linear(6, 2, bias=False)), nn.Sequential(Cosine(6, 2))
+    for net in (plain, kept):
+        replace_head(net, "0", 4, seed=0)
+    assert torch.equal(kept[0].weight, plain[0].weight)  # drawn as ever
+    learned = learn(pool, x, [0, 1, 2, 3] * 2, epochs=1, device="cpu", progress=False)
+    assert type(pool.rebuild(learned)[2]) is Cosine
+
+
+def test_a_head_with_more_for_each_class_is_refused_by_name():
+    net = nn.Sequential(nn.Linear(4, 6), Cosine(6, 3))
+    net[1].scale = nn.Parameter(torch.ones(3))
+    with pytest.raises(BadModel, match=r"'1' is a Cosine, and scale is of its 3 classes: a new one for 2"):
+        replace_head(net, "1", 2)
+    before = net[1].weight
+    replace_head(net, "1", 3, seed=0)
+    assert type(net[1]) is Cosine and not torch.equal(net[1].weight, before)
 
 
 def test_k_means_serves_vectors_better_than_a_draw():

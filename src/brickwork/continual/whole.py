@@ -72,7 +72,8 @@ class Joint(Method):
         small = bench.fresh(number, model)
         with torch.no_grad():
             for name, value in head_tensors(small).items():
-                value.copy_(head_tensors(model)[name][rows])
+                whole = head_tensors(model)[name]
+                value.copy_(whole[rows] if name in ("weight", "bias") else whole)
         return small.eval()
 
     def own(self, bench: Bench, number: int) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
 from brickwork.errors import BadModel, UnknownName
 from brickwork.origin import origin_of
@@ -107,25 +109,58 @@ def outputs_of(model: nn.Module, head: str) -> int:
 
 
 def replace_head(model: nn.Module, head: str, classes: int, *, seed: int | None = None) -> None:
-    """Put a new head for so many classes in place (on a module of our own); with a seed, its first values are drawn."""
+    """Put a new head for so many classes in place (on a module of our own); with a seed, its first values are drawn.
+
+    A head of a class of its own stays of that class: a cosine classifier is no linear layer, though it is made from one.
+    """
     old = model.get_submodule(head)
     assert isinstance(old, (_ConvNd, nn.Linear))
-    device, dtype = old.weight.device, old.weight.dtype
+    kind = type_before_parametrizations(old)
     with torch.random.fork_rng([]):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
-        if isinstance(old, nn.Linear):
-            new: nn.Module = nn.Linear(old.in_features, classes, old.bias is not None, dtype=dtype)
-        elif isinstance(old, (nn.Conv1d, nn.Conv2d)) and old.groups == 1:
-            kind = type(old)
-            new = kind(old.in_channels, classes, old.kernel_size, old.stride, old.padding, old.dilation, 1,  # type: ignore[arg-type]
-                       old.bias is not None, old.padding_mode, dtype=dtype)  # fmt: skip
-        else:
-            raise BadModel(
-                f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made."
-            )
+        plain = _plain_head(old, classes, head)
+    new = plain if kind is type(plain) else _of_its_kind(old, plain, head)
     parent, _, leaf = head.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, new.to(device).train(old.training))
+    setattr(model.get_submodule(parent), leaf, new.to(old.weight.device).train(old.training))
+
+
+def _plain_head(old: nn.Module, classes: int, head: str) -> nn.Linear | nn.Conv1d | nn.Conv2d:
+    """A layer of torch's own like the old head, for so many classes."""
+    if isinstance(old, nn.Linear):
+        return nn.Linear(old.in_features, classes, old.bias is not None, dtype=old.weight.dtype)
+    for kind in (nn.Conv1d, nn.Conv2d):
+        if isinstance(old, kind) and old.groups == 1:
+            return kind(old.in_channels, classes, old.kernel_size, old.stride, old.padding, old.dilation, 1,  # type: ignore[arg-type]
+                        old.bias is not None, old.padding_mode, dtype=old.weight.dtype)  # fmt: skip
+    raise BadModel(
+        f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made."
+    )
+
+
+def _of_its_kind(old: nn.Module, plain: nn.Linear | nn.Conv1d | nn.Conv2d, head: str) -> nn.Module:
+    """A copy of the old head with the weight and bias of a plain one; refused where more of it is of its classes."""
+    size = "out_features" if isinstance(plain, nn.Linear) else "out_channels"
+    before, after = getattr(old, size), getattr(plain, size)
+    more = [
+        n for n, value in old.state_dict().items() if n not in ("weight", "bias") and before in value.shape
+    ]
+    if is_parametrized(old) or (more and before != after):
+        reason = (
+            "its weight is computed from others"
+            if is_parametrized(old)
+            else f"{more[0]} is of its {before} classes"
+        )
+        raise BadModel(
+            f"the head {head!r} is a {type_before_parametrizations(old).__name__}, and {reason}: a new one for {after} "
+            "classes cannot be made. Use a network with a plain linear head."
+        )
+    new = copy.deepcopy(old)
+    new.weight = plain.weight
+    if plain.bias is not None:
+        new.bias = plain.bias
+    setattr(new, size, after)
+    return new
 
 
 def same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) -> None:

@@ -60,7 +60,7 @@ def read_own(
     own = {}
     for (name, like), kind in zip(_expected(pool).items(), kinds, strict=True):
         shape = tuple(like.shape)
-        if outputs and name.rpartition(".")[0] == pool.head:
+        if outputs and name in (pool.head_weight, pool.head_weight.removesuffix("weight") + "bias"):
             shape = (outputs, *shape[1:])
         value = torch.zeros(shape, dtype=like.dtype)
         before = _comparable(other, name, value)
