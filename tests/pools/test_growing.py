@@ -121,6 +121,31 @@ def test_room_within_bytes_goes_where_it_saves_most(small, network, tmp_path):
     )  # no room for a header
 
 
+@pytest.mark.parametrize("factor", [1e-6, 1e6], ids=["tiny", "huge"])
+def test_room_is_kept_to_where_16_bits_do_not_tell_kernels(network, digits, factor):
+    model = copy.deepcopy(network)
+    with torch.no_grad():
+        model.conv2[0].weight.mul_(factor)  # a batch norm follows: the scale means nothing
+        model.conv2[1].running_mean.mul_(factor)
+        model.conv2[1].running_var.mul_(factor**2)
+    pool, room = KernelPool.cluster([model], size=5), {"grow": 20, "grow_bytes": 1500}
+    first = digits[0]
+    tasks = [encode(pool, model, metric="weight", **room),
+             learn(pool, first.train_images, first.train_labels, classes=first.classes, start=model, **room, **QUICK),
+             encode(pool, model, first.train_images, device="cpu", progress=False, **room)]  # fmt: skip
+    assert all(1000 < growth_bytes(task.brings, pool) <= 1500 for task in tasks)
+
+
+def test_kernels_are_told_in_16_bits_where_the_room_was_counted_so(small):
+    counts = {"conv2.0": 40}
+    assert not Room(40).narrow(small, counts) and not Room(40, 10**6).narrow(small, counts)
+    assert Room(40, 1200).narrow(small, counts)
+    vectors = 1e-6 * torch.randn(300, 9, generator=torch.Generator().manual_seed(0))
+    for narrow in (False, True):
+        new = new_kernels(vectors, small.layers["conv2.0"], 8, narrow=narrow)
+        assert len(new) and torch.equal(new.half().float(), new) is narrow
+
+
 def test_with_room_for_all_kernels_the_network_comes_back_exactly(small, network):
     """A network whose weights 16 bits tell, said in a pool of five kernels a layer that may grow."""
     model = copy.deepcopy(network)

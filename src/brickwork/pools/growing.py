@@ -15,7 +15,7 @@ from brickwork.pools.gram_choice import strengths
 from brickwork.pools.growth import Growth
 from brickwork.pools.layers import weight_of
 from brickwork.pools.nearest import nearest
-from brickwork.pools.task import rounded
+from brickwork.pools.task import exact_in, in_half, rounded
 
 if TYPE_CHECKING:
     from brickwork.pools.pool import KernelPool
@@ -51,9 +51,11 @@ class Room:
         if self.size is None:
             return dict.fromkeys(pool.layers, self.kernels)
         worth: list[tuple[float, str]] = []
+        wide = False  # one kernel that 16 bits cannot tell makes the whole file one of 32
         for number, (name, book) in enumerate(pool.layers.items()):
             vectors = weights[name].reshape(-1, book.shape[1])
             new = new_kernels(vectors, book, self.kernels, seed=seed + number)
+            wide = wide or not exact_in(new, 16)
             energy = float(vectors.square().sum())
             worth += [
                 (saved / max(energy, 1e-20) / book.shape[1], name) for saved in _savings(vectors, book, new)
@@ -63,24 +65,44 @@ class Room:
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (
-                (middle, high) if self._fits(pool, _counted(pool, worth[:middle])) else (low, middle - 1)
+                (middle, high)
+                if self._fits(pool, _counted(pool, worth[:middle]), wide=wide)
+                else (low, middle - 1)
             )
         return _counted(pool, worth[:low])
 
-    def _fits(self, pool: KernelPool, counts: Mapping[str, int]) -> bool:
+    def narrow(self, pool: KernelPool, counts: Mapping[str, int]) -> bool:
+        """Whether so many kernels fit the file only in 16 bits a number, whatever they turn out to be."""
+        return self.size is not None and not self._fits(pool, counts, wide=True)
+
+    def _fits(self, pool: KernelPool, counts: Mapping[str, int], *, wide: bool) -> bool:
         from brickwork.pools.growth_file import growth_bytes
 
-        rows = {name: torch.zeros(n, pool.layers[name].shape[1]) for name, n in counts.items() if n}
+        value = 0.1 if wide else 0.0  # one that 16 bits do not tell exactly, or one that they do
+        books = {name: pool.layers[name] for name, n in counts.items() if n}
+        rows = {
+            name: torch.full((counts[name], b.shape[1]), value, dtype=b.dtype) for name, b in books.items()
+        }
         return not rows or growth_bytes(Growth(pool.hash, rows), pool) <= (self.size or 0)
 
 
 def new_kernels(
-    vectors: Tensor, book: Tensor, count: int, *, weights: Tensor | None = None, seed: int = 0
+    vectors: Tensor,
+    book: Tensor,
+    count: int,
+    *,
+    weights: Tensor | None = None,
+    narrow: bool = False,
+    seed: int = 0,
 ) -> Tensor:
-    """At most `count` kernels to go behind those of `book`, in numbers that 16 bits tell exactly; none that it has."""
+    """At most `count` kernels to go behind those of `book`, in numbers that 16 bits tell exactly; none that it has.
+
+    Where 16 bits would lose them they stay as they are; narrow: also then, to the nearest that 16 bits tell.
+    """
     if count < 1:
         return book[:0]
-    found = rounded(k_means_beside(vectors, book.to(vectors), count, weights=weights, seed=seed), 16)
+    found = k_means_beside(vectors, book.to(vectors), count, weights=weights, seed=seed)
+    found = in_half(found) if narrow else rounded(found, 16)
     found = torch.unique(found, dim=0).to(book)
     if not len(found):
         return found
@@ -128,6 +150,7 @@ class GrowingBooks:
         self.before, self.seed = pool, seed
         weights = {name: weight_of(model, name).cpu() for name in pool.shapes}
         self.counts = {} if room is None else room.shares(pool, weights, seed=seed)
+        self.narrow = room is not None and room.narrow(pool, self.counts)
         self.new: dict[str, Tensor] = {}
 
     def of(self, name: str, weight: Tensor, gram: Tensor | None = None) -> Tensor:
@@ -140,7 +163,7 @@ class GrowingBooks:
 
     def _found(self, name: str, vectors: Tensor, book: Tensor, cost: Tensor | None) -> Tensor:
         seed = self.seed + list(self.before.layers).index(name)
-        found = new_kernels(vectors, book, self.counts[name], weights=cost, seed=seed)
+        found = new_kernels(vectors, book, self.counts[name], weights=cost, narrow=self.narrow, seed=seed)
         return found.cpu().to(self.before.layers[name].dtype)
 
     def drop_unused(self, codes: Mapping[str, Tensor]) -> dict[str, Tensor]:

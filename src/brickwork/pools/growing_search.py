@@ -11,7 +11,7 @@ from brickwork.pools.growing import Room, new_kernels, without_unused
 from brickwork.pools.growth import Growth
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
-from brickwork.pools.task import rounded
+from brickwork.pools.task import in_half, rounded
 
 FREE = 0.6  # of a run in which the pool grows: weights that are used as they are show best what is missing
 GROWS_AT = 0.4  # of a run without a free part
@@ -37,7 +37,7 @@ class GrowingSearch:
         seed: int = 0,
     ) -> None:
         self.search, self.pool, self.room, self.before, self.seed = search, pool, room, before, seed
-        self.joined = self.fixed = False
+        self.joined = self.fixed = self.narrow = False
         self.joins_at = search.free or GROWS_AT
         self.fixed_at = self.joins_at + FIXED_AT * (1 - self.joins_at)
 
@@ -84,8 +84,11 @@ class GrowingSearch:
         vectors = {name: c.vectors(self.search.temporary(name)) for name, c in self.search.layers.items()}
         whole = {name: v.reshape(self.pool.shapes[name].shape).cpu() for name, v in vectors.items()}
         counts = self.room.shares(self.pool, whole, seed=self.seed)
+        self.narrow = self.room.narrow(self.pool, counts)
         for number, (name, chosen) in enumerate(self.search.layers.items()):
-            new = new_kernels(vectors[name], chosen.book, counts[name], seed=self.seed + number)
+            new = new_kernels(
+                vectors[name], chosen.book, counts[name], narrow=self.narrow, seed=self.seed + number
+            )
             chosen.use_book(torch.cat([chosen.book, new]))
 
     @torch.no_grad()
@@ -106,7 +109,8 @@ class GrowingSearch:
             old = len(self.pool.layers[name])
             book, more = chosen.book[:old], chosen.book[old:]
             used = torch.bincount(chosen.index, minlength=len(chosen.book))[old:] > 0
-            more = torch.unique(rounded(more[used], 16), dim=0)
+            more = in_half(more[used]) if self.narrow else rounded(more[used], 16)
+            more = torch.unique(more, dim=0)
             known = (more[:, None] == book[None]).all(2).any(1)
             chosen.use_book(torch.cat([book, more[~known]]))
         self.search.choose()  # numbers of kernels have changed

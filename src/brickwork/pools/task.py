@@ -107,6 +107,16 @@ def rounded(value: Tensor, precision: int) -> Tensor:
     return back if bool(kept) else value
 
 
+def in_half(value: Tensor) -> Tensor:
+    """A tensor with its values as 16 bits can tell them, whatever that loses; the largest stands for all above.
+
+    >>> in_half(torch.tensor([1e9, 1.0])).tolist()
+    [65504.0, 1.0]
+    """
+    most = torch.finfo(torch.float16).max
+    return _in_bits(value.clamp(-most, most), 16)
+
+
 def exact_in(value: Tensor, precision: int) -> bool:
     """Whether 16 or 12 bits a value tell the tensor to the last bit.
 
