@@ -58,13 +58,13 @@ class MissingExtra(RequestError):
     >>> raise MissingExtra("timm", "timm models")
     Traceback (most recent call last):
     ...
-    brickwork.errors.MissingExtra: timm models need the extra 'timm'; install it with: pip install 'brickwork[timm]'
+    brickwork.errors.MissingExtra: timm models need the extra 'timm'; in Brickwork's folder: pip install -e '.[timm]'
     """
 
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
         super().__init__(
-            f"{what} need the extra {extra!r}; install it with: pip install 'brickwork[{extra}]'"
+            f"{what} need the extra {extra!r}; in Brickwork's folder: pip install -e '.[{extra}]'"
         )
 
 

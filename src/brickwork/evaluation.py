@@ -140,10 +140,18 @@ def evaluate_data(
         if foreign:
             raise BadData(
                 f"the model does not know {', '.join(map(repr, foreign[:10]))} of {images.name}; its classes "
-                f"are {', '.join(known[:40])}. Select classes, as in {images.name.split(':')[0]}:{known[0]}."
+                f"are {', '.join(known[:40])}. {which_to_select(images, known)}"
             )
         labels = np.array([known.index(name) for name in images.classes])[labels]
     return evaluate(model, raw, labels, classes=known, batch_size=batch_size)
+
+
+def which_to_select(images: ImageData, known: Sequence[str]) -> str:
+    """What to ask for instead of a data set that has classes a model does not know."""
+    common = [name for name in images.classes if name in known]
+    if not common:
+        return f"None of them is in {images.name}; give images of the model's classes."
+    return f"Select those it knows: {images.name.split(':')[0]}:{','.join(common[:40])}."
 
 
 def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None = None) -> Evaluation:
@@ -162,7 +170,7 @@ def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None
         accuracy=right.double().mean().item(),
         per_class=dict(zip(names, _shares(confusion), strict=True)),
         confusion=confusion.tolist(),
-        nll=-log_probabilities.gather(1, labels[:, None]).mean().item(),
+        nll=abs(log_probabilities.gather(1, labels[:, None]).mean().item()),  # not −0.0
         calibration_error=calibration_error(confidence, right),
         # one output has no probability to compare by; its logit ranks all the same
         auroc={

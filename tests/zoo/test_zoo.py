@@ -189,6 +189,6 @@ for arch in ("timm:resnet18", "torchvision:resnet18", "hf:resnet"):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 3
-    assert "pip install 'brickwork[timm]'" in lines[0]
+    assert "pip install -e '.[timm]'" in lines[0]
     assert lines[1].startswith("torchvision models need the extra 'timm'")
-    assert "pip install 'brickwork[hf]'" in lines[2]
+    assert "pip install -e '.[hf]'" in lines[2]

@@ -13,6 +13,7 @@ from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images, as_input
 from brickwork.data.spec import class_indices
 from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
 
 Data = tuple[Images, np.ndarray | Tensor] | ImageData
@@ -132,7 +133,7 @@ def _renumbered(data: ImageData, known: Sequence[str], named: bool) -> np.ndarra
     if foreign:
         raise BadData(
             f"the model does not know {', '.join(map(repr, foreign[:10]))} of {data.name}; its classes are "
-            f"{', '.join(known[:40])}. Select classes, as in {data.name.split(':')[0]}:{known[0]}."
+            f"{', '.join(known[:40])}. {which_to_select(data, known)}"
         )
     return np.array([list(known).index(name) for name in data.classes])
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
@@ -53,7 +54,8 @@ class Subject:
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
         if silent:
             raise BadData(
-                f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}."
+                f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}; "
+                "train the model further, or choose another attribution, such as taylor."
             )
         return scores
 
@@ -122,7 +124,13 @@ def one_dtype(model: nn.Module) -> None:
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
     if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
+        if isinstance(whole, Branches):
+            raise BadModel(
+                "the model was joined of networks that stand side by side (branches), so no layer of it makes all classes; "
+                "cut the bricks or models that it was joined from instead."
+            )
         raise BadModel(
-            "the model's outputs are not one channel a class, made by a linear or convolution layer."
+            "the model's outputs are not one channel a class, made by a linear or convolution layer; cut the network below "
+            "what changes them, or name the right output with output=."
         )
     return bp

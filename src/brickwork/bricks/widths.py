@@ -116,7 +116,11 @@ def within(
         else:
             high = middle
     if best is None:
-        raise RequestError(f"a budget of {budget:g} of the {of} is less than the narrowest network needs")
+        extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
+        least = getattr(bp.count({**make(0.0), **extra}), of) / full
+        raise RequestError(
+            f"a budget of {budget:g} of the {of} is less than the narrowest network needs, which is {least:.2g}; give more."
+        )
     return best
 
 

@@ -93,6 +93,7 @@ def command(
         )
 
     from brickwork.algebra import sweep
+    from brickwork.algebra.agreement import refuse_differences
     from brickwork.algebra.sweep_jobs import sweep_folders
     from brickwork.report.heat import draw_sweep
     from brickwork.report.runs import save_figures
@@ -110,6 +111,10 @@ def command(
         )  # fmt: skip
     else:
         models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
+        told = {
+            str(folders[k]): {n: tuple(t.shape) for n, t in m.state_dict().items()} for k, m in models.items()
+        }
+        refuse_differences(told)
         prepared = origin_of(models["A"]).preprocessing
         sets = {str(spec): images_of.load_for(prepared, spec) for spec in specs}
         found = sweep(

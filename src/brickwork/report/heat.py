@@ -15,6 +15,12 @@ CURVES = ("#1f6fb4", "#d1661c", "#3a8f3a", "#7a4fb0", "#8a6a3a", "#444444")
 MISSING = "#e3e6ea"
 
 
+def number_in(value: float, x: float, y: float) -> Text:
+    """A share in per cent on a cell of its colour; not in the ink of the page, which a dark screen exchanges."""
+    ink = "#ffffff" if value < 0.55 else "#1b1f25"
+    return Text(x, y, f"{100 * value:.0f}", 11, "middle", colour=ink)
+
+
 def draw_sweep(found: SweepResult) -> Drawing:
     """Heat maps with the balanced point framed; curves over α for a sweep of one dimension."""
     best = found.balanced()
@@ -66,17 +72,7 @@ def _maps(found: SweepResult) -> tuple[list[Mark], float, float]:
                 tip = f"{name}\nα = {a:g}, β = {b:g}\n{'not measured' if np.isnan(value) else f'{value:.2%}'}"
                 marks.append(Rectangle(left + j * cell, y, cell - 1, cell - 1, colour(value), tip))
                 if cell >= 32 and not np.isnan(value):
-                    ink = "#ffffff" if value < 0.55 else "#1b1f24"
-                    marks.append(
-                        Text(
-                            left + (j + 0.5) * cell,
-                            y + cell / 2 + 4,
-                            f"{100 * value:.0f}",
-                            11,
-                            "middle",
-                            colour=ink,
-                        )
-                    )
+                    marks.append(number_in(value, left + (j + 0.5) * cell, y + cell / 2 + 4))
             if _labelled(i, rows, cell):
                 marks.append(Text(left - 8, y + cell / 2 + 4, f"{b:g}", 11, "end", colour=PALE))
         for j, a in enumerate(found.alpha):

@@ -13,7 +13,7 @@ from brickwork.errors import RequestError
 from brickwork.pools import KernelPool, Task
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text, shortened
 from brickwork.report.gallery import GRID, Gallery
-from brickwork.report.heat import colour
+from brickwork.report.heat import colour, number_in
 
 COLUMNS, WIDE, HIGH = 4, 230.0, 92.0  # of the panels of layers
 STRIPS = 32  # places of a histogram that tell their numbers
@@ -138,19 +138,7 @@ def draw_overlap(
                 )
             )
             if cell >= 30:
-                ink = (
-                    "#ffffff" if value < 0.55 else "#1b1f25"
-                )  # not the ink of the page, which a dark screen exchanges
-                marks.append(
-                    Text(
-                        left + (j + 0.5) * cell,
-                        y + cell / 2 + 4,
-                        f"{100 * value:.0f}",
-                        11,
-                        "middle",
-                        colour=ink,
-                    )
-                )
+                marks.append(number_in(value, left + (j + 0.5) * cell, y + cell / 2 + 4))
     side = left + len(names) * cell
     if pool.base is not None:
         marks += _by_layer(pool, tasks, side + 90, top)

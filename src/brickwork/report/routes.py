@@ -59,8 +59,8 @@ def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
 
 ABOUT = (
     "Every column is a layer, from the input to the classes, and colours say which class needs a channel. Look at how many "
-    "channels the classes share: usually most of the first layers, and few of the last. A channel is on the route of a "
-    "class if it scores above the threshold times the mean of its layer; every route has the whole input, and of the "
+    "channels the classes share: first layers often serve several classes, the last ones fewer. A channel is on the route "
+    "of a class if it scores above the threshold times the mean of its layer; every route has the whole input, and of the "
     "classes its own. In the table, in brackets: the share of the layer's channels; on any: on at least one route; shared: "
     "on at least two; sharing: shared / on any. A name with +3: three layers more write to the same channels."
 )

@@ -42,8 +42,7 @@ def new_classes(
     picks: tuple[str, ...] | None = None,
     seeds: int | None = None,
 ) -> Iterator[Row]:
-    """Classes added to a frozen network by a matrix on its logits and in better ways: joint accuracy and time, against
-    full training."""
+    """Classes added to a frozen network, in the paper's way and better ones, against training everything."""
     source = "cifar100" if run.full else "digits"
     first = Workshop.of(run)
     shops = [

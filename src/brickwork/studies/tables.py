@@ -25,7 +25,12 @@ HEADS = {
     "results.md": (
         "Results",
         "Every study that has been run in full, the paper's numbers beside ours. An empty cell: the paper has no such "
-        "number, or nothing was measured. `whole`: the uncut networks, or the teacher, on the same images.",
+        "number, or nothing was measured. `whole`: the uncut networks, or the teacher, on the same images. A0,B0: class 0 "
+        "of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking the dependence between "
+        "gradients and the initial point in deep learning* (anonymous; weight algebra), 2 *CNN LEGO: disassembling and "
+        "assembling convolutional neural network* (Hu et al.; bricks), 3 *Network transplanting* (Zhang et al.), 4 *Neural "
+        "weight search for scalable task incremental learning* (Jiang and Celiktutan, its appendix; pools), 5 *Neural "
+        "dependencies emerging from learning massive categories* (Feng et al.).",
     ),
     "benchmarks.md": (
         "Benchmarks",

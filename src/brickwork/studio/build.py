@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import nn
 from brickwork import data, store
 from brickwork.bricks import Brick, assemble, disassemble, routes
 from brickwork.data.images import ImageData
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import BadData, BrickworkError, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of
 from brickwork.report.routes import draw_routes
@@ -68,7 +69,7 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
     folder = shelf.new(request.name)
     specs = [shelf.spec(part.data) for part in request.parts]
     judge = shelf.spec(request.judge) if request.judge else None
-    bricks, sets, models = [], [], []
+    bricks, sets = [], []
     for number, (part, spec) in enumerate(zip(request.parts, specs, strict=True)):
         say(number / (len(specs) + 2), f"cutting {', '.join(part.classes)} out of {part.model}")
         model = store.load(shelf.model(part.model), device=where)
@@ -79,7 +80,6 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
             else disassemble(model, part.classes, images, keep=1.0, repair="none", progress=False)
         )
         sets.append(images)
-        models.append(model)
     say(len(specs) / (len(specs) + 2), "joining")
     joined = assemble(bricks)
     say((len(specs) + 1) / (len(specs) + 2), "judging")
@@ -87,13 +87,14 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
     store.save(
         joined, folder, provenance={"command": "studio", "parts": [p.model_dump() for p in request.parts]}
     )
-    picture = _routes(models[0], request.parts[0], sets[0])
+    picture, missing = _routes(bricks[0], request.parts[0], sets[0])
     return {
         "folder": folder.relative_to(shelf.root.resolve()).as_posix(),
         "parameters": parameters_of(joined),
         "classes": list(origin_of(joined).classes or ()), "accuracy": found, "routes": picture,
         "notes": [
-            f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note
+            *(f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note),
+            *missing,
         ],
     }  # fmt: skip
 
@@ -124,8 +125,14 @@ def _judged(joined: nn.Module, bricks: list[Brick], sets: list[ImageData], judge
     return right / total if total else None
 
 
-def _routes(model: nn.Module, part: Wanted, images: ImageData) -> str:
-    return draw_routes(routes(model, images, part.classes[:5], scored=200)).svg(inline=True)
+def _routes(brick: Brick, part: Wanted, images: ImageData) -> tuple[str, list[str]]:
+    """The picture of the first part as it was built; where none can be drawn, why: the network is there all the same."""
+    own = images.select([images.classes.index(name) for name in brick.classes])
+    try:
+        found = routes(brick.model, own, part.classes[:5], scored=200)
+    except BrickworkError as error:
+        return "", [f"No picture of the routes in the part of {part.model}: {error}"]
+    return draw_routes(replace(found, network=f"the part of {part.model}")).svg(inline=True), []
 
 
 def zipped(folder: Path) -> bytes:

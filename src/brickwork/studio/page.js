@@ -109,13 +109,20 @@ function ready() {
   $('why').textContent = bare.length ? `Name images of ${bare.join(' and ')} above, as in digits:A: channels are chosen and repaired on them.` : '';
 }
 
+let asked = 0;  // answers may come in another order than they were asked for: the last question counts
 async function resize() {
+  const turn = ++asked;
   if (!board.size) { $('size').textContent = ''; return; }
   try {
     const found = await ask('/api/size', wanted());
+    if (turn !== asked) return;
     $('size').textContent = `About ${found.parameters.toLocaleString('en')} parameters, ${Math.round(100 * found.parameters / found.of)} % of the networks; classes ${found.classes.join(', ')}.`;
     $('error').textContent = '';
-  } catch (error) { $('size').textContent = ''; $('error').textContent = error.message; }
+  } catch (error) {
+    if (turn !== asked) return;
+    $('size').textContent = '';
+    $('error').textContent = error.message;
+  }
 }
 
 function show(found) {

@@ -108,5 +108,5 @@ class Shelf:
         root = self.root.resolve()
         path = (root / name).resolve()
         if path == root or not path.is_relative_to(root):
-            raise RequestError(f"{name!r} is not inside {self.root}.")
+            raise RequestError(f"{name!r} is not inside {root}; give a path below it.")
         return path
