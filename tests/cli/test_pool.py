@@ -8,6 +8,7 @@ import torch
 import brickwork
 from brickwork import cli, data, zoo
 from brickwork.cli.pool import TAKES, command, read_size
+from brickwork.errors import RequestError
 from brickwork.pools import PoolFolder
 from brickwork.training import train
 
@@ -84,6 +85,50 @@ def test_encode_start_budget_and_remove(run, root):
     assert code == 0 and [task["name"] for task in told["tasks"]] == ["b"]
     assert told["total_bytes"] == told["bytes"] + told["tasks"][0]["bytes"]
     assert "changed" in run("info", "pool", "--name", "b")[1]
+
+
+def test_what_changed_is_told_against_the_task_that_is_named(run, root, tmp_path):
+    """The file of `e` is relative to another task than the one it started from: a chain would be too long."""
+    pool = tmp_path / "pool"
+    assert run("cluster", "first", "--out", pool, "--size", "24")[0] == 0
+    reports = {}
+    for name, start, seed in (("c", "base", 0), ("d", "c", 1), ("e", "d", 2)):
+        call = ["learn", pool, "--name", name, "--start", start, "--seed", seed, "--data", "digits:3-5@30"]
+        code, said = run(
+            *map(str, call), "--lr", "0.1" if name == "d" else "0.001", "--stay", "0.1", "--json", *QUICK
+        )
+        assert code == 0
+        reports[name] = json.loads(said)
+    assert reports["d"]["relative_to"] == "c" and reports["e"]["relative_to"] != "d"
+    folder = PoolFolder.open(pool)
+    for name, report in reports.items():
+        task, other = folder.task(name), report["relative_to"]
+        wanted = None if other is None else task.changed(folder.task(other))
+        assert report["changed"] == wanted, name
+
+
+def test_the_best_start_is_drawn_with_the_seed_that_is_given(run, monkeypatch):
+    seen = {}
+
+    def ranked(pool, tasks, images, labels, **options):
+        seen.update(options)
+        raise RequestError("ranked")
+
+    monkeypatch.setattr("brickwork.pools.rank_starts", ranked)
+    call = (
+        "learn",
+        "pool",
+        "--name",
+        "x",
+        "--data",
+        "digits:3-5@30",
+        "--start",
+        "best",
+        "--seed",
+        "7",
+        *QUICK,
+    )
+    assert "ranked" in run(*call)[1] and seen["seed"] == 7
 
 
 def test_a_pool_grows_and_gives_back(run, root, tmp_path):

@@ -30,7 +30,9 @@ def learn(
             BASE: opened.task(BASE),
             **{task: opened.task(task) for task in opened.tasks if task != name},
         }
-        scores = pools.rank_starts(opened.pool, known, images.train_images, images.train_labels, device=where)
+        scores = pools.rank_starts(
+            opened.pool, known, images.train_images, images.train_labels, seed=seed, device=where
+        )
         start = next(iter(scores))
         beginning = known[start]
         log(
@@ -102,13 +104,15 @@ def _keep(
     before = opened.bytes()
     opened.add(name, task, force=force)
     size, reference = opened.bytes(name), opened.header(name)["reference"]
+    # of what the file is relative to, which need not be what the task started from
+    changed = None if reference is None else opened.task(name).changed()
     grew = {"kernels": 0 if task.brings is None else task.brings.count, "bytes": opened.bytes() - before}
     report = {
         "folder": str(opened.path),
         "name": name,
         "bytes": size,
         "relative_to": None if reference is None else reference[0],
-        "changed": task.changed(),
+        "changed": changed,
         "pool_grew": grew,
         "test_accuracy": None if found is None else found.accuracy,
         **more,
@@ -117,7 +121,7 @@ def _keep(
     told = (
         "on its own"
         if reference is None
-        else f"relative to {reference[0]}, {task.changed():.1%} of its indices changed"
+        else f"relative to {reference[0]}, {changed:.1%} of its indices changed"
     )
     right = "" if found is None else f"{found.accuracy:.2%} of {found.images} test images right; "
     new = f"; the pool grew by {grew['kernels']} kernels, {grew['bytes']:,} bytes" if grew["kernels"] else ""
