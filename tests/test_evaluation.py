@@ -153,8 +153,10 @@ def test_classes_are_matched_by_name():
     some = evaluate_data(model, data.load("digits:3,1", size=8))
     assert some.classes == tuple("01234")
     assert some.per_class["3"] == whole.per_class["3"] and some.per_class["0"] is None
-    with pytest.raises(BadData, match="does not know '7'"):
+    with pytest.raises(BadData, match=r"does not know '7' .* Select those it knows: digits:1\.$"):
         evaluate_data(model, data.load("digits:1,7", size=8))
+    with pytest.raises(BadData, match="None of them is in digits:7; give images of the model's classes"):
+        evaluate_data(model, data.load("digits:7", size=8))
 
 
 def test_results_print_and_serialise():

@@ -249,3 +249,10 @@ def test_classes_of_a_data_set_are_found_by_name():
     )  # five classes for five outputs, in order
     with pytest.raises(BadData, match="10 classes and the networks 5 outputs"):
         brickwork.sweep(half, data=[digits], alpha=[1.0], progress=False)
+
+
+def test_numbers_on_a_heat_map_keep_their_ink_on_a_dark_screen():
+    from brickwork.report.drawing import INK
+    from brickwork.report.heat import number_in
+
+    assert INK not in {number_in(value, 0, 0).colour for value in (0.1, 0.9)}

@@ -359,3 +359,17 @@ def test_depth(nets, digits):
     for depth, message in ((0, "depth is 0; the network has layers 1 to"), ("conv9", "conv9"), (99, "1 to")):
         with pytest.raises(RequestError, match=message):
             brickwork.disassemble(nets["A"], "0-1", digits["A"], keep=0.5, depth=depth, progress=False)
+
+
+def test_what_was_joined_as_branches_is_sent_to_its_parts(nets, digits):
+    other = zoo.build("resnet8", num_classes=1, in_channels=1, width=4, seed=0).eval()
+    joined = brickwork.join([nets["A"], other], torch.zeros(1, 1, 16, 16))
+    with pytest.raises(BadModel, match=r"side by side .* cut the bricks or models that it was joined from"):
+        brickwork.disassemble(joined, [0], (digits["A"].train_images, digits["A"].train_labels))
+
+
+def test_a_budget_below_the_least_says_what_the_least_is(nets, digits):
+    with pytest.raises(
+        RequestError, match=r"less than the narrowest network needs, which is 0\.0\d+; give more"
+    ):
+        brickwork.disassemble(nets["A"], ["0"], digits["A"], budget=1e-5)

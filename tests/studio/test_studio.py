@@ -19,7 +19,7 @@ import brickwork
 from brickwork import data, store, zoo
 from brickwork.blueprint import join, trace
 from brickwork.blueprint.parts import rescale_input
-from brickwork.errors import RequestError
+from brickwork.errors import BadData, RequestError
 from brickwork.studio.shelf import Shelf
 from brickwork.training import train
 
@@ -193,6 +193,43 @@ def test_what_a_cut_left_whole_is_told(address, browser, monkeypatch):
         tab.click("#build")
         tab.wait_for_selector("#accuracy", timeout=120_000)
         assert tab.inner_text("#result .note") == "a: left whole: conv1" and not complaints
+
+
+def test_a_network_without_a_picture_of_its_routes_is_built_all_the_same(address, root, browser, monkeypatch):
+    from brickwork.studio import build
+
+    def unsure(*args, **options):
+        raise BadData("frat scores only images the model is sure of.")
+
+    monkeypatch.setattr(build, "routes", unsure)
+    with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
+        tab.click("[data-model=a] .chip:has-text('0')")
+        tab.click("[data-model=a] .chip:has-text('1')")
+        tab.fill("#name", "unseen")
+        tab.click("#build")
+        tab.wait_for_selector("#accuracy", timeout=120_000)
+        assert "No picture of the routes in the part of a: frat scores" in tab.inner_text("#result .note")
+        assert tab.query_selector("#download") is not None and not complaints
+    assert (root / "built" / "unseen").is_dir()
+
+
+def test_an_answer_that_comes_late_is_passed_over(address, browser):
+    """Three classes are put onto the board; the server answers the second question after the third."""
+    with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
+        tab.wait_for_selector("[data-model=a] .chip")
+        held = []
+        tab.route("**/api/size*", lambda route: held.append(route))
+        for name in "012":
+            tab.click(f"[data-model=a] .chip:has-text('{name}')")
+            while len(held) < int(name) + 1:
+                tab.wait_for_timeout(20)
+        for route in (held[0], held[2]):
+            route.continue_()
+        tab.wait_for_selector("#size:has-text('classes 0, 1, 2')")
+        with tab.expect_response("**/api/size*"):
+            held[1].continue_()
+        tab.wait_for_timeout(100)
+        assert "classes 0, 1, 2" in tab.inner_text("#size") and not complaints
 
 
 @pytest.fixture(scope="module")

@@ -126,8 +126,8 @@ def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blu
     if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
         if isinstance(whole, Branches):
             raise BadModel(
-                "the model was joined of networks that stand side by side (branches), so no layer of it makes all classes; "
-                "cut the bricks or models that it was joined from instead."
+                "the model is networks side by side (branches), and one of them has a single output, which is no channel to "
+                "choose by; cut the bricks or models that it was joined from instead."
             )
         raise BadModel(
             "the model's outputs are not one channel a class, made by a linear or convolution layer; cut the network below "
