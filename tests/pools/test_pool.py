@@ -16,7 +16,8 @@ from brickwork.pools.arguments import same_arguments
 from brickwork.pools.clusters import k_means, sums_by
 from brickwork.pools.layers import find_layers, head_of, replace_head
 from brickwork.pools.nearest import nearest
-from brickwork.pools.task import rounded
+from brickwork.pools.norms import rounded_variance
+from brickwork.pools.task import exact_in, rounded
 
 EVERY = 10**6
 
@@ -276,6 +277,30 @@ def test_values_are_rounded_where_that_keeps_them():
     assert rounded(torch.tensor([3]), 12).dtype == torch.int64
     with pytest.raises(RequestError, match="precision is 8"):
         rounded(value, 8)
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-8, 1e-12])
+def test_tiny_variances_are_kept_where_they_count(eps, tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2, eps=eps), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)
+    ).eval()  # fmt: skip
+    model[0].weight.data[1] *= 1e-4
+    model[1].running_var.copy_(torch.tensor([1.0, 2e-8]))
+    pool = KernelPool.cluster([model], size=EVERY)
+    folder, task = PoolFolder.create(tmp_path / "pool", pool), pool.task_of(model)
+    folder.add("x", task)
+    images = torch.randn(8, 1, 9, 9)
+    wanted = model(images)
+    assert ((folder.rebuild("x")(images) - wanted).abs().max() / wanted.abs().max()) < 0.01
+    assert bool(task.own["1.running_var"][1]) is (eps < 1e-5)  # ordinary norms cost what they did
+
+
+def test_variances_of_ordinary_norms_take_16_or_12_bits():
+    small = torch.logspace(-12, 2, 4000)
+    for bits in (16, 12):
+        assert torch.equal(rounded_variance(small, bits, 1e-5), rounded(small, bits))
+        assert exact_in(rounded_variance(small, bits, 1e-5), bits)
 
 
 class TwoHeads(nn.Module):

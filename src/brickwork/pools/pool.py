@@ -17,7 +17,7 @@ from brickwork.pools.arguments import same_arguments
 from brickwork.pools.growth import Growth, grow, versions_of
 from brickwork.pools.layers import PoolLayer, find_layers, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
-from brickwork.pools.norms import with_statistics_of
+from brickwork.pools.norms import eps_of, rounded_variance, with_statistics_of
 from brickwork.pools.rebuilding import bare, rebuilt
 from brickwork.pools.streams import neighbours
 from brickwork.pools.task import Task, rounded
@@ -198,9 +198,12 @@ class KernelPool:
             own = with_statistics_of(model, own, reference.own)
         for name, value in own.items():
             # a counter of steps decides nothing in evaluation, and would cost bytes
-            own[name] = (
-                torch.zeros_like(value) if name.endswith("num_batches_tracked") else rounded(value, precision)
-            )
+            if name.endswith("num_batches_tracked"):
+                own[name] = torch.zeros_like(value)
+            elif name.endswith("running_var"):
+                own[name] = rounded_variance(value, precision, eps_of(model, name))
+            else:
+                own[name] = rounded(value, precision)
         return Task(
             pool=self.hash,
             origin=self._origin_for(origin_of(model), outputs_of(model, self.head)),
