@@ -70,6 +70,23 @@ def test_tied_grouped_and_depthwise_layers(tied):
     assert torch.equal(back(x), tied(x))
 
 
+def test_norms_that_are_tied_in_the_pools_network_alone_are_refused_by_name():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+    ).eval()
+    untied = copy.deepcopy(model)
+    model[3] = model[1]
+    pool = KernelPool.cluster([model], size=EVERY)
+    pool.check(untied)  # two tensors of the same values are as good as one
+    untied[3].weight.data.add_(1.0)
+    with pytest.raises(
+        BadModel, match=r"3\.weight and 1\.weight are one tensor in the pool's network and two"
+    ):
+        pool.task_of(untied)
+    KernelPool.cluster([untied], size=EVERY).check(model)  # the other way round nothing is lost
+
+
 def test_the_network_is_left_as_it_was(network):
     before = copy.deepcopy(network.state_dict())
     KernelPool.cluster([network, network], size=8)

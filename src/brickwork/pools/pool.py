@@ -242,12 +242,31 @@ class KernelPool:
         same_layers(self.shapes, find_layers(model, self.head, self.group))
         outputs = outputs_of(self.template, self.head), outputs_of(model, self.head)
         same_arguments(self.origin, origin_of(model), outputs)
+        self._check_tied(model)
         mine = next(iter(self.layers.values())).dtype
         if other := {p.dtype for p in model.parameters() if p.is_floating_point()} - {mine}:
             raise BadModel(
                 f"the network is {kinds_of(other)} and the pool's kernels are {kinds_of({mine})}; convert the network "
                 "first, as model.float() does."
             )
+
+    def _check_tied(self, model: nn.Module) -> None:
+        """Refuse a network with two tensors where the pool's has one: a task holds one of them, and the other would go."""
+        pooled = {
+            layer.parameter for layer in self.shapes.values()
+        }  # whether these are one is told by the layers
+        state = model.state_dict()
+        for alias, name in self.tied.items():
+            if (
+                name not in pooled
+                and alias in state
+                and name in state
+                and not torch.equal(state[alias], state[name])
+            ):
+                raise BadModel(
+                    f"{alias} and {name} are one tensor in the pool's network and two in this one, with other values; tie "
+                    "them first, or make a pool from this network."
+                )
 
     def _origin_for(self, origin: Origin, classes: int) -> Origin:
         """The record of a network of this architecture with so many classes."""
