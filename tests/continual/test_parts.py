@@ -87,6 +87,30 @@ def test_a_new_head_leaves_the_rest_and_the_record_true():
     assert torch.equal(new.fc2.weight, model.fc2.weight)
 
 
+def test_a_head_too_large_for_half_precision_is_kept(scenario, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    start = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(36, 2)
+    )
+
+    def grow(model, number, **how):
+        head = model.head if isinstance(model, Probed) else model[2]
+        with torch.no_grad():
+            head.weight.fill_(1e5)
+        return model
+
+    for name in ("probe", "bn-head"):
+        method = make(name)[1]
+        bench = Bench(scenario, start, tmp_path / name, torch.device("cpu"))
+        monkeypatch.setattr(bench, "fit", grow)
+        bench.folder.mkdir()
+        method.begin(bench)
+        method.learn(bench, 0)
+        stored = read_safetensors(bench.task_path(0))
+        assert stored["head.weight"].dtype == torch.float32 and stored["head.bias"].dtype == torch.float16
+        assert (method.network(bench, 0, 0)[2].weight == 1e5).all()
+
+
 class Scaled(torch.nn.Linear):
     """A head of a class of its own."""
 

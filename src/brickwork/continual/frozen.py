@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import write_tensors
 from brickwork.continual.method import TaskFiles, check_positive
-from brickwork.continual.networks import head_of, kernels_of, put
+from brickwork.continual.networks import halved, head_of, kernels_of, put
 from brickwork.continual.registry import method
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
@@ -33,7 +33,7 @@ class Probe(TaskFiles):
     def learn(self, bench: Bench, number: int) -> None:
         model = Probed(bench.fresh(number, self.opening(bench, number)))
         bench.fit(model, number, lr=self.lr, weight_decay=0.0, epochs=self.epochs)
-        head = {f"head.{name}": value.half() for name, value in model.head.state_dict().items()}
+        head = {f"head.{name}": halved(value) for name, value in model.head.state_dict().items()}
         write_tensors(bench.task_path(number), head)
 
 

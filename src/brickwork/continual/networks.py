@@ -86,8 +86,8 @@ def head_tensors(model: nn.Module) -> State:
 
 
 def stored_head(model: nn.Module) -> State:
-    """The head as a task's file holds it, in float16."""
-    return {f"head.{name}": value.half() for name, value in head_tensors(model).items()}
+    """The head as a task's file holds it, in float16 where all values fit."""
+    return {f"head.{name}": halved(value) for name, value in head_tensors(model).items()}
 
 
 def load_head(model: nn.Module, stored: State) -> None:
