@@ -70,7 +70,7 @@ def test_tied_grouped_and_depthwise_layers(tied):
     assert torch.equal(back(x), tied(x))
 
 
-def test_norms_that_are_tied_in_the_pools_network_alone_are_refused_by_name():
+def test_norms_that_are_tied_in_the_pools_network_alone_are_refused_by_name(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
@@ -78,6 +78,8 @@ def test_norms_that_are_tied_in_the_pools_network_alone_are_refused_by_name():
     untied = copy.deepcopy(model)
     model[3] = model[1]
     pool = KernelPool.cluster([model], size=EVERY)
+    PoolFolder.create(tmp_path / "pool", pool)
+    assert PoolFolder.open(tmp_path / "pool", arch=lambda: copy.deepcopy(model)).pool.tied == pool.tied
     pool.check(untied)  # two tensors of the same values are as good as one
     untied[3].weight.data.add_(1.0)
     with pytest.raises(

@@ -252,17 +252,15 @@ class KernelPool:
 
     def _check_tied(self, model: nn.Module) -> None:
         """Refuse a network with two tensors where the pool's has one: a task holds one of them, and the other would go."""
-        pooled = {
-            layer.parameter for layer in self.shapes.values()
-        }  # whether these are one is told by the layers
-        state = model.state_dict()
+        state = {
+            k: v
+            for k, v in model.state_dict().items()
+            if not (v.is_meta or k.endswith("num_batches_tracked"))
+        }
+        for layer in self.shapes.values():  # whether these are one is told by the layers
+            state.pop(layer.parameter, None)
         for alias, name in self.tied.items():
-            if (
-                name not in pooled
-                and alias in state
-                and name in state
-                and not torch.equal(state[alias], state[name])
-            ):
+            if alias in state and name in state and not torch.equal(state[alias], state[name]):
                 raise BadModel(
                     f"{alias} and {name} are one tensor in the pool's network and two in this one, with other values; tie "
                     "them first, or make a pool from this network."
