@@ -261,7 +261,7 @@ def test_the_command_line(folders, tmp_path, run):
         (["merge", a, b, "--method", "ties", "--out", tmp_path / "x"], "were trained from (--base)"),
         (
             ["merge", a, "--out", tmp_path / "x"],
-            "linear of one model is that model; give two or more, or a method",
+            "is that model; give two or more, or a method",
         ),
         (
             ["merge", a, b, "--method", "slerp", "--base", zero, "--out", tmp_path / "x"],

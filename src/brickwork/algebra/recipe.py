@@ -97,7 +97,8 @@ def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Re
     if len(models) == 1 and not wrong and not request.changes_one:
         able = ", ".join(m.name for m in registry().values() if m.needs_base and m.models[0] == 1)
         wrong.append(
-            f"{method} of one model is that model; give two or more, or a method that works on one and a base ({able})"
+            f"{method} of one model, {models[0]}, is that model; give two or more, or a method that works on one and a base "
+            f"({able})"
         )
     paths = [where / m for m in models]
     wrong += [f"{p} does not exist" for p in [*paths, *([where / base] if base else [])] if not p.exists()]

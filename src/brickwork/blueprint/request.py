@@ -51,7 +51,7 @@ def as_indices(what: Any, size: int, space: str) -> np.ndarray:
     bad = array[(array < 0) | (array >= size)]
     if bad.size:
         raise RequestError(
-            f"index {int(bad[0])} is out of range for space {space!r}; it has channels 0 to {size - 1}"
+            f"index {int(bad[0])} is out of range for space {space!r}; it has channels 0 to {size - 1}."
         )
     values, counts = np.unique(array, return_counts=True)
     if (counts > 1).any():

@@ -41,7 +41,8 @@ PARTS = {
     ),
     "studies": (
         "Studies: the papers' numbers and ours",
-        "Each line is a row of a paper's table: the ring is what the paper reports, the square what was measured here.",
+        "Each line is a row of a paper's table: a ring is what the paper reports, a square what was measured here; without "
+        "a ring, the paper has no such number.",
     ),
 }  # fmt: skip
 

@@ -50,7 +50,8 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         "… behind the adapter": 255 * _marked(route_model(grown.net, "six", "mark-zero"), some),
     }
     about = (
-        f"The zeros' upper half gets {note['before']:.0%} of the pixels right on sixes' features as they come, "
+        "The task is to mark which pixels are ink. One network learned it on zeros alone, another on sixes alone. The "
+        f"zeros' upper half gets {note['before']:.0%} of the pixels right on sixes' features as they come, "
         f"{note['after']:.0%} behind an adapter of one small convolution, learned without a mask; the sixes' own network "
         f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
     )
