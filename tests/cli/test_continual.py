@@ -43,6 +43,16 @@ def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
     assert code == 0 and "digits@20 in 2 × 2" in text and "saved in" in text
 
 
+def test_classes_that_are_left_out_are_told(run, tmp_path):
+    call = ["continual", "digits@5", "--start", "lenet", "--size", "16", "--methods", "probe", "--epochs", "1", "--device",
+            "cpu", "--json"]  # fmt: skip
+    code, printed, err = run(*call, "--tasks", "3", "--out", tmp_path / "some")
+    assert code == 0 and "1 of 10 classes of digits@5 are left out: digits@5 in 3 × 3." in err
+    assert sum(map(len, json.loads(printed)["tasks"].values())) == 9
+    code, _, err = run(*call, "--tasks", "2", "--out", tmp_path / "all")
+    assert code == 0 and "left out" not in err
+
+
 def test_several_sets_are_one_task_each(run, tmp_path):
     code, printed, _ = run(
         "continual", "digits:A@5", "digits:B@5", "--start", "lenet", "--size", "16", "--methods", "probe", "--epochs", "1",

@@ -187,7 +187,11 @@ def _scenario(sets: list[Any], tasks: int | None, per: int | None, seed: int | N
 
     if len(sets) > 1:
         return sequence(sets)
-    return split_classes(sets[0], tasks=tasks, per=per, seed=seed)
+    scenario = split_classes(sets[0], tasks=tasks, per=per, seed=seed)
+    every, used = len(sets[0].classes), sum(len(task.classes) for task in scenario.tasks)
+    if used < every:
+        log(f"{every - used} of {counted(every, 'class')} of {sets[0].name} are left out: {scenario.name}.")
+    return scenario
 
 
 def _network(begun: Any, scenario: Scenario, seed: int) -> Any:

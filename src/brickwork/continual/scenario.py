@@ -83,7 +83,9 @@ def split_classes(
 ) -> Scenario:
     """The classes of one data set dealt out to tasks: `tasks` of them, `per` classes each.
 
-    With one of the two left out, all classes are used. seed: the classes are shuffled first; None: in their order.
+    With one of the two left out, it is as large as the classes allow. Every task has as many classes; where they do not
+    divide evenly, or fewer are asked for, those at the end of the order are left out. seed: the classes are shuffled first;
+    None: in their order.
 
     >>> from brickwork import data
     >>> two = split_classes(data.load("digits@5", size=8), tasks=2, per=3, seed=0)
