@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from brickwork.continual.avalanche import from_avalanche
+from brickwork.continual.avalanche import _pixels, from_avalanche
 from brickwork.errors import BadData
 
 
@@ -42,6 +42,34 @@ def test_images_and_labels_arrive(scenario, dress):
         assert task.classes == wanted.classes
         assert np.array_equal(task.train_images, wanted.train_images)
         assert np.array_equal(task.test_labels, wanted.test_labels)
+
+
+def test_palettes_and_single_bits_are_read_as_what_they_show():
+    colours = np.zeros((2, 2, 3), np.uint8)
+    colours[0, 0], colours[1, 1] = (200, 10, 10), (0, 90, 255)
+    picture = Image.fromarray(colours).convert("P", palette=Image.Palette.ADAPTIVE)
+    assert np.array_equal(_pixels(picture), np.asarray(picture.convert("RGB")))
+    bits = np.array([[True, False], [False, True]])
+    for one in (Image.fromarray(bits), bits, torch.tensor(bits)[None]):
+        assert _pixels(one)[..., 0].tolist() == [[255, 0], [0, 255]]
+    whole = np.arange(4).reshape(1, 2, 2)
+    assert np.array_equal(_pixels(torch.tensor(whole))[..., 0], whole[0])
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (Image.fromarray(np.full((2, 2), 1000, np.uint16)), "mode 'I;16'; it must be one of L, RGB"),
+        (Image.new("CMYK", (2, 2)), "mode 'CMYK'"),
+        (torch.full((1, 2, 2), 300), "int64 from 300 to 300; they must be whole numbers"),
+        (np.full((2, 2, 1), -1), "from -1 to -1"),
+        (torch.full((1, 2, 2), float("nan")), "not from 0 to 1"),
+    ],
+    ids=["16 bits", "cmyk", "above 255", "below 0", "nan"],
+)
+def test_pictures_that_would_be_misread_are_refused(image, said):
+    with pytest.raises(BadData, match=said):
+        _pixels(image)
 
 
 def test_what_is_no_benchmark_is_refused(scenario):

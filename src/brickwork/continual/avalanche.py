@@ -15,8 +15,8 @@ from brickwork.errors import BadData
 def from_avalanche(benchmark: Any, *, name: str = "avalanche") -> Scenario:
     """One task an experience of a benchmark's train_stream, tested on the same place of its test_stream.
 
-    Images are taken as the data sets give them: PIL pictures, uint8 arrays (H, W, C), or floating tensors (C, H, W)
-    from 0 to 1, without a random or normalising transform. Labels are renumbered task by task.
+    Images are taken as the data sets give them: PIL pictures of 8 bits (or 1, or with a palette), uint8 arrays (H, W, C),
+    or floating tensors (C, H, W) from 0 to 1, without a random or normalising transform. Labels are renumbered task by task.
     """
     try:
         streams = list(benchmark.train_stream), list(benchmark.test_stream)
@@ -53,18 +53,35 @@ def _arrays(dataset: Iterable[Any], classes: Sequence[int], number: int) -> tupl
     return np.stack(images), np.array(labels, np.int64)
 
 
+#: how a picture of PIL's is stored, and as what it is taken; None: as it is
+MODES = {"L": None, "RGB": None, "F": None, "1": "L", "P": "RGB", "PA": "RGB"}
+
+
 def _pixels(image: Any) -> np.ndarray:
-    """One image as (H, W, C) uint8."""
+    """One image as (H, W, C) uint8; numbers that are no grey values from 0 to 255 are refused."""
+    mode = getattr(image, "mode", None)
+    if mode is not None and hasattr(image, "convert"):
+        if mode not in MODES:
+            raise BadData(
+                f"pictures are of PIL's mode {mode!r}; it must be one of {', '.join(MODES)}. Convert them in the benchmark, "
+                "as image.convert('RGB') does."
+            )
+        image = image if MODES[mode] is None else image.convert(MODES[mode])
     if hasattr(image, "detach"):
         image = image.detach().cpu().numpy()
         image = image.transpose(1, 2, 0) if image.ndim == 3 else image
     found = np.asarray(image)
     if found.ndim == 2:
         found = found[..., None]
-    if found.dtype.kind == "f":
-        if found.min() < 0 or found.max() > 1:
+    if found.dtype.kind in "fb":
+        if not (found.min() >= 0 and found.max() <= 1):
             raise BadData(
                 "images are floating and not from 0 to 1; take the normalising transform out of the benchmark."
             )
         found = np.rint(255 * found)
+    elif found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255:
+        raise BadData(
+            f"images are {found.dtype} from {found.min()} to {found.max()}; they must be whole numbers from 0 to 255, "
+            "or floating from 0 to 1. Scale them in the benchmark."
+        )
     return found.astype(np.uint8)
