@@ -8,7 +8,7 @@ from torch import nn
 
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool, encode
+from brickwork.pools import KernelPool, encode, learn
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.nearest import nearest
 from brickwork.training import train
@@ -31,6 +31,15 @@ def test_with_all_kernels_nothing_is_lost(tuned):
         data = None if metric == "weight" else images
         task = encode(pool, exact, data, metric=metric, precision=32, device="cpu", progress=False)
         assert torch.allclose(pool.rebuild(task)(images), exact(images), atol=1e-9), metric
+
+
+def test_images_of_uint8_are_given_to_a_network_in_its_precision(network, digits):
+    exact, first = copy.deepcopy(network).double(), digits[0]
+    pool = KernelPool.cluster([exact], size=8)
+    quick = {"device": "cpu", "progress": False}
+    tasks = [encode(pool, exact, first.train_images, metric=metric, **quick) for metric in ("gram", "weight")]
+    tasks.append(learn(pool, first.train_images, first.train_labels, epochs=1, norms="measured", **quick))
+    assert all(next(pool.rebuild(task).parameters()).dtype == torch.float64 for task in tasks)
 
 
 def test_the_gram_metric_keeps_what_a_layer_answers():

@@ -15,9 +15,8 @@ from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, with_head
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import as_input
 from brickwork.moments import reestimate_batch_norm
-from brickwork.origin import origin_of
+from brickwork.prediction import input_of
 from brickwork.store.weights import read_safetensors
 from brickwork.training import train
 
@@ -109,7 +108,7 @@ class Bench:
         if members == 1:
             return fitted[0]
         model = merge(fitted).to(self.device)
-        inputs = as_input(self.task(number).train_images, origin_of(model).preprocessing, self.device)
+        inputs = input_of(model, self.task(number).train_images, self.device)
         # the statistics of an average are not the average of the statistics
         return reestimate_batch_norm(model, inputs.tensor_split(-(-len(inputs) // 250)))
 

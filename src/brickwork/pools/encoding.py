@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import Images
 from brickwork.devices import pick
 from brickwork.errors import BadData, RequestError
 from brickwork.moments import Source, match_responses, reestimate_batch_norm
 from brickwork.moments.layers import find_layers
-from brickwork.origin import origin_of
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.growing import GrowingBooks, Room
 from brickwork.pools.learning import measured_norms
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.straight import Chosen
 from brickwork.pools.task import Task
+from brickwork.prediction import input_of
 
 METRICS = ("gram", "weight")
 
@@ -76,7 +76,7 @@ def encode(
         return task if data is None else measured_norms(pool, task, data, device=device)
     source = copy.deepcopy(model).to(where).eval()
     assert data is not None
-    inputs = as_input(data, origin_of(model).preprocessing, where)
+    inputs = input_of(source, data, where)
     solved = {layer.path for layer in find_layers(record(source, inputs[:2]), source)}
     # layers that run twice or share a weight cannot be solved for: the nearest kernel, before the others make up for it
     codes = {name: _near(books, model, name, keep, stay) for name in pool.shapes if name not in solved}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from brickwork import zoo
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import Images
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
@@ -23,6 +23,7 @@ from brickwork.pools.layers import outputs_of, replace_head
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
 from brickwork.pools.task import PRECISIONS, Task, class_names
+from brickwork.prediction import input_of
 from brickwork.training import train
 
 Start = Task | nn.Module | str | None
@@ -157,7 +158,7 @@ def measured_norms(
     model = pool.rebuild(task, device=where)
     inputs = torch.as_tensor(images)
     parts = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
-    prepared = (as_input(part, task.origin.preprocessing, where) for part in parts)
+    prepared = (input_of(model, part, where) for part in parts)
     model = reestimate_batch_norm(model, prepared).cpu()
     return pool.for_task(task).task_of(
         model, codes=task.codes, extra=task.extra, scales=task.scales, precision=task.precision,
