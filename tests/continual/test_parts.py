@@ -279,6 +279,22 @@ def test_kernels_that_are_shared_are_not_changed_twice():
         compute(Answers(), lambda name, layer: Mask(layer.weight))
 
 
+@pytest.mark.parametrize("name", ["lora", "ksm", "quantised", "packnet"])
+def test_a_layer_under_two_names_is_refused_by_name(name, scenario):
+    start = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Conv2d(4, 4, 3, stride=4), torch.nn.Flatten(), torch.nn.Linear(4, 2)
+    )  # fmt: skip
+    start.again = start[1]
+    with pytest.raises(BadModel, match="1 and again are one layer"):
+        continual.run(scenario, name, start, epochs=1, device="cpu", progress=False)
+
+
+def test_a_soup_of_networks_in_float64(start, scenario, tmp_path):
+    bench = Bench(scenario, copy.deepcopy(start).double(), tmp_path, torch.device("cpu"), epochs=1)
+    model = bench.fit_soup(0, 2, lr=0.01)
+    assert next(model.parameters()).dtype == torch.float64
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

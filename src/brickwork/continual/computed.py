@@ -21,6 +21,12 @@ def compute(model: nn.Module, rule: Callable[[str, Any], nn.Module]) -> None:
             raise BadModel(
                 f"layers {other} and {name} share a weight, which this method would change twice; untie them first."
             )
+    for name, module in model.named_modules(remove_duplicate=False):
+        if name not in layers and (first := owners.get(id(getattr(module, "weight", None)))) is not None:
+            raise BadModel(
+                f"{first} and {name} are one layer, or share a weight, which this method would change under one name "
+                "only; give each a weight of its own first, or leave the method out."
+            )
     for name, layer in layers.items():
         parametrize.register_parametrization(layer, "weight", rule(name, layer))
 
