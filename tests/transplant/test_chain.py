@@ -292,6 +292,8 @@ def test_what_looks_like_a_known_operation_and_is_not_is_refused(operation):
         lambda x: x[..., :5],
         lambda x: x + x,
         lambda x: torch.cat([x[:, :2], x[:, :2]], 1),
+        lambda x: torch.cat([x[:, :, :3], x[:, :, :2]], -2),
+        lambda x: torch.cat([x[:, :2], x[:, :2]], dim=-3),
         lambda x: F.avg_pool2d(x, 3, stride=2, padding=1),
         lambda x: x.mean((2, 3), keepdim=True),
     ],

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from brickwork.blueprint.splitting import split
 from brickwork.data import DataSpec, ImageData
 from brickwork.data import load as load_images
-from brickwork.data.pixels import as_input
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
-from brickwork.prediction import device_of, evaluating
+from brickwork.prediction import device_of, evaluating, input_of, precision_of
 from brickwork.transplant.adapter import Adapter, balance
 from brickwork.transplant.chain import Dummy
 from brickwork.transplant.learning import WAYS, Learned, learn_adapter
@@ -54,12 +53,14 @@ def connect(
     start = _adapter(net, category, task, how, data)
     net.connect(category, task, start, force=force)  # refused now, not after the work
     where = device_of(net.category(category).module)
-    start.to(where)
+    start.to(where, precision_of(net.category(category).module))
     old = route_model(net, category, task, None if (category, task) in net.routes else start)
     targets = _targets(net, category, task, start, data, needed=how.labels > 0)
     features, labels = _labelled(net, category, data, how, targets)
     unlabelled = _unlabelled(net, category, data, how)
-    example = torch.zeros(1, *net.category(category).gives, device=where)
+    example = torch.zeros(
+        1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype
+    )
     learned = learn_adapter(
         start, net.task(task).module, way=how.way, teacher=None if known is None else net.task(known).module,
         features=features, labels=labels, unlabelled=unlabelled, example=example, image=(1, *net.image), steps=how.steps,
@@ -154,11 +155,10 @@ def teacher_of(
 def features_of(net: TransplantNet, category: str, images: np.ndarray) -> Tensor:
     """A category's features of raw images, computed once, by batches."""
     module = net.category(category).module
-    where, prepared = device_of(module), origin_of(module).preprocessing
     found = []
     with evaluating(module):
         for start in range(0, len(images), BATCH):
-            found.append(net.features(as_input(images[start : start + BATCH], prepared, where), category)[0])
+            found.append(net.features(input_of(module, images[start : start + BATCH]), category)[0])
     if not found:
         raise BadData("there are no images to look at.")
     return torch.cat(found)  # outside inference mode, so that what is learned on them has gradients

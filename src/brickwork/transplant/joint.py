@@ -15,10 +15,8 @@ import torch
 from torch import nn
 
 from brickwork.data import ImageData
-from brickwork.data.pixels import as_input
 from brickwork.errors import BadData, RequestError
-from brickwork.origin import origin_of
-from brickwork.prediction import device_of, eval_mode
+from brickwork.prediction import eval_mode, input_of
 from brickwork.progress import bar
 from brickwork.transplant.growth import Grown
 from brickwork.transplant.learning import take_step, task_loss
@@ -122,9 +120,7 @@ def _train(
                 some = torch.randint(
                     0, len(images.train_images), (min(batch_size, len(images.train_images)),), generator=draw
                 )
-                x = as_input(
-                    images.train_images[some.numpy()], origin_of(model).preprocessing, device_of(model)
-                )
+                x = input_of(model, images.train_images[some.numpy()])
                 answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)
                 loss = task_loss(model(x), answers)
                 take_step(optimizer, loss, step)

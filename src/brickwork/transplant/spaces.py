@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import Images
 from brickwork.errors import BadData, BadModel, UnknownName
-from brickwork.origin import origin_of
-from brickwork.prediction import device_of, evaluating
+from brickwork.prediction import evaluating, input_of
 from brickwork.transplant.route import RouteModel
 
 _LAST = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
@@ -42,13 +41,13 @@ def hidden_features(
         if layer not in known or not layer:
             raise UnknownName("layer of the task module", layer, [name for name in known if name])
         hook = known[layer].register_forward_hook(lambda module, inputs, output: found.append(output))
-    tensor, prepared, where = torch.as_tensor(images), origin_of(route).preprocessing, device_of(route)
+    tensor = torch.as_tensor(images)
     if len(tensor) == 0:
         raise BadData("there are no images to look at.")
     try:
         with evaluating(route):
             for start in range(0, len(tensor), batch_size):
-                route(as_input(tensor[start : start + batch_size], prepared, where))
+                route(input_of(route, tensor[start : start + batch_size]))
     finally:
         hook.remove()
     return torch.cat([_flat(value).cpu() for value in found])

@@ -116,6 +116,7 @@ def _function_rule(
         return Step(lambda g, dummy, enlarged: [(s, g) for s in sources])
     if target in (torch.cat, torch.concat) and len(sources) == len(args[0]):
         axis = int(kwargs.get("dim", args[1] if len(args) > 1 else 0))
+        axis += (len(shapes[node]) + 1) * (axis < 0)  # shapes are without the batch
         parts = [shapes[s][axis - 1] for s in sources]
         return Step(lambda g, dummy, enlarged: list(zip(sources, g.split(parts, axis), strict=True)))
     if len(sources) != 1:
