@@ -144,3 +144,13 @@ def test_networks_of_another_precision_are_connected_in_it(dtype, way):
     grown = connect(net, "b", "ta", how=How(way=way, steps=2), data=digits, progress=False)
     assert {p.dtype for p in grown.net.parameters()} == {dtype}
     assert 0 <= grown.note["after"]["accuracy"] <= 1
+
+
+def test_masks_that_a_task_cannot_tell_are_refused():
+    grey, none = np.zeros((2, 6, 9, 1), np.uint8), np.zeros(2, np.int64)
+    masks = np.ones((2, 6, 9), np.uint8)
+    images = ImageData("dots", ("x",), grey, none, grey, none, train_masks=masks, test_masks=masks)
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Identity(), nn.Conv2d(1, 1, 1)).eval()
+    route = route_model(TransplantNet((1, 6, 9)).add(split(model, "1"), "a", "t"), "a", "t")
+    with pytest.raises(BadData, match="hold class 1 and the task tells 1 kind of pixels"):
+        targets_for(route, images)

@@ -211,3 +211,10 @@ def test_a_warm_teacher_is_a_way_of_its_own(parts):
         with torch.no_grad():
             apart.append(float((cuts[1].above(found.adapter(features)) - wanted).square().mean()))
     assert apart[1] < apart[0]  # it is logits that are matched now
+
+
+def test_a_batch_without_a_pixel_that_counts_teaches_nothing():
+    output = torch.randn(2, 3, 4, 4, requires_grad=True)
+    loss = task_loss(output, torch.full((2, 4, 4), 255))
+    (gradient,) = torch.autograd.grad(loss, output)
+    assert float(loss.detach()) == 0 and not gradient.any()

@@ -215,6 +215,10 @@ def task_loss(output: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy over classes or masks; of a single output, against 0 and 1."""
     if output.shape[1] == 1 and output.dim() == 2:
         return F.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype))
+    if target.dim() > 1 and bool((target == IGNORE).all()):
+        return (
+            0 * output.sum()
+        )  # a batch in which no pixel counts teaches nothing; its mean would be no number
     # a class may have that number, a pixel with it has none
     return F.cross_entropy(output, target.long(), ignore_index=IGNORE if target.dim() > 1 else -100)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.splitting import Above, Below
 from brickwork.data import ImageData
+from brickwork.data.images import IGNORE
 from brickwork.errors import BadData
 from brickwork.evaluation import evaluate
 from brickwork.origin import Origin, attach, origin_of
@@ -77,6 +78,7 @@ def targets_for(route: RouteModel, data: ImageData) -> Targets:
             raise BadData(
                 f"the task tells {shape[0]} kinds of pixels and the masks of {data.name} {len(data.mask_classes)}."
             )
+        _check_masks(data, shape[0])
         return _masks(data, known)
     count = len(data.classes)
     if shape[0] == 1:
@@ -89,6 +91,16 @@ def targets_for(route: RouteModel, data: ImageData) -> Targets:
         f"the task has {shape[0]} outputs ({', '.join((known or ('without names',))[:8])}) and {data.name} {count} classes "
         "of other names; select as many classes as the task has, in its order."
     )
+
+
+def _check_masks(data: ImageData, kinds: int) -> None:
+    for masks in (data.train_masks, data.test_masks):
+        highest = -1 if masks is None else int(np.max(masks, where=masks != IGNORE, initial=0))
+        if highest >= kinds:
+            raise BadData(
+                f"the masks of {data.name} hold class {highest} and the task tells {counted(kinds, 'kind')} of pixels, from 0 "
+                "on; give a task with an output for each class of a mask."
+            )
 
 
 def _masks(data: ImageData, known: tuple[str, ...] | None) -> Targets:
