@@ -98,8 +98,8 @@ def _check_masks(data: ImageData, kinds: int) -> None:
         highest = -1 if masks is None else int(np.max(masks, where=masks != IGNORE, initial=0))
         if highest >= kinds:
             raise BadData(
-                f"the masks of {data.name} hold class {highest} and the task tells {counted(kinds, 'kind')} of pixels, from 0 "
-                "on; give a task with an output for each class of a mask."
+                f"the masks of {data.name} hold class {highest} and the task tells {counted(kinds, 'kind')} of pixels, "
+                "from 0 on; give a task with an output for each class of a mask."
             )
 
 
