@@ -352,3 +352,11 @@ def test_the_head_is_the_layer_with_as_many_outputs_as_there_are_classes():
         "beside",
         "head",
     ]
+
+
+def test_networks_of_two_architectures_make_no_pool():
+    one, two = zoo.build("lenet", num_classes=2, seed=0), zoo.build("resnet8", num_classes=2, seed=0, width=4)
+    with pytest.raises(
+        BadModel, match=r"network 2 has no layer 'fc3', .* of one architecture: make a pool of each"
+    ):
+        KernelPool.cluster([one, two], size=4)

@@ -45,7 +45,12 @@ def cluster(
     first = _checked(models, size, group, residual)
     head = head_of(first, head)
     shapes = find_layers(first, head, group)
-    for model in models[1:]:
+    for number, model in enumerate(models[1:], 2):
+        if head not in dict(model.named_modules()):
+            raise BadModel(
+                f"network {number} has no layer {head!r}, which is the first one's head; the networks of a pool are of one "
+                "architecture: make a pool of each."
+            )
         same_layers(shapes, find_layers(model, head_of(model, head), group))
         outputs = outputs_of(first, head), outputs_of(model, head)
         same_arguments(origin_of(first), origin_of(model), outputs)

@@ -238,7 +238,10 @@ class KernelPool:
         """Refuse a network that this pool has no kernels for, or that would be rebuilt as another, by what differs."""
         known = {name for name, _ in model.named_modules()}
         if self.head not in known:
-            raise BadModel(f"the network has no layer {self.head!r}, which is the head of the pool's.")
+            raise BadModel(
+                f"the network has no layer {self.head!r}, which is the head of the pool's; it is of another "
+                "architecture. Make a pool from it."
+            )
         same_layers(self.shapes, find_layers(model, self.head, self.group))
         outputs = outputs_of(self.template, self.head), outputs_of(model, self.head)
         same_arguments(self.origin, origin_of(model), outputs)
