@@ -179,5 +179,5 @@ def test_hugging_face_data_set_on_disk(tmp_path):
 
 def test_a_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
-    with pytest.raises(RequestError, match=r"brickwork\[hf\]"):
+    with pytest.raises(RequestError, match=r"\.\[hf\]"):
         data.load("hfds:beans")

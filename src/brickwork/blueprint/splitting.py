@@ -102,8 +102,8 @@ def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
     with evaluating(whole), evaluating(halves.below), evaluating(halves.above):
         try:
             wanted = whole(x.clone())
-        except RuntimeError:
-            return  # it does not take such inputs, which others say better
+        except Exception:  # it does not take such inputs, in whatever words; others say that better
+            return
         found = halves(x)
         if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
             return
