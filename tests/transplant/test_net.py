@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -187,8 +188,8 @@ def test_a_task_is_joined_to_its_own_category_alone(images):
         grown_by(net, model, at="0", task="third", on=["c"])
 
 
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="needs the extra timm")
 def test_halves_of_networks_that_were_built_differently_are_no_whole():
-    pytest.importorskip("timm")
     one, two = (
         split(zoo.build("timm:resnet10t", num_classes=2, seed=0, act_layer=name).eval(), "layer1")
         for name in ("gelu", "relu")
