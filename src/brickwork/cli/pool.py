@@ -192,7 +192,9 @@ def command(
     """
     refuse_foreign(context, action, TAKES, EVERYWHERE, {"two": "residual-layer"})
     if len(source) > 1 and action != Action.cluster:
-        raise RequestError(f"pool {action} takes one folder, and {len(source)} were given.")
+        given = "a model folder" if action is Action.pretrain else "the pool"
+        model = "; the network goes behind --model" if action is Action.encode else ""
+        raise RequestError(f"pool {action} takes one folder, {given}, and {len(source)} were given{model}.")
     values: dict[str, Any] = {**locals(), "out": out}
     shared: dict[str, Any] = {"arch": arch, "as_json": as_json}
     if action in (Action.pretrain, Action.cluster):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from brickwork.cli.common import emit, log
+from brickwork.words import counted
 
 
 def cluster(
@@ -74,7 +75,7 @@ def _write(pool: Any, out: Path, force: bool, sources: list[str], as_json: bool)
     if pool.short:
         some = ", ".join(f"{name} ({count})" for name, count in list(pool.short.items())[:8])
         log(
-            f"{len(pool.short)} layers have fewer than {pool.size} distinct kernels, so smaller pools: {some}"
+            f"{counted(len(pool.short), 'layer')} with fewer than {pool.size} distinct kernels, so smaller pools: {some}"
         )
     report = {
         "folder": str(out),
