@@ -192,9 +192,9 @@ def command(
     """
     refuse_foreign(context, action, TAKES, EVERYWHERE, {"two": "residual-layer"})
     if len(source) > 1 and action != Action.cluster:
-        given = "a model folder" if action is Action.pretrain else "the pool"
-        model = "; the network goes behind --model" if action is Action.encode else ""
-        raise RequestError(f"pool {action} takes one folder, {given}, and {len(source)} were given{model}.")
+        wanted = "a model folder" if action is Action.pretrain else "the pool"
+        hint = "; the network goes behind --model" if action is Action.encode else ""
+        raise RequestError(f"pool {action} takes one folder, {wanted}, and {len(source)} were given{hint}.")
     values: dict[str, Any] = {**locals(), "out": out}
     shared: dict[str, Any] = {"arch": arch, "as_json": as_json}
     if action in (Action.pretrain, Action.cluster):
