@@ -63,6 +63,20 @@ def function(self, x):
     return self.head(x)
 
 
+def one_layer_twice(self, x):
+    x = self.stem(x)
+    self.act(x)
+    x = x - 0.2
+    self.act(x)
+    return self.head(x)
+
+
+def by_place(self, x):
+    x = self.stem(x)
+    F.leaky_relu(x, 0.1, True)
+    return self.head(x)
+
+
 def above_the_cut(self, x):
     y = self.mid(self.stem(x))
     z = self.mid(y)
@@ -71,7 +85,8 @@ def above_the_cut(self, x):
 
 
 @pytest.mark.parametrize(
-    "forward", [pre_activation, method, statement, through_a_name, function, above_the_cut]
+    "forward",
+    [pre_activation, method, statement, through_a_name, function, one_layer_twice, by_place, above_the_cut],
 )
 @pytest.mark.parametrize("at", ["stem", "mid"])
 def test_halves_answer_as_the_network(forward, at):
@@ -90,7 +105,13 @@ def test_halves_answer_as_the_network(forward, at):
 
 
 @pytest.mark.parametrize(
-    "part", [lambda x: x[:, :2].relu_(), lambda x: x.view(2, -1).relu_(), lambda x: x.chunk(2, 1)[0].add_(1)]
+    "part",
+    [
+        lambda x: x[:, :2].relu_(),
+        lambda x: x.view(2, -1).relu_(),
+        lambda x: x.chunk(2, 1)[0].add_(1),
+        lambda x: x.double().relu_(),
+    ],
 )
 def test_writing_to_a_part_is_refused(part):
     def forward(self, x):

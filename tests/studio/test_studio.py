@@ -180,6 +180,15 @@ def test_a_persons_way_to_a_new_network(address, root, browser):
     assert model(torch.zeros(1, 1, 16, 16)).shape == (1, 3)
 
 
+def built(tab, name):
+    """Two classes of one network, and what came of them."""
+    tab.click("[data-model=a] .chip:has-text('0')")
+    tab.click("[data-model=a] .chip:has-text('1')")
+    tab.fill("#name", name)
+    tab.click("#build")
+    tab.wait_for_selector("#accuracy", timeout=120_000)
+
+
 def test_what_a_cut_left_whole_is_told(address, browser, monkeypatch):
     """The board's slider asks for a share that a network with tied widths cannot have."""
     from brickwork.studio import build
@@ -187,11 +196,7 @@ def test_what_a_cut_left_whole_is_told(address, browser, monkeypatch):
     cut = build.disassemble
     monkeypatch.setattr(build, "disassemble", lambda *a, **k: replace(cut(*a, **k), note="left whole: conv1"))
     with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
-        tab.click("[data-model=a] .chip:has-text('0')")
-        tab.click("[data-model=a] .chip:has-text('1')")
-        tab.fill("#name", "noted")
-        tab.click("#build")
-        tab.wait_for_selector("#accuracy", timeout=120_000)
+        built(tab, "noted")
         assert tab.inner_text("#result .note") == "a: left whole: conv1" and not complaints
 
 
@@ -203,11 +208,7 @@ def test_a_network_without_a_picture_of_its_routes_is_built_all_the_same(address
 
     monkeypatch.setattr(build, "routes", unsure)
     with browser(f"{address}/?token={TOKEN}", viewport={"width": 1200, "height": 900}) as (tab, complaints):
-        tab.click("[data-model=a] .chip:has-text('0')")
-        tab.click("[data-model=a] .chip:has-text('1')")
-        tab.fill("#name", "unseen")
-        tab.click("#build")
-        tab.wait_for_selector("#accuracy", timeout=120_000)
+        built(tab, "unseen")
         assert "No picture of the routes in the part of a: frat scores" in tab.inner_text("#result .note")
         assert tab.query_selector("#download") is not None and not complaints
     assert (root / "built" / "unseen").is_dir()

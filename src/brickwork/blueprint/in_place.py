@@ -22,12 +22,12 @@ _OPERATORS: dict[Any, Any] = {
     operator.imul: operator.mul,
     operator.itruediv: operator.truediv,
 }
+#: what shares memory with its source, or may
 _VIEWS = {
-    "chunk", "diagonal", "expand", "expand_as", "flatten", "getitem", "movedim", "narrow", "permute", "ravel", "reshape",
-    "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze",
-    "view", "view_as",
+    "chunk", "contiguous", "diagonal", "double", "expand", "expand_as", "flatten", "float", "getitem", "half", "movedim",
+    "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "to",
+    "transpose", "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
 }  # fmt: skip
-_SAME = {"contiguous", "detach", "to", "float", "double"}  # may give back the very tensor
 
 
 def without_writes(graph: fx.GraphModule) -> None:
@@ -50,7 +50,7 @@ def without_writes(graph: fx.GraphModule) -> None:
         for one in same:
             for user in [u for u in one.users if order[u] > order[node]]:
                 user.replace_input_with(one, node)
-        _to_new(node, modules)
+        _to_new(node)
     graph.recompile()
 
 
@@ -61,12 +61,7 @@ def _writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return getattr(layer, "inplace", False) is True and not idle
     if node.op not in ("call_method", "call_function"):
         return False
-    return (
-        node.target in _OPERATORS
-        or bool(node.kwargs.get("inplace"))
-        or "out" in node.kwargs
-        or _by_name(node)
-    )
+    return node.target in _OPERATORS or _told_to(node) or "out" in node.kwargs or _by_name(node)
 
 
 def _by_name(node: fx.Node) -> bool:
@@ -79,11 +74,11 @@ def _word(node: fx.Node) -> str:
     return str(node.target) if node.op == "call_method" else getattr(node.target, "__name__", "")
 
 
-def _to_new(node: fx.Node, modules: dict[str, nn.Module]) -> None:
+def _to_new(node: fx.Node) -> None:
     """The same operation with an output of its own."""
     if node.op == "call_module":
-        modules[str(node.target)].inplace = False  # type: ignore[assignment]
-    elif node.target in _OPERATORS:
+        return  # a layer may be called again; it is told when the graph is a module of its own
+    if node.target in _OPERATORS:
         node.target = _OPERATORS[node.target]
     elif node.op == "call_method":
         node.target = str(node.target)[:-1]
@@ -128,7 +123,7 @@ def _alias(node: fx.Node, modules: dict[str, nn.Module]) -> str:
         return "part" if isinstance(layer, nn.Flatten | nn.Unflatten) else ""
     if node.op not in ("call_method", "call_function"):
         return ""
-    if _word(node) in _SAME:
+    if _word(node) == "detach":
         return "same"
     return "part" if _word(node) in _VIEWS else ""
 

@@ -14,7 +14,7 @@ from brickwork.blueprint.joining import join
 from brickwork.blueprint.parts import more_classes, rescale_input, widen_output
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
-from brickwork.blueprint.splitting import split
+from brickwork.blueprint.splitting import halves_of
 from brickwork.errors import BadFile
 from brickwork.origin import Origin, origin_of
 
@@ -55,7 +55,7 @@ def _apply(model: nn.Module, step: dict[str, Any]) -> nn.Module:
     if op == "branched_classes":
         return branched_classes(model, step["at"], step["head"], step["new"])
     if op == "split":
-        halves = split(model, step["at"], carry=step["carry"])
+        halves = halves_of(model, step["at"], step["carry"])
         return halves.below if step["side"] == "below" else halves.above
     known = origin_of(model).steps
     example, output = _example(step, model), step.get("output")

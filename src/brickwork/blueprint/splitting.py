@@ -63,11 +63,14 @@ class Split:
         return self.above(*values, image=x)
 
 
-def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
+def split(
+    model: nn.Module, at: str, *, carry: Sequence[str] = (), image: Sequence[int] | None = None
+) -> Split:
     """Cut `model` behind the layer `at`: two new modules with copies of its tensors, under their old names.
 
     carry: layers whose outputs go past the cut as well, as skip connections need; a connection that crosses the cut and is
-    not named here is refused.
+    not named here is refused. image: the shape of one input, on which both halves are compared with the network; None: the
+    one that the network knows, if any.
 
     >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     >>> halves = split(net, "1")
@@ -75,6 +78,15 @@ def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
     >>> torch.equal(halves.above(halves.below(x)), net(x)), list(halves.above.state_dict())
     (True, ['net.2.weight', 'net.2.bias'])
     """
+    halves = halves_of(model, at, carry)
+    shape = image or origin_of(model).input_shape
+    if shape is not None:
+        check_halves(model, halves, shape)
+    return halves
+
+
+def halves_of(model: nn.Module, at: str, carry: Sequence[str] = ()) -> Split:
+    """The halves as they are traced, for a network that was cut there before; `split` compares them with the network."""
     halves = _halves(model, at, carry)
     modes = {name: module.training for name, module in model.named_modules()}
     for side, half in (("below", halves.below), ("above", halves.above)):
@@ -83,9 +95,6 @@ def split(model: nn.Module, at: str, *, carry: Sequence[str] = ()) -> Split:
         half.train(model.training)
         for name, module in half.net.named_modules():
             module.training = modes.get(name, model.training)
-    shape = origin_of(model).input_shape
-    if shape is not None:
-        check_halves(model, halves, shape)
     return halves
 
 
@@ -108,7 +117,7 @@ def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
         if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
             return
         apart, size = (found - wanted).abs().max(), wanted.abs().max()
-    if not apart <= 1e-3 * size + 1e-6:
+    if bool(size.isfinite()) and not apart <= 1e-3 * size + 1e-6:
         raise BadModel(
             f"cut behind {halves.at!r}, the network's halves answer {float(apart):.3g} apart from it (answers are up to "
             f"{float(size):.3g}): its forward does what a trace cannot follow, such as x += y where x is read under another "
@@ -368,7 +377,7 @@ def _module(whole: fx.GraphModule, graph: fx.Graph, name: str) -> fx.GraphModule
     graph.lint()
     module = fx.GraphModule(whole, graph, name)
     module.delete_all_unused_submodules()
-    for layer in module.modules():
+    for layer in module.modules():  # features may have other readers
         if getattr(layer, "inplace", False) is True:
             layer.inplace = False  # type: ignore[assignment]
     used = {str(n.target) for n in graph.nodes if n.op == "get_attr"}

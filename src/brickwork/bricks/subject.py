@@ -126,8 +126,8 @@ def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blu
     if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
         if isinstance(whole, Branches):
             raise BadModel(
-                "the model is networks side by side (branches), and one of them has a single output, which is no channel to "
-                "choose by; cut the bricks or models that it was joined from instead."
+                "the model is networks side by side (branches), and an output of one is no channel to choose by, as that of "
+                "a single class is not; cut the bricks or models that it was joined from instead."
             )
         raise BadModel(
             "the model's outputs are not one channel a class, made by a linear or convolution layer; cut the network below "

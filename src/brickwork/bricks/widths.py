@@ -106,17 +106,16 @@ def within(
 ) -> Kept:
     """The widest kept set `make(x)`, x in (0, 1], whose parameters (or macs) stay within a share of the whole."""
     full = getattr(bp.count(), of)
+    extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
     low, high, best = 0.0, 1.0, None
     for _ in range(24):
         middle = (low + high) / 2
         kept = make(middle)
-        extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
         if getattr(bp.count({**kept, **extra}), of) <= budget * full:
             low, best = middle, kept
         else:
             high = middle
     if best is None:
-        extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
         least = getattr(bp.count({**make(0.0), **extra}), of) / full
         raise RequestError(
             f"a budget of {budget:g} of the {of} is less than the narrowest network needs, which is {least:.2g}; give more."

@@ -70,6 +70,7 @@ def command(
     """
     from brickwork import data as images_of
     from brickwork import store
+    from brickwork.algebra.agreement import refuse_differences
     from brickwork.atomic import check_output, write_folder
     from brickwork.devices import pick
     from brickwork.engine.places import place
@@ -80,8 +81,8 @@ def command(
     values = numbers(alpha, "alpha")
     others = numbers(beta, "beta") if beta is not None else values if second is not None else [0.0]
     folders = {"A": first, **({"B": second} if second else {}), **({"base": base} if base else {})}
-    for folder in folders.values():
-        store.read_config(folder)
+    told = {str(folder): store.read_config(folder).weights.tensors for folder in folders.values()}
+    refuse_differences({f: {name: tuple(t.shape) for name, t in found.items()} for f, found in told.items()})
     specs = [images_of.check(spec) for spec in data]
     if len({str(spec) for spec in specs}) != len(specs):
         raise RequestError("a data set is named twice.")
@@ -93,7 +94,6 @@ def command(
         )
 
     from brickwork.algebra import sweep
-    from brickwork.algebra.agreement import refuse_differences
     from brickwork.algebra.sweep_jobs import sweep_folders
     from brickwork.report.heat import draw_sweep
     from brickwork.report.runs import save_figures
@@ -111,10 +111,6 @@ def command(
         )  # fmt: skip
     else:
         models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
-        told = {
-            str(folders[k]): {n: tuple(t.shape) for n, t in m.state_dict().items()} for k, m in models.items()
-        }
-        refuse_differences(told)
         prepared = origin_of(models["A"]).preprocessing
         sets = {str(spec): images_of.load_for(prepared, spec) for spec in specs}
         found = sweep(

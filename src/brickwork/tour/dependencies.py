@@ -42,8 +42,8 @@ def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     tenth = float((predict(grown, ten.test_images[nines]).argmax(1).numpy() == 9).mean())
     about = (
         "The network never saw a nine. A matrix on its nine logits, fitted in a moment, tells nines from the rest; the "
-        "first nine logits are what they were, bit for bit. Ten digits are few: where a thousand classes overlap, more of "
-        "each follows from others than here."
+        "first nine logits are what they were, bit for bit. In the graph, a relative error near 1 says that a digit "
+        "hardly follows from the others."
     )
     bars = [
         Bar("nine digits, before", before, f"{before:.1%}", 2),

@@ -93,7 +93,7 @@ def add_learned_task(
     """
     if len(on) != len(data) or not on:
         raise RequestError(f"{len(on)} categories and {len(data)} data sets; give one data set a category.")
-    halves = split(model, at, carry=carry)
+    halves = split(model, at, carry=carry, image=net.image)
     bare = net.add_task(task, halves.above, on)  # shapes are checked here
     kinds = {one.classes for one in data}
     if len(kinds) > 1:

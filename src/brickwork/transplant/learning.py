@@ -23,6 +23,7 @@ from brickwork.training.schedules import learning_rate
 from brickwork.training.settings import Settings
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
+from brickwork.transplant.class_order import places_in
 from brickwork.transplant.closed_form import as_teachers, solve_pseudo_gradients
 
 
@@ -110,7 +111,7 @@ def learn_adapter(
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy.deepcopy(adapter).to(looked_at)
-    order = None if teacher is None else same_classes(task, teacher)
+    order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
     if way.startswith("closed-form"):
         assert teacher is not None
         new = solve_pseudo_gradients(
@@ -150,20 +151,6 @@ def learn_adapter(
     finally:
         frozen()
     return Learned(new.eval(), way, history)
-
-
-def same_classes(task: Above, teacher: Above) -> list[int] | None:
-    """For each output of the task the teacher's of the same class; None: as they stand, or they have other classes."""
-    own, known = origin_of(task).classes, origin_of(teacher).classes
-    if (
-        own is None
-        or known is None
-        or own == known
-        or sorted(own) != sorted(known)
-        or len(set(own)) < len(own)
-    ):
-        return None
-    return [known.index(name) for name in own]
 
 
 def _check(
@@ -215,12 +202,10 @@ def task_loss(output: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy over classes or masks; of a single output, against 0 and 1."""
     if output.shape[1] == 1 and output.dim() == 2:
         return F.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype))
-    if target.dim() > 1 and bool((target == IGNORE).all()):
-        return (
-            0 * output.sum()
-        )  # a batch in which no pixel counts teaches nothing; its mean would be no number
-    # a class may have that number, a pixel with it has none
-    return F.cross_entropy(output, target.long(), ignore_index=IGNORE if target.dim() > 1 else -100)
+    if target.dim() == 1:  # a class may have the number that marks a pixel without one
+        return F.cross_entropy(output, target.long())
+    summed = F.cross_entropy(output, target.long(), ignore_index=IGNORE, reduction="sum")
+    return summed / (target != IGNORE).sum().clamp(min=1)  # a batch in which no pixel counts teaches nothing
 
 
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, step: int) -> None:

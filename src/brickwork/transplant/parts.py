@@ -46,8 +46,7 @@ def grown_by(
         return _with_part(net, model, at=at, category=category, task=task, on=on)
     if at is None:
         raise RequestError("a whole network is cut behind a layer; give at (on the command line --at LAYER).")
-    halves = split(model, at, carry=carry)
-    check_halves(model, halves, net.image)
+    halves = split(model, at, carry=carry, image=net.image)
     if not any(True for _ in halves.above.parameters()):
         raise BadModel(f"a cut behind {at!r} leaves no layer for the task module; cut lower.")
     if category is not None and task is not None:
@@ -67,16 +66,16 @@ def grown_by(
 
 def _same_part(part: Below, other: Below, image: tuple[int, ...]) -> bool:
     """Whether two category modules give the same features for the same pictures: tensors, forward and preparation."""
-    if state_hash(part) != state_hash(other):
+    if part.carried != other.carried or origin_of(part).preprocessing != origin_of(other).preprocessing:
         return False
-    if origin_of(part).preprocessing != origin_of(other).preprocessing:
+    if state_hash(part) != state_hash(other):
         return False
     like = next((p for p in part.parameters() if p.is_floating_point()), torch.zeros(()))
     x = torch.randn(2, *image, generator=torch.Generator().manual_seed(0)).to(like)
     with evaluating(part), evaluating(other):
         one, two = part(x), other.to(like.device)(x)
-    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (one, two)), strict=False)
-    return part.carried == other.carried and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (one, two)), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:

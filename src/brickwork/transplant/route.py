@@ -18,6 +18,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of, evaluating, predict
 from brickwork.transplant.adapter import Adapter
+from brickwork.transplant.class_order import places_in
 from brickwork.transplant.net import TransplantNet, through
 from brickwork.words import counted
 
@@ -54,9 +55,7 @@ class Targets:
     by: str  # "name", "position" or "masks"
     outputs: np.ndarray | None  # for each class of the data, the output that stands for it; None: masks
     classes: tuple[str, ...] | None = None  # of the task's outputs, as far as the data tell
-    pixels: np.ndarray | None = (
-        None  # for each value of a mask, the output that stands for it; None: it itself
-    )
+    pixels: np.ndarray | None = None  # for each value of a mask its output; None: it itself
 
     def of(self, data: ImageData, split: str) -> np.ndarray:
         """Labels (N,) or masks (N, H, W) of a split."""
@@ -106,10 +105,11 @@ def _check_masks(data: ImageData, kinds: int) -> None:
 def _masks(data: ImageData, known: tuple[str, ...] | None) -> Targets:
     """Pixels by the names of their classes where both sides know the same ones, else by their numbers."""
     told = data.mask_classes or None
-    if told is None or known is None or told == known or sorted(told) != sorted(known):
+    places = places_in(told, known)
+    if places is None:
         return Targets("masks", None, told)
     pixels = np.arange(256, dtype=np.uint8)  # a pixel without a class stays one
-    pixels[: len(told)] = [known.index(name) for name in told]
+    pixels[: len(places)] = places
     return Targets("masks", None, known, pixels)
 
 
