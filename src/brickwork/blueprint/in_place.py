@@ -44,7 +44,7 @@ def without_writes(graph: fx.GraphModule) -> None:
         late = {p for p in parts if any(order[u] > order[node] for u in p.users) and p is not node}
         if late:
             raise BadModel(
-                f"{_name(node)} writes in place into a tensor that {_name(next(iter(late)))} is a part of or holds; write "
+                f"{_name(node)} writes in place into a tensor that {_name(min(late, key=order.__getitem__))} is a part of or holds; write "
                 "x = f(x) instead."
             )
         for one in same:
@@ -61,7 +61,12 @@ def _writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return getattr(layer, "inplace", False) is True and not idle
     if node.op not in ("call_method", "call_function"):
         return False
-    return node.target in _OPERATORS or _told_to(node) or "out" in node.kwargs or _by_name(node)
+    return (
+        node.target in _OPERATORS
+        or bool(node.kwargs.get("inplace"))
+        or "out" in node.kwargs
+        or _by_name(node)
+    )
 
 
 def _by_name(node: fx.Node) -> bool:
