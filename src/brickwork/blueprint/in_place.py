@@ -43,9 +43,9 @@ def without_writes(graph: fx.GraphModule) -> None:
         same, parts = _family(source, modules)
         late = {p for p in parts if any(order[u] > order[node] for u in p.users) and p is not node}
         if late:
+            first = _name(min(late, key=order.__getitem__))
             raise BadModel(
-                f"{_name(node)} writes in place into a tensor that {_name(min(late, key=order.__getitem__))} is a part of or holds; write "
-                "x = f(x) instead."
+                f"{_name(node)} writes in place into a tensor that {first} is a part of or holds; write x = f(x) instead."
             )
         for one in same:
             for user in [u for u in one.users if order[u] > order[node]]:
