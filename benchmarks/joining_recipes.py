@@ -42,13 +42,15 @@ PICKS = {"A0,B0": ("0", "0"), "A0-2,B3-4": ("0-2", "3-4"), "all": ("0-4", "0-4")
 def trained(arch: str, half: str, seed: int, recipe: dict[str, float]) -> nn.Module:
     images = data.load(f"cifar10:{half}")
     model = zoo.build(arch, num_classes=5, seed=seed)
-    settings = settings_for(
-        arch, len(images.train_labels), "cifar10", seed=seed, label_smoothing=0.0, **recipe
-    )
+    settings = settings_for(arch, len(images.train_labels), "cifar10", seed=seed, label_smoothing=0.0, **recipe)
     train(
-        model, images.train_images, images.train_labels, classes=images.classes,
-        preprocessing=data.load("cifar10").preprocessing(), **settings.to_dict(),
-    )  # fmt: skip
+        model,
+        images.train_images,
+        images.train_labels,
+        classes=images.classes,
+        preprocessing=data.load("cifar10").preprocessing(),
+        **settings.to_dict(),
+    )
     return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 

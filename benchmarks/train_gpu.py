@@ -24,15 +24,11 @@ from brickwork.evaluation import evaluate_data
 from brickwork.training import settings_for, train
 
 
-def measure(
-    arch: str, images: data.ImageData, seed: int, options: dict[str, Any], compile: bool
-) -> dict[str, Any]:
+def measure(arch: str, images: data.ImageData, seed: int, options: dict[str, Any], compile: bool) -> dict[str, Any]:
     """Train once and return a row."""
     device = pick("auto")
     model = zoo.build(arch, num_classes=len(images.classes), seed=seed)
-    settings = settings_for(
-        arch, len(images.train_labels), data.parse(images.name).source, seed=seed, **options
-    )
+    settings = settings_for(arch, len(images.train_labels), data.parse(images.name).source, seed=seed, **options)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
@@ -69,9 +65,7 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archs", nargs="*", default=["vgg16", "resnet8"])
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0")

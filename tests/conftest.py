@@ -54,16 +54,12 @@ def browser() -> Opened:
             program = driver.chromium.launch(executable_path=binary, args=["--no-sandbox", "--disable-gpu"])
             try:
                 tab = program.new_page(**options)
-                tab.on(
-                    "console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None
-                )
+                tab.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
                 tab.on("pageerror", lambda error: complaints.append(str(error)))
                 if address.startswith("file:"):
                     tab.on(
                         "request",
-                        lambda r: (
-                            complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None
-                        ),
+                        lambda r: complaints.append(r.url) if not r.url.startswith(("file:", "data:")) else None,
                     )
                 tab.goto(address)
                 yield tab, complaints

@@ -50,9 +50,7 @@ def forbidden(part: str) -> set[str]:
     return METHODS | TOP | AROUND  # zoo, training, engine, atomic, …: below the methods as well
 
 
-@pytest.mark.parametrize(
-    ("part", "path"), [pytest.param(a, p, id=str(p.relative_to(SOURCE))) for a, p in files()]
-)
+@pytest.mark.parametrize(("part", "path"), [pytest.param(a, p, id=str(p.relative_to(SOURCE))) for a, p in files()])
 def test_arrows(part, path):
     wrong = imported(path) & forbidden(part)
     assert not wrong, f"{path.relative_to(SOURCE)} must not import {', '.join(sorted(wrong))}"

@@ -77,9 +77,7 @@ def test_results_come_in_order_and_are_not_computed_twice(tmp_path, where):
     first = engine.run(jobs, engine=where, store=store)
     assert [r.value for r in first] == [{"x": x, "square": x * x} for x in range(4)]
     assert not any(r.stored for r in first)
-    second = engine.run(
-        [*jobs, Job("engine_jobs:square", {"x": 9, "log": str(log)})], engine=where, store=store
-    )
+    second = engine.run([*jobs, Job("engine_jobs:square", {"x": 9, "log": str(log)})], engine=where, store=store)
     assert [r.stored for r in second] == [True] * 4 + [False]
     assert [r.value for r in second[:4]] == [r.value for r in first]
     lines = log.read_text().splitlines()

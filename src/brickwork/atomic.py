@@ -26,9 +26,7 @@ os.umask(_UMASK)
 
 
 @contextlib.contextmanager
-def write_folder(
-    path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)
-) -> Iterator[Path]:
+def write_folder(path: str | Path, *, force: bool = False, owns: Sequence[str] = ("config.json",)) -> Iterator[Path]:
     """Yield an empty folder to write into; it becomes `path` when the block ends well.
 
     `force` replaces a folder that is empty or holds one of the files in `owns`, and no other: a mistyped
@@ -115,9 +113,7 @@ def _check_place(path: Path) -> None:
             probe.mkdir()
             probe.rmdir()
         except FileNotFoundError as error:  # /proc and the like
-            raise RequestError(
-                f"cannot write {path}: nothing can be made in {above}; choose another --out."
-            ) from error
+            raise RequestError(f"cannot write {path}: nothing can be made in {above}; choose another --out.") from error
 
 
 def file_hash(path: Path) -> str:
@@ -160,9 +156,7 @@ def _explained(path: Path) -> Iterator[None]:
                 f"cannot write {path}: {os.strerror(error.errno or 0)}; what was there before is unchanged."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
-            raise RequestError(
-                f"cannot write {path}: {os.strerror(error.errno)}; choose another --out."
-            ) from error
+            raise RequestError(f"cannot write {path}: {os.strerror(error.errno)}; choose another --out.") from error
         raise
 
 

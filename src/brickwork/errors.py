@@ -46,9 +46,7 @@ class UnknownName(RequestError):
         self.kind, self.name, self.known = kind, name, list(known)
         close = difflib.get_close_matches(str(name), self.known, n=1, cutoff=0.6)
         guess = f"; did you mean {close[0]!r}?" if close else "."
-        shown = ", ".join(self.known[:40]) + (
-            f" and {len(self.known) - 40} more" if len(self.known) > 40 else ""
-        )
+        shown = ", ".join(self.known[:40]) + (f" and {len(self.known) - 40} more" if len(self.known) > 40 else "")
         super().__init__(f"unknown {kind} {name!r}{guess} Known: {shown}.{' ' + hint if hint else ''}")
 
 
@@ -63,9 +61,7 @@ class MissingExtra(RequestError):
 
     def __init__(self, extra: str, what: str) -> None:
         self.extra = extra
-        super().__init__(
-            f"{what} need the extra {extra!r}; in Brickwork's folder: pip install -e '.[{extra}]'"
-        )
+        super().__init__(f"{what} need the extra {extra!r}; in Brickwork's folder: pip install -e '.[{extra}]'")
 
 
 class OutputExists(RequestError):

@@ -18,15 +18,7 @@ from brickwork.origin import origin_of
 from brickwork.prediction import logit_batches, predict
 from brickwork.words import counted
 
-__all__ = [
-    "Evaluation",
-    "auroc",
-    "calibration_error",
-    "evaluate",
-    "evaluate_data",
-    "measure_logits",
-    "predict",
-]
+__all__ = ["Evaluation", "auroc", "calibration_error", "evaluate", "evaluate_data", "measure_logits", "predict"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +38,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only; the segmentation entries only where there were masks."""
-        found = {
-            key: list(value) if isinstance(value, tuple) else value for key, value in self.__dict__.items()
-        }
+        found = {key: list(value) if isinstance(value, tuple) else value for key, value in self.__dict__.items()}
         if self.iou is None:
             del found["iou"], found["mean_iou"]
         else:
@@ -81,9 +71,7 @@ class Evaluation:
     def _repr_html_(self) -> str:
         head, rows = self._rows()
         summary = ", ".join(f"{name} <b>{value}</b>" for name, value in self._summary())
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
+        cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         titles = "".join(f"<th>{title}</th>" for title in head)
         return f"<p>{counted(self.images, 'image')}: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
 
@@ -120,13 +108,7 @@ def evaluate(
     return measure_logits(logits, truth, classes or origin_of(model).classes)
 
 
-def evaluate_data(
-    model: nn.Module,
-    images: ImageData,
-    *,
-    split: str = "test",
-    batch_size: int = 512,
-) -> Evaluation:
+def evaluate_data(model: nn.Module, images: ImageData, *, split: str = "test", batch_size: int = 512) -> Evaluation:
     """Measure a model on a data set whose classes are found among the model's by name.
 
     A segmenter (its classes are the data set's mask classes) is measured on the masks.
@@ -174,8 +156,7 @@ def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None
         calibration_error=calibration_error(confidence, right),
         # one output has no probability to compare by; its logit ranks all the same
         auroc={
-            name: auroc((log_probabilities if count > 1 else logits)[:, i], labels == i)
-            for i, name in enumerate(names)
+            name: auroc((log_probabilities if count > 1 else logits)[:, i], labels == i) for i, name in enumerate(names)
         },
     )
 
@@ -218,17 +199,13 @@ def _evaluate_masks(
         truth = masks[start : start + len(logits)].to(logits.device).long()
         start += len(logits)
         if logits.ndim != 4 or logits.shape[2:] != truth.shape[1:]:
-            raise BadData(
-                f"the model gives {tuple(logits.shape)} for masks {tuple(truth.shape)}: it is no segmenter."
-            )
+            raise BadData(f"the model gives {tuple(logits.shape)} for masks {tuple(truth.shape)}: it is no segmenter.")
         counted = truth != IGNORE
         log_probabilities = logits.permute(0, 2, 3, 1)[counted].double().log_softmax(1)
         confidence, predicted = log_probabilities.exp().max(1)
         labels = truth[counted]
         if len(labels) and int(labels.max()) >= logits.shape[1]:
-            raise BadData(
-                f"masks hold class {int(labels.max())}; the model has {logits.shape[1]} outputs a pixel."
-            )
+            raise BadData(f"masks hold class {int(labels.max())}; the model has {logits.shape[1]} outputs a pixel.")
         part = _confusion(labels.cpu(), predicted.cpu(), logits.shape[1])
         confusion = part if confusion is None else confusion + part
         nll -= log_probabilities.gather(1, labels[:, None]).sum().item()

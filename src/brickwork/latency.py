@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from brickwork.prediction import evaluating
 
 
-def latency(
-    model: nn.Module, batch: Tensor, *, repeat: int = 30, warm_up: int = 5, record: bool = False
-) -> float:
+def latency(model: nn.Module, batch: Tensor, *, repeat: int = 30, warm_up: int = 5, record: bool = False) -> float:
     """Seconds of one forward pass of this batch, where batch and model are; the median of `repeat`.
 
     record: as a CUDA graph, so that the time to start each kernel does not count; without effect off CUDA.

@@ -15,11 +15,7 @@ from brickwork.outputs import logits_of
 
 
 def predict(
-    model: nn.Module,
-    images: Images,
-    *,
-    batch_size: int = 512,
-    device: torch.device | str | None = None,
+    model: nn.Module, images: Images, *, batch_size: int = 512, device: torch.device | str | None = None
 ) -> Tensor:
     """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
 

@@ -21,14 +21,7 @@ def bar(what: str, total: float | None, *, show: bool = True, unit: str = "") ->
         yield lambda amount=1, note="": None
         return
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     count = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (

@@ -83,12 +83,11 @@ def test_teachers_find_the_network_they_are(nets):
     """With one model, what answers as it does is the model itself: λ goes to 1."""
     zero, a, _ = nets
     a = repair(a, images(0, 100))
-    found = adamerge(
-        [a], [images(0, 100)], base=zero, goal="teachers", per="task", steps=40, lr=0.05, **QUIET
-    )
+    found = adamerge([a], [images(0, 100)], base=zero, goal="teachers", per="task", steps=40, lr=0.05, **QUIET)
     assert found.coefficients["all"][0] > 0.9
-    merged = merge_on([a], [images(0, 100)], "adamerging", base=zero, goal="teachers", per="task", steps=40, lr=0.05,
-                      **QUIET)  # fmt: skip
+    merged = merge_on(
+        [a], [images(0, 100)], "adamerging", base=zero, goal="teachers", per="task", steps=40, lr=0.05, **QUIET
+    )
     assert state_hash(merged) == state_hash(found.model)
     assert origin_of(merged).provenance["merge"]["coefficients"]["all"] == list(found.coefficients["all"])
 
@@ -115,11 +114,7 @@ def test_wrong_requests(nets):
         ({"steps": 0}, RequestError, "steps is 0; it must be a whole number from 1 up"),
         ({"lr": -1}, RequestError, "lr is -1; it must be a number above 0 to 10"),
         ({"per": "tensor"}, RequestError, "per is 'tensor'; it must be layer or task"),
-        (
-            {"goal": "teachers"},
-            RequestError,
-            "one set of images a model, in their order; there are 1 for 2 models",
-        ),
+        ({"goal": "teachers"}, RequestError, "one set of images a model, in their order; there are 1 for 2 models"),
         ({"step": 3}, RequestError, "did you mean 'steps'"),
     ):
         with pytest.raises(error, match=message):

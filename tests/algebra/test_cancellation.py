@@ -94,9 +94,7 @@ def test_pieces_add_up():
     slope = _Slope(net, "batch", None, CPU)
     whole, pieces = (tasks_for(net, task(0), task(1), CPU, 1, size, 0)[0].whole for size in (None, 7))
     assert len(whole) == 1 and {len(y) for _, y in pieces} == {6, 7}
-    for a, b in zip(
-        *(slope.product(slope.start, slope.start, part) for part in (whole, pieces)), strict=True
-    ):
+    for a, b in zip(*(slope.product(slope.start, slope.start, part) for part in (whole, pieces)), strict=True):
         assert (a - b).norm() <= 1e-12 * a.norm()
 
 
@@ -142,9 +140,7 @@ def test_the_real_difference_is_that_of_real_training(batch_size):
         start, one, two, sequence = (p.detach() for p in parts)
         real = sequence - (one + two - start)
         assert found.fit(0.1, 3, layer).real == pytest.approx(float(real.norm()), rel=1e-9)
-        assert found.fit(0.1, 3, layer).share == pytest.approx(
-            float(real.norm() / (two - start).norm()), rel=1e-9
-        )
+        assert found.fit(0.1, 3, layer).share == pytest.approx(float(real.norm() / (two - start).norm()), rel=1e-9)
     if batch_size is None:
         with torch.no_grad():
             wanted = float(nn.functional.cross_entropy(both(sets[0][0]), sets[0][1]))

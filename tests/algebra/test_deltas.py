@@ -65,9 +65,7 @@ def test_a_file_that_knows_its_base(nets, tmp_path):
     g = brickwork.delta(a, zero)
     path = g.save(tmp_path / "g.safetensors")
     again = Delta.load(path)
-    assert again.base == state_hash(zero) and all(
-        torch.equal(again.tensors[n], t) for n, t in g.tensors.items()
-    )
+    assert again.base == state_hash(zero) and all(torch.equal(again.tensors[n], t) for n, t in g.tensors.items())
     assert same(brickwork.assign(zero, again, strict=True), a)
     with pytest.raises(BadModel, match="taken from a network with hash"):
         brickwork.assign(b, again, strict=True)
@@ -105,9 +103,7 @@ def test_half_precision_keeps_its_type():
 def test_what_does_not_fit(nets):
     zero, a, _ = nets
     g = brickwork.delta(a, zero)
-    with pytest.raises(
-        BadModel, match="the network and the delta are not of one architecture; they differ in"
-    ):
+    with pytest.raises(BadModel, match="the network and the delta are not of one architecture; they differ in"):
         brickwork.assign(zoo.build("lenet", num_classes=4, seed=0), g)
     with pytest.raises(RequestError, match="bn is 'x'"):
         brickwork.assign(zero, g, bn="x")

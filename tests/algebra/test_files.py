@@ -23,12 +23,7 @@ from brickwork.algebra.streaming import merge_files
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError
 from brickwork.store import state_hash
 
-TYPES = {
-    "BF16": torch.bfloat16,
-    "F16": torch.float16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-}
+TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -50,9 +45,7 @@ def test_rounding_is_torchs(kind):
     wanted = torch.from_numpy(values).to(TYPES[kind])
     found = encode(values, kind)
     width = torch.uint8 if kind.startswith("F8") else torch.uint16
-    assert np.array_equal(
-        found.view(np.uint8 if width == torch.uint8 else np.uint16), wanted.view(width).numpy()
-    )
+    assert np.array_equal(found.view(np.uint8 if width == torch.uint8 else np.uint16), wanted.view(width).numpy())
 
 
 def test_written_files_are_read_by_safetensors(tmp_path):
@@ -76,14 +69,7 @@ def folders(tmp_path):
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [
-        ("linear", {}),
-        ("ties", {"density": 0.3}),
-        ("dare", {}),
-        ("della", {}),
-        ("slerp", {"t": 0.3}),
-        ("iso_c", {}),
-    ],
+    [("linear", {}), ("ties", {"density": 0.3}), ("dare", {}), ("della", {}), ("slerp", {"t": 0.3}), ("iso_c", {})],
 )
 def test_files_and_memory_give_the_same(folders, tmp_path, method, options):
     zero, a, b = folders
@@ -119,9 +105,9 @@ def test_shards_stay_shards(tmp_path):
     a, b = sharded(tmp_path / "a", one, torch.bfloat16), sharded(tmp_path / "b", two, torch.bfloat16)
     merge_files(make_recipe({"models": [str(a), str(b)]}), tmp_path / "m", progress=False)
     merged = Tensors(tmp_path / "m")
-    assert len(merged.shards) == 3 and json.loads((tmp_path / "m" / INDEX).read_text())["weight_map"][
-        "l1.w"
-    ].endswith("00002-of-00003.safetensors")
+    assert len(merged.shards) == 3 and json.loads((tmp_path / "m" / INDEX).read_text())["weight_map"]["l1.w"].endswith(
+        "00002-of-00003.safetensors"
+    )
     wanted = ((one[1]["l1.w"].bfloat16().float() + two[1]["l1.w"].bfloat16().float()) / 2).bfloat16()
     assert torch.equal(load_file(merged.shards[1])["l1.w"], wanted)
 
@@ -134,17 +120,22 @@ def test_torch_is_not_imported(folders, tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "merge", *map(str, folders[1:]), "--out", str(tmp_path / "m"), "--json"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recipe"]["method"] == "linear"
 
 
 def test_a_recipe(folders, tmp_path):
     told = {
-        "method": "ties", "base": "zero", "models": ["a", "b"], "options": {"density": 0.5},
-        "layers": [{"match": "fc*", "method": "linear", "options": {"weights": [0, 1]}}], "seed": 3,
-    }  # fmt: skip
+        "method": "ties",
+        "base": "zero",
+        "models": ["a", "b"],
+        "options": {"density": 0.5},
+        "layers": [{"match": "fc*", "method": "linear", "options": {"weights": [0, 1]}}],
+        "seed": 3,
+    }
     path = tmp_path / "recipe.yaml"
     path.write_text("# brickwork merge recipe.yaml --out m\n" + yaml.safe_dump(told))
     recipe = read_recipe(path)
@@ -190,9 +181,7 @@ def test_damaged_files(folders, tmp_path):
     ):
         weights.write_bytes(content)
         with pytest.raises(BadFile, match=message):
-            merge_files(
-                make_recipe({"models": [str(folders[1]), str(folders[2])]}), tmp_path / "m", progress=False
-            )
+            merge_files(make_recipe({"models": [str(folders[1]), str(folders[2])]}), tmp_path / "m", progress=False)
     assert not (tmp_path / "m").exists()
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadFile, match="holds neither"):
@@ -221,9 +210,7 @@ def test_other_architectures_and_numbers(folders, tmp_path):
     with pytest.raises(BadModel, match=r"they differ in .*missing"):
         merge_files(make_recipe({"models": [str(folders[0]), str(other)]}), tmp_path / "m", progress=False)
     with pytest.raises(RequestError, match="one of the models to merge"):
-        merge_files(
-            make_recipe({"models": [str(f) for f in folders]}), folders[0], force=True, progress=False
-        )
+        merge_files(make_recipe({"models": [str(f) for f in folders]}), folders[0], force=True, progress=False)
 
 
 def test_a_base_has_a_use(folders, tmp_path, run):
@@ -251,26 +238,14 @@ def test_the_command_line(folders, tmp_path, run):
     assert all(torch.allclose(v, same[n], atol=1e-6) for n, v in brickwork.load(a).state_dict().items())
     options = ["--method", "ties", "--base", zero, "--arg", "density=0.4", "--weight", "1", "--weight", "0.5"]
     code, printed, complaint = run("merge", a, b, *options, "--out", tmp_path / "m", "--json")
-    assert code == 0 and json.loads(printed)["recipe"]["options"] == {
-        "weights": [1.0, 0.5],
-        "density": 0.4,
-    }
+    assert code == 0 and json.loads(printed)["recipe"]["options"] == {"weights": [1.0, 0.5], "density": 0.4}
     (tmp_path / "r.yaml").write_text("models: [a, b]\n")
     for wrong, message in (
         (["merge", a, b, "--out", tmp_path / "m"], "exists"),
         (["merge", a, b, "--method", "ties", "--out", tmp_path / "x"], "were trained from (--base)"),
-        (
-            ["merge", a, "--out", tmp_path / "x"],
-            "is that model; give two or more, or a method",
-        ),
-        (
-            ["merge", a, b, "--method", "slerp", "--base", zero, "--out", tmp_path / "x"],
-            "slerp has no use for a base",
-        ),
-        (
-            ["merge", a, b, "--base", zero, "--out", tmp_path / "x"],
-            "linear has no use for a base; leave it out",
-        ),
+        (["merge", a, "--out", tmp_path / "x"], "is that model; give two or more, or a method"),
+        (["merge", a, b, "--method", "slerp", "--base", zero, "--out", tmp_path / "x"], "slerp has no use for a base"),
+        (["merge", a, b, "--base", zero, "--out", tmp_path / "x"], "linear has no use for a base; leave it out"),
         (["merge", a, b, "--weight", "1", "--out", tmp_path / "x"], "1 weight for 2 models"),
         (["merge", a, tmp_path / "no", "--out", tmp_path / "x"], "does not exist"),
         (["merge", tmp_path / "r.yaml", "--bn", "keep", "--out", tmp_path / "x"], "a recipe says bn itself"),

@@ -53,10 +53,7 @@ def test_a_head_of_its_own_answers_as_the_network(pair, goal):
 def test_one_head_for_two_tasks(pair, goal):
     first, second, x, other = pair
     fitted = fit_head(network(5), [first, second], [x, other], goal=goal)
-    both = [
-        float((fitted(s).argmax(1) == n(s).argmax(1)).double().mean())
-        for n, s in ((first, x), (second, other))
-    ]
+    both = [float((fitted(s).argmax(1) == n(s).argmax(1)).double().mean()) for n, s in ((first, x), (second, other))]
     assert min(both) > 0.6
     counted = fit_head(network(5), [first, second], [x, other], goal=goal, weights=[50.0, 1.0])
     assert float((counted(x).argmax(1) == first(x).argmax(1)).double().mean()) >= both[0]

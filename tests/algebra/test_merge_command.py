@@ -44,16 +44,7 @@ def test_every_method_writes_a_model_folder(method, folders, tmp_path, run):
     base = ["--base", folders / "zero"] if DATA_METHODS[method].needs_base else []
     more = [*base, *MORE.get(method, []), "--seed", 2, "--images", 30]
     code, out, err = run(
-        "merge",
-        folders / "a",
-        folders / "b",
-        "--method",
-        method,
-        *SETS,
-        *more,
-        "--out",
-        tmp_path / "m",
-        "--json",
+        "merge", folders / "a", folders / "b", "--method", method, *SETS, *more, "--out", tmp_path / "m", "--json"
     )
     assert code == 0, err
     report = json.loads(out)
@@ -68,9 +59,7 @@ def test_every_method_writes_a_model_folder(method, folders, tmp_path, run):
 
 
 def test_python_gives_the_same(folders, tmp_path, run):
-    code, out, err = run(
-        "merge", folders / "a", folders / "b", "--method", "match", *SETS, "--out", tmp_path / "m"
-    )
+    code, out, err = run("merge", folders / "a", folders / "b", "--method", "match", *SETS, "--out", tmp_path / "m")
     assert code == 0 and "digits:B@10" in out and "saved in" in out, err
     nets = [brickwork.load(folders / name) for name in "ab"]
     images = [data.load(f"digits:{half}@10", size=16, channels=1).train_images for half in "AB"]
@@ -80,15 +69,33 @@ def test_python_gives_the_same(folders, tmp_path, run):
 
 def test_a_soup_says_what_is_in_it(folders, tmp_path, run):
     code, out, err = run(
-        "merge", folders / "a", folders / "a", folders / "b", "--method", "greedy-soup", "--data", "digits:A@20",
-        "--out", tmp_path / "m",
-    )  # fmt: skip
+        "merge",
+        folders / "a",
+        folders / "a",
+        folders / "b",
+        "--method",
+        "greedy-soup",
+        "--data",
+        "digits:A@20",
+        "--out",
+        tmp_path / "m",
+    )
     assert code == 0 and re.search(r"of 3 used: .*; accuracy \d", out), out + err
     assert "the merged network has the names of" in err and "0, 1, 2, 3, 4 stand for 5, 6, 7, 8, 9 of" in err
     code, out, err = run(
-        "merge", folders / "a", folders / "a", "--method", "greedy_soup", "--data", "digits:3,1@5", "--split", "test",
-        "--out", tmp_path / "n", "--json",
-    )  # fmt: skip
+        "merge",
+        folders / "a",
+        folders / "a",
+        "--method",
+        "greedy_soup",
+        "--data",
+        "digits:3,1@5",
+        "--split",
+        "test",
+        "--out",
+        tmp_path / "n",
+        "--json",
+    )
     assert code == 0 and "call their outputs" not in err, err
     found = json.loads(out)
     assert found["images"] == [10] and found["split"] == "test"
@@ -123,14 +130,8 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
         ([a, b, "--method", "adamerging", *one], "adamerging needs a base"),
         ([a, b, "--method", "match", *SETS, "--base", b], "match takes no base"),
         ([a, b, "--method", "match", *SETS, "--arg", "rigde=1"], "did you mean 'ridge'"),
-        (
-            [a, b, "--method", "match", *SETS, "--arg", "ridge=x"],
-            "ridge is 'x'; it must be a number from 0 up",
-        ),
-        (
-            [a, b, "--method", "match", *SETS, "--weight", "1"],
-            "weights are [1.0]; there must be 2, all above 0",
-        ),
+        ([a, b, "--method", "match", *SETS, "--arg", "ridge=x"], "ridge is 'x'; it must be a number from 0 up"),
+        ([a, b, "--method", "match", *SETS, "--weight", "1"], "weights are [1.0]; there must be 2, all above 0"),
         ([a, b, "--method", "match", *SETS, "--bn", "keep"], "--bn is not used by --method match"),
         ([a, b, "--method", "greedy_soup", *SETS, "--bn", "keep"], "which looks at images; give --arg bn=…"),
         ([a, b, "--method", "fisher", *SETS, "--arg", "seed=1"], "give --seed instead of --arg seed"),
@@ -164,9 +165,7 @@ def test_each_kind_of_method_names_the_other():
 
 def test_networks_that_do_not_fit_are_called_by_their_folders(folders, tmp_path, run):
     other = zoo.build("resnet8", num_classes=5, in_channels=1, width=8, seed=0)
-    attach(
-        other, replace(origin_of(other), preprocessing=origin_of(brickwork.load(folders / "a")).preprocessing)
-    )
+    attach(other, replace(origin_of(other), preprocessing=origin_of(brickwork.load(folders / "a")).preprocessing))
     brickwork.save(other.eval(), tmp_path / "wide")
     for more in ([], ["--method", "match", *SETS]):
         code, _, err = run("merge", folders / "a", tmp_path / "wide", *more, "--out", tmp_path / "m")

@@ -116,9 +116,9 @@ def test_the_global_threshold_of_many_numbers(density):
     misleading = [np.where(np.arange(5000) % 9 == 0, 0.0, v).astype(np.float32) for v in vectors]
     for parts in (vectors, misleading, [np.zeros(100, np.float32)]):
         everything = np.abs(np.concatenate(parts))
-        assert sparse.global_threshold(
-            lambda every, parts=parts: iter(parts[::every]), density
-        ) == sparse.threshold(everything, density)
+        assert sparse.global_threshold(lambda every, parts=parts: iter(parts[::every]), density) == sparse.threshold(
+            everything, density
+        )
 
 
 def test_dare_keeps_the_mean_and_drops_the_share():
@@ -131,9 +131,7 @@ def test_della_drops_small_entries_more_often():
     vector = np.tile(np.linspace(0.1, 1, 100), (2000, 1))
     stays = call("della", [vector], np.zeros_like(vector), density=0.5, window=0.4, elect="none") != 0
     rates = stays.mean(0)
-    assert rates[:10].mean() == pytest.approx(0.32, abs=0.03) and rates[-10:].mean() == pytest.approx(
-        0.68, abs=0.03
-    )
+    assert rates[:10].mean() == pytest.approx(0.32, abs=0.03) and rates[-10:].mean() == pytest.approx(0.68, abs=0.03)
 
 
 def test_breadcrumbs_drops_both_ends():
@@ -168,9 +166,7 @@ def test_isotropic_values_and_orthogonal_tasks():
     assert np.allclose(call("iso_c", [a], base), a)  # equal singular values already
     u, s, v = np.linalg.svd(np.random.default_rng(1).normal(size=(8, 6)), full_matrices=False)
     one, two = (u[:, :3] * s[:3]) @ v[:3], (u[:, 3:6] * s[3:6]) @ v[3:6]
-    assert np.allclose(
-        call("tsv", [one, two], np.zeros((8, 6))), one + two
-    )  # tasks that do not meet just add up
+    assert np.allclose(call("tsv", [one, two], np.zeros((8, 6))), one + two)  # tasks that do not meet just add up
     singular = np.linalg.svd(call("iso_c", [one, two], np.zeros((8, 6))), compute_uv=False)
     assert np.allclose(singular, singular[0])
 
@@ -184,9 +180,7 @@ def test_networks_with_batch_norm():
     with torch.no_grad():
         for net in (base, a, b):
             for buffer in net.buffers():
-                buffer.copy_(
-                    torch.rand(buffer.shape) + 0.5 if buffer.is_floating_point() else torch.tensor(7)
-                )
+                buffer.copy_(torch.rand(buffer.shape) + 0.5 if buffer.is_floating_point() else torch.tensor(7))
     before = [state_hash(m) for m in (base, a, b)]
     merged = brickwork.merge([a, b], "task_arithmetic", base=base, weights=[2.0, 2.0])
     assert [state_hash(m) for m in (base, a, b)] == before

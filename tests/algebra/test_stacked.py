@@ -20,11 +20,7 @@ from brickwork.errors import RequestError
 CPU = torch.device("cpu")
 CELLS = [(1.0, 0.0), (0.3, 0.7), (0.0, 1.0), (-0.5, 2.0)]
 #: architecture, arguments, size of an image
-NETS = [
-    ("lenet", {}, 16),
-    ("resnet8", {"width": 4}, 16),
-    ("mobilenetv2", {}, 32),
-]
+NETS = [("lenet", {}, 16), ("resnet8", {"width": 4}, 16), ("mobilenetv2", {}, 32)]
 
 
 def shaken(model, seed):
@@ -83,9 +79,17 @@ def test_the_same_accuracies_as_the_plain_loop(arch, bn):
         }
     for cells in (None, 1, 4):
         found = brickwork.sweep(
-            nets[0], nets[1], base=nets[2], data={"x": (images, labels)}, alpha=grid, beta=grid, bn=bn, cells=cells,
-            batch_size=10, progress=False,
-        )  # fmt: skip
+            nets[0],
+            nets[1],
+            base=nets[2],
+            data={"x": (images, labels)},
+            alpha=grid,
+            beta=grid,
+            bn=bn,
+            cells=cells,
+            batch_size=10,
+            progress=False,
+        )
         assert {(a, b): v for a, b, _, v in found.rows} == right
 
 
@@ -122,9 +126,7 @@ class Choosing(Odd):
         return x if float(x.detach().sum()) > -1e9 else -x
 
 
-@pytest.mark.parametrize(
-    ("kind", "stacked"), [(Odd, True), (Softmax, False), (Doubled, False), (Choosing, False)]
-)
+@pytest.mark.parametrize(("kind", "stacked"), [(Odd, True), (Softmax, False), (Doubled, False), (Choosing, False)])
 def test_networks_whose_channels_meet(kind, stacked):
     torch.manual_seed(0)
     nets = [shaken(kind(), s) for s in (0, 1)]
@@ -134,24 +136,18 @@ def test_networks_whose_channels_meet(kind, stacked):
     assert (runner.stack is not None) == stacked
     group = CELLS[: runner.at_once]
     with torch.no_grad():
-        right = [
-            round(float((alone(plane, c, images).argmax(1) == labels).double().mean()), 6) for c in group
-        ]
+        right = [round(float((alone(plane, c, images).argmax(1) == labels).double().mean()), 6) for c in group]
     assert runner.accuracies(group, images, labels) == right
 
 
 def test_small_networks_run_side_by_side_and_large_ones_alone():
     for arch, expected in (("lenet", 8), ("resnet8", 1)):
         nets = [zoo.build(arch, num_classes=5, seed=s) for s in (0, 1)]
-        runner = Cells(
-            Plane(*nets, None, bn="linear", where=CPU), torch.randn(2, 3, 32, 32), cells=None, batch=None
-        )
+        runner = Cells(Plane(*nets, None, bn="linear", where=CPU), torch.randn(2, 3, 32, 32), cells=None, batch=None)
         assert runner.at_once == expected and runner.stack is not None
 
 
-@pytest.mark.parametrize(
-    ("size", "padding"), [((8, 8), (1, 1)), ((5, 11), (0, 1)), ((4, 4), (2, 0)), ((3, 3), (0, 0))]
-)
+@pytest.mark.parametrize(("size", "padding"), [((8, 8), (1, 1)), ((5, 11), (0, 1)), ((4, 4), (2, 0)), ((3, 3), (0, 0))])
 def test_winograd(size, padding):
     x = torch.randn(3, 5, *size, generator=torch.Generator().manual_seed(0)).double()
     weight, bias = torch.randn(7, 5, 3, 3).double(), torch.randn(7).double()
@@ -164,8 +160,13 @@ def test_winograd(size, padding):
 def test_where_winograd_is_used():
     wide = torch.zeros(256, 64, 3, 3)
     assert suits(wide, (1, 1), (1, 1), (1, 1), 1)
-    for other in ((wide, (2, 2), (1, 1), (1, 1), 1), (wide, (1, 1), (1, 1), (2, 2), 1), (wide, (1, 1), (1, 1), (1, 1), 4),
-                  (wide[:8], (1, 1), (1, 1), (1, 1), 1), (wide.bfloat16(), (1, 1), (1, 1), (1, 1), 1)):  # fmt: skip
+    for other in (
+        (wide, (2, 2), (1, 1), (1, 1), 1),
+        (wide, (1, 1), (1, 1), (2, 2), 1),
+        (wide, (1, 1), (1, 1), (1, 1), 4),
+        (wide[:8], (1, 1), (1, 1), (1, 1), 1),
+        (wide.bfloat16(), (1, 1), (1, 1), (1, 1), 1),
+    ):
         assert not suits(*other)
 
 
@@ -174,16 +175,12 @@ def test_a_relu_behind_a_convolution_is_done_with_it():
     folded = Folded(Plane(net, None, None, bn="linear", where=CPU), torch.zeros(2, 3, 16, 16))
     many = stack(folded.model, folded.graph, torch.randn(2, 3, 16, 16))
     assert not any(isinstance(m, nn.ReLU) for m in many.model.modules())
-    assert (
-        record(folded.model, torch.zeros(2, 3, 16, 16)).calls["conv1.2"] == 1
-    )  # the network itself keeps it
+    assert record(folded.model, torch.zeros(2, 3, 16, 16)).calls["conv1.2"] == 1  # the network itself keeps it
 
 
 def test_half_precision():
     nets = [zoo.build("lenet", num_classes=5, seed=s) for s in (0, 1)]
-    data = {
-        "x": (torch.randn(64, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 5)
-    }
+    data = {"x": (torch.randn(64, 3, 16, 16, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 5)}
     options = {"data": data, "alpha": [0.5, 1.0], "beta": [0.5], "progress": False}
     own, half = (brickwork.sweep(*nets, precision=p, **options) for p in ("auto", "bf16"))
     assert all(abs(a[3] - b[3]) < 0.2 for a, b in zip(own.rows, half.rows, strict=True))

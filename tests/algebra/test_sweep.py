@@ -32,9 +32,17 @@ def task():
     for name, half in halves.items():
         net = zoo.build("resnet8", num_classes=5, in_channels=1, width=4, seed=0)
         train(
-            net, half.train_images, half.train_labels, epochs=2, batch_size=32, lr=0.05, classes=half.classes,
-            preprocessing=common, device="cpu", progress=False,
-        )  # fmt: skip
+            net,
+            half.train_images,
+            half.train_labels,
+            epochs=2,
+            batch_size=32,
+            lr=0.05,
+            classes=half.classes,
+            preprocessing=common,
+            device="cpu",
+            progress=False,
+        )
         nets[name] = net.eval()
     return nets, {name: half.take(8, split="test") for name, half in halves.items()}
 
@@ -66,10 +74,7 @@ def test_a_norm_that_holds_an_activation_keeps_it_in_every_cell():
     torch.manual_seed(0)
     nets = [
         torch.nn.Sequential(
-            torch.nn.Conv2d(1, 6, 3, bias=False),
-            _NormThenRelu(6),
-            torch.nn.Flatten(),
-            torch.nn.Linear(216, 5),
+            torch.nn.Conv2d(1, 6, 3, bias=False), _NormThenRelu(6), torch.nn.Flatten(), torch.nn.Linear(216, 5)
         ).eval()
         for _ in range(2)
     ]
@@ -156,9 +161,7 @@ def test_a_stopped_sweep_goes_on(task, tmp_path, monkeypatch):
     found = brickwork.sweep(nets["A"], nets["B"], **{**options, "alpha": GRID})
     assert len(calls) == 4  # the second cell, of which one data set was missing, and the third
     monkeypatch.undo()
-    assert (
-        found.rows == brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=[0.5], **QUIET).rows
-    )
+    assert found.rows == brickwork.sweep(nets["A"], nets["B"], data=sets, alpha=GRID, beta=[0.5], **QUIET).rows
     with pytest.raises(RequestError, match="journal of another sweep"):
         brickwork.sweep(nets["B"], nets["A"], **options)
 
@@ -196,9 +199,7 @@ def test_wrong_requests(task):
     with pytest.raises(RequestError, match="second network"):
         brickwork.sweep(a, data=sets, alpha=[1.0], beta=[1.0], **QUIET)
     with pytest.raises(BadModel, match="not of one architecture"):
-        brickwork.sweep(
-            a, zoo.build("lenet", num_classes=5, in_channels=1, seed=0), data=sets, alpha=[1.0], **QUIET
-        )
+        brickwork.sweep(a, zoo.build("lenet", num_classes=5, in_channels=1, seed=0), data=sets, alpha=[1.0], **QUIET)
 
 
 def test_the_command_line(task, tmp_path, run):
@@ -208,14 +209,26 @@ def test_the_command_line(task, tmp_path, run):
 
     common = ["--data", "digits:A", "--data", "digits:B", "--device", "cpu"]
     code, printed, complaint = run(
-        "sweep", tmp_path / "A", tmp_path / "B", *common, "--base", tmp_path / "zero", "--alpha", "0:1:0.5",
-        "--out", tmp_path / "s", "--json",
-    )  # fmt: skip
+        "sweep",
+        tmp_path / "A",
+        tmp_path / "B",
+        *common,
+        "--base",
+        tmp_path / "zero",
+        "--alpha",
+        "0:1:0.5",
+        "--out",
+        tmp_path / "s",
+        "--json",
+    )
     assert code == 0, complaint
     report = json.loads(printed)
     assert len(report["rows"]) == 18 and sorted(p.name for p in (tmp_path / "s").iterdir()) == [
-        "figures", "sweep.csv", "sweep.html", "sweep.svg",
-    ]  # fmt: skip
+        "figures",
+        "sweep.csv",
+        "sweep.html",
+        "sweep.svg",
+    ]
     for wrong, message in (
         ([tmp_path / "A", *common, "--out", tmp_path / "s"], "exists"),
         ([tmp_path / "A", *common, "--alpha", "1:0:1", "--out", tmp_path / "x"], "there is nothing"),
@@ -230,15 +243,7 @@ def test_the_command_line(task, tmp_path, run):
 def test_classes_of_a_data_set_are_found_by_name():
     digits = data.load("digits@20", size=16, channels=1)
     net = zoo.build("lenet", in_channels=1, seed=0)
-    train(
-        net,
-        digits.train_images,
-        digits.train_labels,
-        epochs=6,
-        classes=digits.classes,
-        device="cpu",
-        progress=False,
-    )
+    train(net, digits.train_images, digits.train_labels, epochs=6, classes=digits.classes, device="cpu", progress=False)
     late = data.load("digits:B", size=16, channels=1)  # its label 0 is the network's output 5
     found = brickwork.sweep(net, data=[late], alpha=[1.0], progress=False).table()[0]["accuracy"]
     assert found == pytest.approx(evaluate_data(net, late).accuracy, abs=1e-5) and found > 0.5

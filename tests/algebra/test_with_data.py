@@ -43,9 +43,7 @@ X = torch.randn(60, 1, 16, 16, dtype=torch.float64, generator=torch.Generator().
 @pytest.mark.parametrize("method", DATA_METHODS)
 def test_a_network_merged_with_itself(method):
     """Every method of the table: it is the network again, nothing given is changed, and twice gives the same bytes."""
-    net = repair(
-        scrambled(0), torch.cat([X, X])
-    )  # with the statistics that methods which take them anew will find
+    net = repair(scrambled(0), torch.cat([X, X]))  # with the statistics that methods which take them anew will find
     before = state_hash(net)
     sets, options = [X, X.flip(0)], dict(QUIET)
     if DATA_METHODS[method].needs_labels:
@@ -137,9 +135,16 @@ def test_two_tasks():
     for half in halves:
         net = zoo.build("resnet8", num_classes=5, in_channels=1, width=8, seed=0)
         train(
-            net, half.train_images, half.train_labels, epochs=3, batch_size=32, lr=0.05, preprocessing=common,
-            device="cpu", progress=False,
-        )  # fmt: skip
+            net,
+            half.train_images,
+            half.train_labels,
+            epochs=3,
+            batch_size=32,
+            lr=0.05,
+            preprocessing=common,
+            device="cpu",
+            progress=False,
+        )
         nets.append(net.eval())
     images = [half.train_images[:300] for half in halves]
 
@@ -151,9 +156,7 @@ def test_two_tasks():
     matched = merge_on(nets, images, "match", **QUIET)
     assert worst(matched) > worst(plain) + 0.1 and worst(repaired) >= worst(plain) - 0.05
     folded = fold_batch_norm(nets[0], torch.zeros(2, 1, 16, 16))
-    assert {n: p.shape for n, p in matched.named_parameters()} == {
-        n: p.shape for n, p in folded.named_parameters()
-    }
+    assert {n: p.shape for n, p in matched.named_parameters()} == {n: p.shape for n, p in folded.named_parameters()}
 
 
 def test_wrong_requests():
@@ -161,22 +164,12 @@ def test_wrong_requests():
     small = nn.Sequential(nn.Linear(4, 2))
     for arguments, options, error, message in (
         (([net], [x], "mach"), {}, UnknownName, "did you mean 'match'"),
-        (
-            ([net, net], [x]),
-            {},
-            RequestError,
-            "one set of images a model, in their order; there are 1 for 2 models",
-        ),
+        (([net, net], [x]), {}, RequestError, "one set of images a model, in their order; there are 1 for 2 models"),
         (([net], [x]), {"weights": [0]}, RequestError, "all above 0"),
         (([net], [x]), {"base": net}, RequestError, "match takes no base"),
         (([net], []), {}, RequestError, "match needs data, unlabelled images of each model's task"),
         (([], []), {}, RequestError, "nothing to merge"),
-        (
-            ([net], [x], "regmean"),
-            {"shrink": 2},
-            RequestError,
-            "shrink is 2; it must be a number from 0 to 1",
-        ),
+        (([net], [x], "regmean"), {"shrink": 2}, RequestError, "shrink is 2; it must be a number from 0 to 1"),
         (([net], [x], "regmean"), {"ridge": True}, RequestError, "ridge is True"),
         (([net], [x], "fisher"), {"sed": 2}, RequestError, "did you mean 'seed'"),
         (([net], [x], "adamerging"), {}, RequestError, "adamerging needs a base"),

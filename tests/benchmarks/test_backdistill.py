@@ -29,15 +29,17 @@ def test_a_row_for_each_and_ratios(run):
     assert code == 0, err
     data = json.loads(out)
     assert [row["who"] for row in data["rows"]] == [backdistill.OURS, backdistill.PEER]
-    assert data["rows"][0]["loss"] == pytest.approx(
-        data["rows"][1]["loss"], rel=1e-4
-    )  # float32, other orders of sums
+    assert data["rows"][0]["loss"] == pytest.approx(data["rows"][1]["loss"], rel=1e-4)  # float32, other orders of sums
     assert "32 px, double backward / brickwork: wall_s" in data["ratios"]
 
 
 def test_wrong_requests(run, monkeypatch):
-    for argument, message in (("arch=resnet50", "must be one of vgg16, lenet"), ("size=4", "size must be 16 or more"),
-                              ("repeat=0", "repeat must be 1 or more"), ("device=tpu9", "tpu9")):  # fmt: skip
+    for argument, message in (
+        ("arch=resnet50", "must be one of vgg16, lenet"),
+        ("size=4", "size must be 16 or more"),
+        ("repeat=0", "repeat must be 1 or more"),
+        ("device=tpu9", "tpu9"),
+    ):
         code, out, err = run("--arg", argument)
         assert code == 2 and message in err and out == ""
     monkeypatch.setattr(backdistill, "TOLERANCE", -1.0)

@@ -109,9 +109,7 @@ def test_verdicts():
 
 
 def test_measuring_here_and_apart():
-    here = measure.in_turn(
-        {"us": "brickwork.benchmarks.measure:_busy"}, {"rounds": 10}, repeat=2, separate=False
-    )
+    here = measure.in_turn({"us": "brickwork.benchmarks.measure:_busy"}, {"rounds": 10}, repeat=2, separate=False)
     apart = measure.in_turn({"us": "brickwork.benchmarks.measure:_busy"}, {"rounds": 10}, repeat=1)
     for row in (*here, *apart):
         assert row["total"] == 45 and row["wall_s"] >= 0 and row["peak_mb"] > 1
@@ -130,10 +128,7 @@ def test_contenders_take_turns(monkeypatch):
     rows = measure.in_turn({"us": "a", "them": "b"}, {}, repeat=3)
     assert order == ["a", "b", "b", "a", "a", "b"]
     assert [row["cpu_s"] for row in rows] == [4.0, 3.0]
-    assert measure.ratios(rows, "us", ("cpu_s", "wall_s")) == {
-        "them / us: cpu_s": 0.75,
-        "them / us: wall_s": 1.0,
-    }
+    assert measure.ratios(rows, "us", ("cpu_s", "wall_s")) == {"them / us: cpu_s": 0.75, "them / us: wall_s": 1.0}
 
 
 def test_the_registry():
@@ -154,9 +149,7 @@ def test_disassemble_on_a_tiny_network(run):
 
 
 @needs_peer
-@pytest.mark.parametrize(
-    ("option", "message"), [("keep=2.0", "keep must be"), ("images=0", "images must be")]
-)
+@pytest.mark.parametrize(("option", "message"), [("keep=2.0", "keep must be"), ("images=0", "images must be")])
 def test_disassemble_refuses(run, option, message):
     code, out, err = run("disassemble", "--arg", option)
     assert code == 2 and message in err and out == ""
@@ -180,15 +173,10 @@ def test_merge_on_tiny_files(run):
 
 def test_sweep_on_a_tiny_network(run):
     options = {"arch": "lenet", "side": 2, "images": 20, "repeat": 1, "separate": "false"}
-    code, out, err = run(
-        "sweep", *[f"--arg={k}={v}" for k, v in options.items()], "--device", "cpu", "--json"
-    )
+    code, out, err = run("sweep", *[f"--arg={k}={v}" for k, v in options.items()], "--device", "cpu", "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert [(row["arch"], row["who"]) for row in found["rows"]] == [
-        ("lenet", "brickwork"),
-        ("lenet", "plain loop"),
-    ]
+    assert [(row["arch"], row["who"]) for row in found["rows"]] == [("lenet", "brickwork"), ("lenet", "plain loop")]
     assert "lenet: plain loop / brickwork: wall_s" in found["ratios"]
 
 

@@ -19,9 +19,7 @@ def test_nearest():
 
 
 def test_pool_step():
-    found = benchmarks.find("pool-step").run(
-        arch="lenet", batch_size=8, steps=8, size=16, repeat=1, separate=False
-    )
+    found = benchmarks.find("pool-step").run(arch="lenet", batch_size=8, steps=8, size=16, repeat=1, separate=False)
     assert [row["who"] for row in found.rows] == ["plain fine-tuning"] + [
         f"pool, refresh {r}"
         for r in (1, 4)  # eight steps hold no round of sixteen
@@ -31,27 +29,19 @@ def test_pool_step():
 
 def test_a_step_is_measured_over_whole_rounds_of_its_refresh():
     clock = _Clock(SimpleNamespace(refresh=4), torch.device("cpu"))
-    clock.times = [
-        0.0,
-        50.0,
-        51.0,
-        52.0,
-        53.0,
-        63.0,
-        64.0,
-        65.0,
-        66.0,
-        76.0,
-    ]  # a refresh takes ten, a step one
+    clock.times = [0.0, 50.0, 51.0, 52.0, 53.0, 63.0, 64.0, 65.0, 66.0, 76.0]  # a refresh takes ten, a step one
     assert clock.step_s() == 13 / 4
 
 
 @pytest.mark.parametrize(
     ("name", "options", "said"),
-    [("nearest", {"rows": 0}, "rows must be"), ("pool-step", {"steps": 2}, "steps must be 4"),
-     ("pool-step", {"size": 0}, "size")],
+    [
+        ("nearest", {"rows": 0}, "rows must be"),
+        ("pool-step", {"steps": 2}, "steps must be 4"),
+        ("pool-step", {"size": 0}, "size"),
+    ],
     ids=["rows", "steps", "size"],
-)  # fmt: skip
+)
 def test_requests_that_cannot_be_right(name, options, said):
     with pytest.raises(RequestError, match=said):
         benchmarks.find(name).run(**options)

@@ -45,9 +45,7 @@ def residual(rng: random.Random, width: int) -> tuple[nn.Module, int]:
 @stage
 def projected(rng: random.Random, width: int) -> tuple[nn.Module, int]:
     out = rng.randint(4, 9)
-    return Net(
-        lambda s, x: (s.side(x) + s.body(x)).relu_(), side=conv(width, out, 1), body=block(width, out)
-    ), out
+    return Net(lambda s, x: (s.side(x) + s.body(x)).relu_(), side=conv(width, out, 1), body=block(width, out)), out
 
 
 @stage
@@ -95,9 +93,7 @@ def halves(rng: random.Random, width: int) -> tuple[nn.Module, int]:
 @stage
 def concatenated(rng: random.Random, width: int) -> tuple[nn.Module, int]:
     a, b = rng.randint(2, 4), rng.randint(2, 4)
-    return Net(
-        lambda s, x: torch.cat([s.a(x), s.b(x)], 1), a=block(width, a), b=block(width, b, kernel=1)
-    ), a + b
+    return Net(lambda s, x: torch.cat([s.a(x), s.b(x)], 1), a=block(width, a), b=block(width, b, kernel=1)), a + b
 
 
 @stage

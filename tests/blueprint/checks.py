@@ -106,9 +106,7 @@ def restricted(bp: brickwork.Blueprint, keep: dict[str, Any], y: Tensor, dim: in
 
 def fingerprint(model: nn.Module) -> dict[str, Any]:
     """Everything that surgery must leave alone."""
-    tensors = {
-        n: (t.detach().clone(), t.requires_grad, id(t)) for n, t in model.state_dict(keep_vars=True).items()
-    }
+    tensors = {n: (t.detach().clone(), t.requires_grad, id(t)) for n, t in model.state_dict(keep_vars=True).items()}
     modes = {n: m.training for n, m in model.named_modules()}
     shown = repr(model)
     hooks = {n: len(m._forward_hooks) + len(m._forward_pre_hooks) for n, m in model.named_modules()}
@@ -124,9 +122,7 @@ def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
     return all(torch.equal(a[0], b[0]) and a[1:] == b[1:] for a, b in pairs)
 
 
-def check_select(
-    model: nn.Module, example: Any, seeds: range, output: Any = None, *, may_refuse: bool = False
-) -> int:
+def check_select(model: nn.Module, example: Any, seeds: range, output: Any = None, *, may_refuse: bool = False) -> int:
     """Cut at random: select == zero. Returns how many of the kept sets were accepted."""
     before = fingerprint(model)
     bp = brickwork.trace(model, example, output=output)
@@ -149,9 +145,7 @@ def check_select(
     return accepted
 
 
-def check_permute(
-    model: nn.Module, example: Any, seeds: range, output: Any = None, *, may_refuse: bool = False
-) -> int:
+def check_permute(model: nn.Module, example: Any, seeds: range, output: Any = None, *, may_refuse: bool = False) -> int:
     """Shuffle every space but the classes, except channels that must stay: the function is the same."""
     bp = brickwork.trace(model, example, output=output)
     x, accepted, places = fill(example, 2), 0, axes_of(bp)

@@ -173,22 +173,12 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
         head=linear(8),
     ),
     "depthwise": lambda: Net(
-        _in_turn("stem", "a", "b"),
-        stem=block(3, 8),
-        a=block(8, 8, groups=8),
-        b=block(8, 6, kernel=1),
-        head=linear(6),
+        _in_turn("stem", "a", "b"), stem=block(3, 8), a=block(8, 8, groups=8), b=block(8, 6, kernel=1), head=linear(6)
     ),
     "depthwise_2": lambda: Net(
-        _in_turn("stem", "a", "b"),
-        stem=block(3, 6),
-        a=block(6, 12, groups=6),
-        b=block(12, 6, kernel=1),
-        head=linear(6),
+        _in_turn("stem", "a", "b"), stem=block(3, 6), a=block(6, 12, groups=6), b=block(12, 6, kernel=1), head=linear(6)
     ),
-    "grouped": lambda: Net(
-        _in_turn("stem", "a"), stem=block(3, 8), a=block(8, 12, groups=4), head=linear(12)
-    ),
+    "grouped": lambda: Net(_in_turn("stem", "a"), stem=block(3, 8), a=block(8, 12, groups=4), head=linear(12)),
     "shuffle": lambda: Net(
         lambda s, x: s.head(pooled(s.b(shuffle(s.a(s.stem(x)), 3)))),
         stem=block(3, 6),
@@ -230,10 +220,7 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
     "called_twice": lambda: Net(_in_turn("stem", "a", "a"), stem=block(3, 6), a=block(6, 6), head=linear(6)),
     "tied": _tied,
     "group_norm": lambda: Net(
-        lambda s, x: s.head(pooled(F.relu(s.n(s.stem(x))))),
-        stem=conv(3, 12),
-        n=nn.GroupNorm(3, 12),
-        head=linear(12),
+        lambda s, x: s.head(pooled(F.relu(s.n(s.stem(x))))), stem=conv(3, 12), n=nn.GroupNorm(3, 12), head=linear(12)
     ),
     "layer_norm": lambda: Net(
         lambda s, x: s.head(pooled(F.relu(s.n(s.stem(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)))),
@@ -280,14 +267,9 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
         head=linear(6),
     ),
     "image_again": lambda: Net(
-        lambda s, x: s.head(pooled(s.a(torch.cat([s.stem(x), x], 1)))),
-        stem=block(3, 6),
-        a=block(9, 6),
-        head=linear(6),
+        lambda s, x: s.head(pooled(s.a(torch.cat([s.stem(x), x], 1)))), stem=block(3, 6), a=block(9, 6), head=linear(6)
     ),
-    "prelu": lambda: Net(
-        lambda s, x: s.head(pooled(s.p(s.stem(x)))), stem=conv(3, 8), p=nn.PReLU(8), head=linear(8)
-    ),
+    "prelu": lambda: Net(lambda s, x: s.head(pooled(s.p(s.stem(x)))), stem=conv(3, 8), p=nn.PReLU(8), head=linear(8)),
     "conv3d": lambda: Net(
         lambda s, x: s.head(F.relu(s.n(s.a(x[:, :, None].repeat(1, 1, 3, 1, 1)))).mean((2, 3, 4))),
         a=nn.Conv3d(3, 8, 3),

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 NASTY: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {}
 
 
-def after_conv(
-    name: str, body: Callable[..., Tensor], width: int = 8, out: int | None = None, **members: Any
-) -> None:
+def after_conv(name: str, body: Callable[..., Tensor], width: int = 8, out: int | None = None, **members: Any) -> None:
     """relu(conv) → body(self, h) → pool → linear; members are made by calling them."""
     NASTY[name] = (
         lambda: Net(
@@ -80,21 +78,13 @@ after_conv("roll and add", lambda s, h: h + torch.roll(h, 4, 1))
 after_conv("roll and concat", lambda s, h: torch.cat([h, torch.roll(h, 3, 1)], 1), out=16)
 after_conv("swap halves and add", lambda s, h: h + torch.cat(h.chunk(2, 1)[::-1], 1))
 after_conv(
-    "concat with itself, grouped",
-    lambda s, h: s.c(torch.cat([h, h], 1)),
-    out=6,
-    c=lambda: conv(16, 6, groups=2),
+    "concat with itself, grouped", lambda s, h: s.c(torch.cat([h, h], 1)), out=6, c=lambda: conv(16, 6, groups=2)
 )
 after_conv("odd groups", lambda s, h: s.c(shuffle(h, 3)), width=12, out=9, c=lambda: conv(12, 9, groups=3))
 after_conv("first channel gates", lambda s, h: h * torch.sigmoid(h[:, :1]))
 after_conv("every other channel", lambda s, h: h[:, ::2], out=4)
 after_conv("index table", lambda s, h: h[:, s.p], p=lambda: torch.tensor([3, 1, 0, 2, 7, 6, 5, 4]))
-after_conv(
-    "image grouped",
-    lambda s, h: s.c(torch.cat([h, h.mean(1, True)], 1)),
-    out=3,
-    c=lambda: conv(9, 3, groups=3),
-)
+after_conv("image grouped", lambda s, h: s.c(torch.cat([h, h.mean(1, True)], 1)), out=3, c=lambda: conv(9, 3, groups=3))
 after_linear("rotary halves", rotated, cos=lambda: torch.rand(5, 1), sin=lambda: torch.rand(5, 1))
 after_linear("gated halves", lambda s, h: (lambda a, b: F.silu(a) * b)(*h.chunk(2, -1)), out=4)
 # numbers and choices that follow the width
@@ -109,24 +99,14 @@ after_conv("steps equal to the width", looped, gain=weight(8, 1, 1), steps=lambd
 after_conv("one kernel at two widths", at_two_widths, out=6, w=weight(6, 8, 3, 3))
 after_conv("flipped kernel", lambda s, h: F.conv2d(shuffle(h, 2), s.w.flip(1)), out=6, w=weight(6, 8, 3, 3))
 after_conv("constant kernel", through(lambda s: torch.arange(48.0).reshape(6, 8, 1, 1).double()), out=6)
-after_conv(
-    "integer kernel", through(lambda s: s.k.double()), out=6, k=lambda: torch.arange(48).reshape(6, 8, 1, 1)
-)
+after_conv("integer kernel", through(lambda s: s.k.double()), out=6, k=lambda: torch.arange(48).reshape(6, 8, 1, 1))
 after_conv("softmax kernel", through(lambda s: torch.softmax(s.w, 1)), out=6, w=weight(6, 8, 1, 1))
-after_conv(
-    "low rank kernel", through(lambda s: (s.u @ s.v)[:, :, None, None]), out=6, u=weight(6, 4), v=weight(4, 8)
-)
-after_conv(
-    "kernel of two", through(lambda s: torch.cat([s.u, s.v])), u=weight(6, 8, 1, 1), v=weight(2, 8, 1, 1)
-)
+after_conv("low rank kernel", through(lambda s: (s.u @ s.v)[:, :, None, None]), out=6, u=weight(6, 4), v=weight(4, 8))
+after_conv("kernel of two", through(lambda s: torch.cat([s.u, s.v])), u=weight(6, 8, 1, 1), v=weight(2, 8, 1, 1))
 after_conv("one blur for all", blurred, k=lambda: torch.rand(1, 1, 3, 3))
 # normalisation over channels
-after_conv(
-    "group norm without weights", lambda s, h: s.n(h), width=12, n=lambda: nn.GroupNorm(3, 12, affine=False)
-)
-after_conv(
-    "group norm by function", lambda s, h: F.group_norm(h, 3, s.w, s.b), width=12, w=weight(12), b=weight(12)
-)
+after_conv("group norm without weights", lambda s, h: s.n(h), width=12, n=lambda: nn.GroupNorm(3, 12, affine=False))
+after_conv("group norm by function", lambda s, h: F.group_norm(h, 3, s.w, s.b), width=12, w=weight(12), b=weight(12))
 after_conv("layer norm over all", lambda s, h: s.n(h), n=lambda: nn.LayerNorm([8, 8, 8]))
 after_conv("layer norm over space", lambda s, h: s.n(h), n=lambda: nn.LayerNorm([8, 8]))
 after_conv("layer norm over width", lambda s, h: s.n(h), n=lambda: nn.LayerNorm(8))
@@ -134,8 +114,11 @@ after_linear("rms norm", lambda s, h: s.n(h), n=lambda: nn.RMSNorm(8))
 # parts that networks cannot share
 after_conv("one channel", lambda s, h: s.c(F.relu(s.b(h))), out=6, b=lambda: conv(8, 1), c=lambda: conv(1, 6))
 after_conv("one channel gates", lambda s, h: h * torch.sigmoid(s.g(h)), g=lambda: conv(8, 1))
-after_conv("convolution over channels", lambda s, h: s.k(h.flatten(2).mean(2)[:, None])[:, 0, :, None, None],
-           k=lambda: nn.Conv1d(1, 1, 3, padding=1))  # fmt: skip
+after_conv(
+    "convolution over channels",
+    lambda s, h: s.k(h.flatten(2).mean(2)[:, None])[:, 0, :, None, None],
+    k=lambda: nn.Conv1d(1, 1, 3, padding=1),
+)
 after_conv("padded channels", lambda s, h: F.pad(h, (0, 0, 0, 0, 2, 2)), width=4, out=8)
 after_conv("residual over concat", over_concat, width=4, out=12, a=lambda: conv(4, 8), b=lambda: conv(12, 12))
 NASTY["two heads in a row"] = (
@@ -153,10 +136,7 @@ NASTY["transformer layer"] = (
 )
 NASTY["word embedding"] = (
     lambda: Net(
-        lambda s, x: s.head(F.relu(s.a(s.e(x))).mean(1)),
-        e=nn.Embedding(11, 8),
-        a=linear(8, 6),
-        head=linear(6),
+        lambda s, x: s.head(F.relu(s.a(s.e(x))).mean(1)), e=nn.Embedding(11, 8), a=linear(8, 6), head=linear(6)
     ),
     WORDS,
 )

@@ -46,9 +46,7 @@ def test_networks_that_differ_come_closer():
     aligned = bp.permute(models[1], bp.align(*models))
 
     def distance(other):
-        return sum(
-            (a - b).square().sum() for a, b in zip(models[0].parameters(), other.parameters(), strict=True)
-        )
+        return sum((a - b).square().sum() for a, b in zip(models[0].parameters(), other.parameters(), strict=True))
 
     assert distance(aligned) < distance(models[1])
 

@@ -112,9 +112,7 @@ STUCK = {
 def test_spaces_that_must_stay(name):
     model = net(STUCK[name])
     before, bp = fingerprint(model), brickwork.trace(model, IMAGE)
-    with pytest.raises(
-        BadModel, match=r"channel \d of space 'stem\.0' must stay: .*\(.*\)|belong to no channel"
-    ):
+    with pytest.raises(BadModel, match=r"channel \d of space 'stem\.0' must stay: .*\(.*\)|belong to no channel"):
         bp.select(model, {"stem.0": range(4)})
     assert same(before, fingerprint(model))
     bp.select(model, {"stem.0": range(8)})  # all of it may be named
@@ -138,9 +136,7 @@ def test_a_bias_of_places_fills_channels_that_are_cut():
     with pytest.raises(BadModel) as caught:
         bp.select(model, {"stem": range(4)})
     assert "channel 4 of space 'stem' must stay: its channels are normalised together" in str(caught.value)
-    assert "(native_layer_norm.default in norm), where those that are cut would not be zero" in str(
-        caught.value
-    )
+    assert "(native_layer_norm.default in norm), where those that are cut would not be zero" in str(caught.value)
     plain = mixed(bias=False)
     check_select(plain, IMAGE, range(2))
     brickwork.trace(plain, IMAGE).select(plain, {"stem": range(4)})
@@ -152,9 +148,7 @@ def test_a_number_that_is_learned_fills_channels_that_are_cut():
 
     model = net(forward, stem=conv(3, 8), norm=nn.LayerNorm(8))
     model.shift = nn.Parameter(torch.ones(1, dtype=torch.float64))
-    with pytest.raises(
-        BadModel, match=r"native_layer_norm.default in norm\), where those that are cut would not"
-    ):
+    with pytest.raises(BadModel, match=r"native_layer_norm.default in norm\), where those that are cut would not"):
         brickwork.trace(model, IMAGE).select(model, {"stem": range(4)})
 
 
@@ -263,9 +257,7 @@ def test_data_dependent_forward(name):
 
 def test_unknown_operation():
     refused(net(lambda s, x: s.head(torch.fft.fft(pooled(s.stem(x))).real)), IMAGE, "fft", error=Unsupported)
-    refused(
-        net(lambda s, x: s.head(torch.linalg.qr(pooled(s.stem(x)))[1])), IMAGE, "qr", error=BrickworkError
-    )
+    refused(net(lambda s, x: s.head(torch.linalg.qr(pooled(s.stem(x)))[1])), IMAGE, "qr", error=BrickworkError)
 
 
 WRITES = {
@@ -310,9 +302,7 @@ def test_several_outputs_without_a_name():
 
 def test_nothing_to_cut():
     refused(nn.Sequential(nn.ReLU()), IMAGE, "nothing to cut", error=BadModel)
-    refused(
-        net(lambda s, x: torch.ones(2, 5) * s.gain, gain=nn.Parameter(torch.ones(5))), IMAGE, error=BadModel
-    )
+    refused(net(lambda s, x: torch.ones(2, 5) * s.gain, gain=nn.Parameter(torch.ones(5))), IMAGE, error=BadModel)
 
 
 def test_conv_over_unbatched_image():
@@ -330,16 +320,11 @@ def test_conv_over_unbatched_image():
 
 def test_a_head_of_another_output_that_reads_what_is_cut_is_named():
     model = net(
-        lambda m, x: (lambda h: {"logits": m.head(h), "more": m.beside(h)})(pooled(m.stem(x))),
-        beside=nn.Linear(8, 3),
+        lambda m, x: (lambda h: {"logits": m.head(h), "more": m.beside(h)})(pooled(m.stem(x))), beside=nn.Linear(8, 3)
     )
     before, bp = fingerprint(model), brickwork.trace(model, IMAGE, output="logits")
-    with pytest.raises(
-        Unsupported, match=r"beside reads channels .* the output 'logits' .* nn\.Identity\(\)"
-    ):
+    with pytest.raises(Unsupported, match=r"beside reads channels .* the output 'logits' .* nn\.Identity\(\)"):
         bp.select(model, {"stem.0": [0, 3]})
     assert same(before, fingerprint(model))
     model.beside = nn.Identity()
-    assert (
-        brickwork.trace(model, IMAGE, output="logits").select(model, {"stem.0": [0, 3]}).head.in_features == 2
-    )
+    assert brickwork.trace(model, IMAGE, output="logits").select(model, {"stem.0": [0, 3]}).head.in_features == 2

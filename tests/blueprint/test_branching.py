@@ -25,10 +25,18 @@ def twin(model, at, head):
 @pytest.mark.parametrize("at", ["0", "1", "2", "3"])
 def test_what_is_written_over_the_answer_of_the_layer_does_not_reach_the_branch(at):
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.SiLU(inplace=True), nn.Conv2d(4, 4, 3), nn.Hardswish(inplace=True),
-        nn.Flatten(), nn.Linear(64, 3),
-    ).double().eval()  # fmt: skip
+    net = (
+        nn.Sequential(
+            nn.Conv2d(1, 4, 3),
+            nn.SiLU(inplace=True),
+            nn.Conv2d(4, 4, 3),
+            nn.Hardswish(inplace=True),
+            nn.Flatten(),
+            nn.Linear(64, 3),
+        )
+        .double()
+        .eval()
+    )
     x = torch.randn(2, 1, 8, 8, dtype=torch.float64)
     answers = twin(net, at, "5")(x)
     assert torch.equal(answers[:, :3], net(x)) and torch.equal(answers[:, 3:], net(x))
@@ -81,10 +89,7 @@ class Tokens(nn.Module):
     def __init__(self):
         super().__init__()
         block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-        self.cells, self.blocks = (
-            nn.Conv2d(1, 8, 4, 4),
-            nn.TransformerEncoder(block, 5, enable_nested_tensor=False),
-        )
+        self.cells, self.blocks = (nn.Conv2d(1, 8, 4, 4), nn.TransformerEncoder(block, 5, enable_nested_tensor=False))
         self.head = nn.Linear(8, 3)
 
     def forward(self, x):
@@ -109,9 +114,7 @@ def test_a_network_without_a_place_to_branch_off_is_told_what_else_there_is():
                 x = x / 2
             return self.head(x.mean((2, 3)))
 
-    with pytest.raises(
-        BadModel, match=r"no place to branch off .* use on='features' or on='depths': .* followed"
-    ):
+    with pytest.raises(BadModel, match=r"no place to branch off .* use on='features' or on='depths': .* followed"):
         branching_place(Loops().eval(), torch.randn(2, 1, 16, 16), "head")
 
 
@@ -137,8 +140,14 @@ def test_a_place_is_clean_where_every_way_leads_through_it():
     net = Residual().double().eval()
     found = places(net)
     assert {name: place.clean for name, place in found.items()} == {
-        "stem": True, "blocks.0": False, "blocks.1": False, "blocks.2": False, "blocks": False, "norm": False, "head": True,
-    }  # fmt: skip
+        "stem": True,
+        "blocks.0": False,
+        "blocks.1": False,
+        "blocks.2": False,
+        "blocks": False,
+        "norm": False,
+        "head": True,
+    }
     assert "blocks.1" in found["blocks.0"].behind and "blocks.1" not in found["blocks.1"].behind
     with pytest.raises(BadModel, match="crossed"):
         split(net, "norm")

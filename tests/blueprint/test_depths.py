@@ -105,9 +105,7 @@ def test_answers_of_windows_and_shares_of_attention_are_not_chosen():
             self.shares(x.new_ones(2, 3, 11, 11))
             return y.reshape(2, 2)
 
-    assert several_depths(Windowed(), torch.rand(2, 3, 32, 32)) == [
-        "body.stages.0", "body.stages.1", "body.stages",
-    ]  # fmt: skip
+    assert several_depths(Windowed(), torch.rand(2, 3, 32, 32)) == ["body.stages.0", "body.stages.1", "body.stages"]
 
 
 def test_published_networks_with_channels_last():
@@ -115,12 +113,15 @@ def test_published_networks_with_channels_last():
     if any(importlib.util.find_spec(package) is None for package in ("timm", "torchvision")):
         pytest.skip("needs the extra timm")
     net = zoo.build(
-        "timm:swin_tiny_patch4_window7_224", num_classes=3, image_size=64, window_size=2, depths=[1, 1, 2, 1],
-        embed_dim=16, num_heads=[1, 2, 4, 8], seed=0,
-    )  # fmt: skip
+        "timm:swin_tiny_patch4_window7_224",
+        num_classes=3,
+        image_size=64,
+        window_size=2,
+        depths=[1, 1, 2, 1],
+        embed_dim=16,
+        num_heads=[1, 2, 4, 8],
+        seed=0,
+    )
     with eval_mode(net):
         layers, found = rows(net, torch.rand(2, 3, 64, 64))
-    assert layers == ["layers.0", "layers.1", "layers.2", "norm"] and found.shape == (
-        2,
-        2 * (16 + 32 + 64 + 128),
-    )
+    assert layers == ["layers.0", "layers.1", "layers.2", "norm"] and found.shape == (2, 2 * (16 + 32 + 64 + 128))

@@ -85,8 +85,7 @@ def above_the_cut(self, x):
 
 
 @pytest.mark.parametrize(
-    "forward",
-    [pre_activation, method, statement, through_a_name, function, one_layer_twice, by_place, above_the_cut],
+    "forward", [pre_activation, method, statement, through_a_name, function, one_layer_twice, by_place, above_the_cut]
 )
 @pytest.mark.parametrize("at", ["stem", "mid"])
 def test_halves_answer_as_the_network(forward, at):

@@ -17,11 +17,33 @@ from brickwork.errors import BrickworkError, RequestError
 
 #: constructs that are joined layer by layer; the others may run as branches
 WOVEN = {
-    "chain", "residual", "projection", "preactivation", "depthwise", "depthwise_2", "grouped", "concat",
-    "dense", "gate", "transposed", "dilated", "flatten", "called_twice", "group_norm", "layer_norm",
-    "dropout", "arithmetic", "attention", "attention_separate", "segmentation", "returns_tuple",
-    "returns_dict", "returns_dataclass", "conv1d", "prelu",
-}  # fmt: skip
+    "chain",
+    "residual",
+    "projection",
+    "preactivation",
+    "depthwise",
+    "depthwise_2",
+    "grouped",
+    "concat",
+    "dense",
+    "gate",
+    "transposed",
+    "dilated",
+    "flatten",
+    "called_twice",
+    "group_norm",
+    "layer_norm",
+    "dropout",
+    "arithmetic",
+    "attention",
+    "attention_separate",
+    "segmentation",
+    "returns_tuple",
+    "returns_dict",
+    "returns_dataclass",
+    "conv1d",
+    "prelu",
+}
 
 
 @pytest.mark.parametrize("how", ["auto", "branches"])
@@ -66,9 +88,7 @@ def test_zoo(name):
     check_join(models, zoo.example_input(models[0], batch=1).double(), "auto")
 
 
-@pytest.mark.parametrize(
-    "name", ["chain", "residual", "depthwise", "grouped", "concat", "gate", "flatten", "conv1d"]
-)
+@pytest.mark.parametrize("name", ["chain", "residual", "depthwise", "grouped", "concat", "gate", "flatten", "conv1d"])
 def test_a_part_comes_back(name):
     """Select of one part's channels out of the joined network gives that part."""
     parts, x = twins(CONSTRUCTS[name]), fill(example(name), 8)
@@ -101,9 +121,7 @@ def test_cost_is_the_sum():
     """k joined parts cost k parts, not k²."""
     models = twins(CONSTRUCTS["chain"], 4)
     joined = brickwork.join(models, IMAGE, how="blocks")
-    assert sum(p.numel() for p in joined.parameters()) == sum(
-        p.numel() for m in models for p in m.parameters()
-    )
+    assert sum(p.numel() for p in joined.parameters()) == sum(p.numel() for m in models for p in m.parameters())
 
 
 def test_one_model_and_other_architectures():

@@ -36,9 +36,7 @@ def test_random_architectures(seed):
 @pytest.mark.parametrize("name", [n for n in zoo.names() if n not in {"resnet50", "vgg16"}])
 def test_zoo(name):
     model = randomise(zoo.build(name, num_classes=5, seed=0))
-    check_permute(
-        model, zoo.example_input(model, batch=1).double(), range(1), may_refuse=name == "shuffle_small"
-    )
+    check_permute(model, zoo.example_input(model, batch=1).double(), range(1), may_refuse=name == "shuffle_small")
 
 
 BOTH_WAYS = ["residual", "grouped", "depthwise", "dense", "attention_separate", "flatten"]

@@ -72,9 +72,7 @@ def _a_view_written_into_after_use(x: torch.Tensor) -> torch.Tensor:
 
 
 def _new_tensor(x: torch.Tensor) -> torch.Tensor:
-    return x[:, x.new_tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.int64)] * x.new_tensor(
-        [2], dtype=None, device=None
-    )
+    return x[:, x.new_tensor([7, 6, 5, 4, 3, 2, 1, 0], dtype=torch.int64)] * x.new_tensor([2], dtype=None, device=None)
 
 
 def _a_number_put_at_a_list(x: torch.Tensor) -> torch.Tensor:
@@ -92,9 +90,13 @@ def _lists_within_a_list(x: torch.Tensor) -> torch.Tensor:
 
 
 FORWARDS = (
-    _written_into_after_use, _a_view_written_into_after_use, _new_tensor, _a_number_put_at_a_list, _one_hot,
+    _written_into_after_use,
+    _a_view_written_into_after_use,
+    _new_tensor,
+    _a_number_put_at_a_list,
+    _one_hot,
     _lists_within_a_list,
-)  # fmt: skip
+)
 
 
 class _Between(nn.Module):

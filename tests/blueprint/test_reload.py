@@ -28,9 +28,7 @@ def test_cut_networks_come_back(name, tmp_path):
     assert origin_of(again).steps == origin_of(small).steps
 
 
-@pytest.mark.parametrize(
-    "name", ["lenet", "resnet8", "mobilenetv2", "inception_small", "shuffle_small", "vit_small"]
-)
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "mobilenetv2", "inception_small", "shuffle_small", "vit_small"])
 def test_joined_networks_come_back(name, tmp_path):
     models = [randomise(zoo.build(name, num_classes=k, seed=k), k).float() for k in (3, 4)]
     x = torch.randn(zoo.example_input(models[0], batch=1).shape)

@@ -24,10 +24,7 @@ def results(name: str) -> dict[str, nn.Module]:
     shape, output = example(name), OUTPUTS.get(name)
     a, b = twins(CONSTRUCTS[name])
     bp = brickwork.trace(a, shape, output=output)
-    found = {
-        "select": None if name in BAKED else bp.select(a, draw_keep(bp, 4)),
-        "permute": bp.permute(a, {}),
-    }
+    found = {"select": None if name in BAKED else bp.select(a, draw_keep(bp, 4)), "permute": bp.permute(a, {})}
     found["joined"] = brickwork.join([a, b], shape, output=output)
     return {k: v for k, v in found.items() if v is not None}
 
@@ -47,8 +44,7 @@ def test_copies_and_reloads(name):
         assert torch.equal(call(other, x, output), wanted)
         assert {p.dtype for p in model.parameters()} == {torch.float64}
         assert (
-            call(copy.deepcopy(model).float(), x.float() if x.is_floating_point() else x, output).dtype
-            == torch.float32
+            call(copy.deepcopy(model).float(), x.float() if x.is_floating_point() else x, output).dtype == torch.float32
         )
 
 

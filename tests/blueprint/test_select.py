@@ -116,9 +116,7 @@ def test_groups_against_hooks(name, space, module):
 def test_heads_against_hooks():
     model, gone = randomise(CONSTRUCTS["attention_separate"]()), [1]
     bp, x = brickwork.trace(model, example("attention")), fill(example("attention"), 7)
-    handle = model.out.register_forward_pre_hook(
-        lambda m, a: a[0] * torch.tensor([1.0] * 4 + [0] * 4 + [1] * 4)
-    )
+    handle = model.out.register_forward_pre_hook(lambda m, a: a[0] * torch.tensor([1.0] * 4 + [0] * 4 + [1] * 4))
     wanted = call(model, x)
     handle.remove()
     keep = {"q": [k for k in range(3) if k not in gone]}
@@ -133,15 +131,7 @@ def test_indices_of_every_kind():
     bp, x = brickwork.trace(model, IMAGE), fill(IMAGE)
     wanted = call(bp.select(model, {"0.0": [1, 2, 3]}), x)
     mask = [k in (1, 2, 3) for k in range(8)]
-    kinds = (
-        range(1, 4),
-        (1, 2, 3),
-        {1, 2, 3},
-        np.array([1, 2, 3]),
-        torch.tensor([1, 2, 3]),
-        mask,
-        np.array(mask),
-    )
+    kinds = (range(1, 4), (1, 2, 3), {1, 2, 3}, np.array([1, 2, 3]), torch.tensor([1, 2, 3]), mask, np.array(mask))
     for kept in kinds:
         assert torch.equal(call(bp.select(model, {"0.0": kept}), x), wanted)
 

@@ -26,10 +26,7 @@ INPUTS = {
 
 
 def facts(result):
-    return [
-        (x.shape, x.stride(), x.dtype, x.device.type)
-        for x in (result if isinstance(result, tuple) else (result,))
-    ]
+    return [(x.shape, x.stride(), x.dtype, x.device.type) for x in (result if isinstance(result, tuple) else (result,))]
 
 
 @pytest.mark.parametrize("kind", INPUTS)
@@ -71,8 +68,18 @@ def test_without_weights_and_statistics():
         (aten.relu.default, (meta(3, dtype=torch.int64),)),
         (aten.convolution.default, (meta(1, 2, 3, 3), meta(2, 2, 3, 3))),
     ],
-    ids=["training", "a weight too short", "another type of mean", "half precision", "inner sizes", "bias too short",
-         "bias as matrix", "mixed types", "whole numbers", "no rule"],
-)  # fmt: skip
+    ids=[
+        "training",
+        "a weight too short",
+        "another type of mean",
+        "half precision",
+        "inner sizes",
+        "bias too short",
+        "bias as matrix",
+        "mixed types",
+        "whole numbers",
+        "no rule",
+    ],
+)
 def test_the_rest_is_left_to_torch(func, args):
     assert quick(func, args) is None

@@ -34,10 +34,7 @@ SPACES = {
 
 LAYOUTS = {
     "flatten": {"hidden.weight": ["hidden", "stem.0 × 16"], "stem.0.weight": ["stem.0", None, None, None]},
-    "dense": {
-        "head.weight": ["classes", "stem.0 + a.0 + b.0"],
-        "b.0.weight": ["b.0", "stem.0 + a.0", None, None],
-    },
+    "dense": {"head.weight": ["classes", "stem.0 + a.0 + b.0"], "b.0.weight": ["b.0", "stem.0 + a.0", None, None]},
     "depthwise_2": {"a.0.weight": ["stem.0 × 2", None, None, None], "a.1.running_var": ["stem.0 × 2"]},
     "attention": {"qkv.weight": ["qkv × 12", "embed"], "position": [None, None, "embed"]},
     "transposed": {"a.weight": ["stem.0", "a", None, None], "a.bias": ["a"]},
@@ -115,12 +112,7 @@ def test_resnet50_is_quick():
 
 
 @pytest.mark.parametrize(
-    "case",
-    [
-        (lambda m, x: m(x), IMAGE),
-        (lambda m, x: m(x), (IMAGE,)),
-        (lambda m, x: m(x=x), {"x": IMAGE}),
-    ],
+    "case", [(lambda m, x: m(x), IMAGE), (lambda m, x: m(x), (IMAGE,)), (lambda m, x: m(x=x), {"x": IMAGE})]
 )
 def test_examples_of_every_kind(case):
     class Named(nn.Module):
@@ -135,9 +127,7 @@ def test_examples_of_every_kind(case):
 
 
 def test_two_inputs():
-    model = Net(
-        lambda s, x, y: s.head(pooled(s.a(x) + s.b(y))), a=conv(3, 6), b=conv(2, 6), head=linear(6)
-    ).double()
+    model = Net(lambda s, x, y: s.head(pooled(s.a(x) + s.b(y))), a=conv(3, 6), b=conv(2, 6), head=linear(6)).double()
     bp = brickwork.trace(model, (IMAGE, IMAGE[:, :2]))
     assert bp.spaces == {"a": 6, "classes": 5}
     small = bp.select(model, {"a": [0, 5]})

@@ -70,9 +70,7 @@ def test_nothing_is_named_where_all_can_be_cut():
     assert uncuttable(bp, net, {"0": range(5)}, progress=False) == {}
 
 
-@pytest.mark.parametrize(
-    "how", [{"keep": 0.5}, {"budget": 0.8}, {"tolerance": 0.5}], ids=["keep", "budget", "bound"]
-)
+@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.8}, {"tolerance": 0.5}], ids=["keep", "budget", "bound"])
 def test_a_brick_says_what_was_left_whole(how):
     torch.manual_seed(0)
     net, x = Tied().eval(), torch.randn(80, 3, 4, 4)
@@ -105,9 +103,7 @@ def test_a_network_of_which_nothing_can_be_cut_is_refused_as_before():
 
     x = torch.randn(60, 6)
     with pytest.raises(Unsupported, match="cannot be kept exact"):
-        brickwork.disassemble(
-            Stuck().eval(), [0, 1], (x, torch.arange(60) % 3), keep=0.5, progress=False, device="cpu"
-        )
+        brickwork.disassemble(Stuck().eval(), [0, 1], (x, torch.arange(60) % 3), keep=0.5, progress=False, device="cpu")
 
 
 def test_layers_of_one_list_do_not_share_a_fate():

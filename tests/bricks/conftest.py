@@ -21,8 +21,15 @@ def nets(digits):
     for seed, (half, images) in enumerate(digits.items()):
         model = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
         train(
-            model, images.train_images, images.train_labels, epochs=6, classes=images.classes, seed=seed,
-            preprocessing=common, device="cpu", progress=False,
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            epochs=6,
+            classes=images.classes,
+            seed=seed,
+            preprocessing=common,
+            device="cpu",
+            progress=False,
+        )
         found[half] = model.eval()
     return found

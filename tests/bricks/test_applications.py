@@ -49,15 +49,7 @@ def ill(digits):
     from brickwork.training import train
 
     images = digits["A"]
-    train(
-        model,
-        images.train_images,
-        images.train_labels,
-        epochs=1,
-        classes=images.classes,
-        device="cpu",
-        **QUIET,
-    )
+    train(model, images.train_images, images.train_labels, epochs=1, classes=images.classes, device="cpu", **QUIET)
     return model.eval()
 
 
@@ -99,15 +91,12 @@ def test_treatment_moves_the_derivative_onto_the_route(nets, digits):
 
 def test_distil_from_two_teachers(nets, digits):
     bricks = [
-        brickwork.disassemble(nets[h], c, digits[h], budget=0.1, **QUIET)
-        for h, c in (("A", "0-1"), ("B", "5,6"))
+        brickwork.disassemble(nets[h], c, digits[h], budget=0.1, **QUIET) for h, c in (("A", "0-1"), ("B", "5,6"))
     ]
     student = brickwork.assemble(bricks)
     chosen = data.load("digits:0,1,5,6", size=16, channels=1)
     before = [state_hash(m) for m in (student, nets["A"], nets["B"])]
-    taught = distil(
-        student, [nets["A"], nets["B"]], chosen.train_images, epochs=3, lr=0.005, batch_size=32, **QUIET
-    )
+    taught = distil(student, [nets["A"], nets["B"]], chosen.train_images, epochs=3, lr=0.005, batch_size=32, **QUIET)
     assert [state_hash(m) for m in (student, nets["A"], nets["B"])] == before
     assert origin_of(taught.model).classes == ("0", "1", "5", "6")
     assert "accuracy" not in taught.training.history[0]
@@ -146,9 +135,7 @@ def test_teachers_that_do_not_fit(nets, digits):
 
 def test_increment(nets, digits, tmp_path):
     base = nets["A"]
-    bricks = [
-        brickwork.disassemble(nets["B"], c, digits["B"], budget=0.3, **QUIET) for c in (["5"], ["6", "7"])
-    ]
+    bricks = [brickwork.disassemble(nets["B"], c, digits["B"], budget=0.3, **QUIET) for c in (["5"], ["6", "7"])]
     model = increment(base, bricks[0])
     with torch.no_grad():
         wanted = torch.cat([base(X), bricks[0].model(X)], 1)

@@ -90,23 +90,20 @@ def test_calibration_is_the_z_score(bricks):
     expected = (side_by_side(bricks) - mean) / std * std.mean()
     assert (model(X) - expected).abs().max() <= 1e-4
     plain = brickwork.assemble(bricks, calibrate="none")
-    assert {n: p.shape for n, p in model.named_parameters()} == {
-        n: p.shape for n, p in plain.named_parameters()
-    }
+    assert {n: p.shape for n, p in model.named_parameters()} == {n: p.shape for n, p in plain.named_parameters()}
 
 
 def test_calibration_mends_unequal_parts(bricks, digits):
     """A part whose logits are ten times as loud takes everything, until it is calibrated by its own statistics."""
     loud = fold(bricks[1].model, torch.full((3,), 10.0), torch.zeros(3), X, None)
     statistics = {
-        "mean": tuple(10 * m for m in bricks[1].mean), "std": tuple(10 * s for s in bricks[1].std),
+        "mean": tuple(10 * m for m in bricks[1].mean),
+        "std": tuple(10 * s for s in bricks[1].std),
         "spread": 10 * bricks[1].spread,
-    }  # fmt: skip
+    }
     images = data.load("digits:0,2,5-7", size=16, channels=1)
     for calibrate in ("auto", "source", "classwise"):
-        pair = brickwork.assemble(
-            [bricks[0], replace(bricks[1], model=loud, **statistics)], calibrate=calibrate
-        )
+        pair = brickwork.assemble([bricks[0], replace(bricks[1], model=loud, **statistics)], calibrate=calibrate)
         same = brickwork.assemble(bricks, calibrate=calibrate)
         found, wanted = (evaluate_data(m, images).accuracy for m in (pair, same))
         assert found == pytest.approx(wanted, abs=0.02)
@@ -158,18 +155,8 @@ def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
     for given, options, error, message in (
         ([bricks[0], bricks[0]], {}, RequestError, "class '0' is in brick 0 and in brick 1"),
         ([bricks[0], other], {}, BadModel, "brick 0 and brick 1 prepare images differently"),
-        (
-            [bricks[0], replace(bricks[1], input_shape=(1, 32, 32))],
-            {},
-            BadModel,
-            "1×16×16 and brick 1 of 1×32×32",
-        ),
-        (
-            [bricks[0], replace(bricks[1], output="logits")],
-            {},
-            BadModel,
-            "output None of brick 0 and 'logits'",
-        ),
+        ([bricks[0], replace(bricks[1], input_shape=(1, 32, 32))], {}, BadModel, "1×16×16 and brick 1 of 1×32×32"),
+        ([bricks[0], replace(bricks[1], output="logits")], {}, BadModel, "output None of brick 0 and 'logits'"),
         (bricks, {"calibrate": "guess"}, RequestError, "it must be auto, none, source, classwise, target"),
         (bricks, {"calibrate": "target"}, RequestError, "give both or neither"),
         (bricks, {"how": "magic"}, RequestError, "how must be"),

@@ -54,9 +54,7 @@ def test_budgets_and_ratios(nets, digits):
         brick = brickwork.disassemble(nets["A"], [1, 3], digits["A"], budget=0.7, of=of, **QUICK)
         assert getattr(brick, of) <= 0.7
     half = brickwork.disassemble(nets["A"], [1, 3], digits["A"], keep=0.5, round_to=4, **QUICK)
-    assert {k: len(v) for k, v in half.kept.items()} == {
-        "conv1": 6, "conv2": 8, "fc1": 60, "fc2": 44, "classes": 2,
-    }  # fmt: skip
+    assert {k: len(v) for k, v in half.kept.items()} == {"conv1": 6, "conv2": 8, "fc1": 60, "fc2": 44, "classes": 2}
     paper = brickwork.disassemble(nets["A"], [1, 3], digits["A"], threshold=1.0, **QUICK)
     alone = [brickwork.disassemble(nets["A"], [c], digits["A"], threshold=1.0, **QUICK) for c in (1, 3)]
     assert set(alone[0].kept["fc1"]) != set(alone[1].kept["fc1"])
@@ -74,9 +72,7 @@ def test_one_class_is_judged_against_the_rest(nets, digits):
 
 
 def test_the_order_of_classes_is_the_callers(nets, digits):
-    one, two = (
-        brickwork.disassemble(nets["A"], order, digits["A"], keep=0.5, **QUICK) for order in ([0, 3], [3, 0])
-    )
+    one, two = (brickwork.disassemble(nets["A"], order, digits["A"], keep=0.5, **QUICK) for order in ([0, 3], [3, 0]))
     assert two.classes == ("3", "0") == origin_of(two.model).classes
     x = torch.randn(5, 1, 16, 16)
     assert (one.model(x) - two.model(x).flip(1)).abs().max() < 1e-3
@@ -85,8 +81,7 @@ def test_the_order_of_classes_is_the_callers(nets, digits):
 
 def test_same_seed_same_bytes(nets, digits):
     one, two, other = (
-        brickwork.disassemble(nets["A"], [0, 2], digits["A"], keep=0.4, seed=seed, **QUICK)
-        for seed in (0, 0, 1)
+        brickwork.disassemble(nets["A"], [0, 2], digits["A"], keep=0.4, seed=seed, **QUICK) for seed in (0, 0, 1)
     )
     assert one.to_dict() == two.to_dict() and state_hash(one.model) == state_hash(two.model)
     assert state_hash(one.model) != state_hash(other.model)
@@ -112,11 +107,7 @@ def test_arrays_of_both_kinds_are_the_same(nets, digits):
     ready = brickwork.data.pixels.as_input(images.train_images, origin_of(nets["A"]).preprocessing)
     bricks = [
         brickwork.disassemble(nets["A"], [0, 2], given, keep=0.4, **QUICK)
-        for given in (
-            images,
-            (images.train_images, images.train_labels),
-            (ready, torch.tensor(images.train_labels)),
-        )
+        for given in (images, (images.train_images, images.train_labels), (ready, torch.tensor(images.train_labels)))
     ]
     assert len({state_hash(b.model) for b in bricks}) == 1
 
@@ -163,9 +154,7 @@ def test_dead_channels_are_finite(digits, tmp_path):
         model.fc1.weight.zero_()
         model.fc1.bias.fill_(-1)  # nothing passes: every response behind it is constant
     images = digits["A"]
-    brick = brickwork.disassemble(
-        model, [0, 1], (images.train_images, images.train_labels), keep=0.5, **QUICK
-    )
+    brick = brickwork.disassemble(model, [0, 1], (images.train_images, images.train_labels), keep=0.5, **QUICK)
     json.dumps(brick.to_dict(), allow_nan=False)
     assert Brick.load(brick.save(tmp_path / "dead")).to_dict() == brick.to_dict()
 
@@ -288,11 +277,7 @@ class Many(nn.Module):
 
     def forward(self, x):
         features = self.a(x).relu()
-        return (
-            {"features": features, "scores": self.b(features)}
-            if self.as_dict
-            else (features, self.b(features))
-        )
+        return {"features": features, "scores": self.b(features)} if self.as_dict else (features, self.b(features))
 
 
 @pytest.mark.parametrize(("as_dict", "output"), [(True, "scores"), (False, 1)])
@@ -344,15 +329,7 @@ def test_depth(nets, digits):
     # the first layer has no more than the least number of channels, so it is whole in any case
     for depth, whole in ((None, 1), (1, 1), (2, 1), (layers[2], 2), ("4", 3)):
         brick = brickwork.disassemble(
-            nets["A"],
-            "0-1",
-            digits["A"],
-            keep=0.5,
-            depth=depth,
-            repair="none",
-            images=50,
-            scored=20,
-            progress=False,
+            nets["A"], "0-1", digits["A"], keep=0.5, depth=depth, repair="none", images=50, scored=20, progress=False
         )
         assert [n for n in layers if len(brick.kept.get(n, range(sizes[n]))) == sizes[n]] == layers[:whole]
         assert brick.settings["depth"] == depth
@@ -369,7 +346,5 @@ def test_what_was_joined_as_branches_is_sent_to_its_parts(nets, digits):
 
 
 def test_a_budget_below_the_least_says_what_the_least_is(nets, digits):
-    with pytest.raises(
-        RequestError, match=r"less than the narrowest network needs, which is 0\.0\d+; give more"
-    ):
+    with pytest.raises(RequestError, match=r"less than the narrowest network needs, which is 0\.0\d+; give more"):
         brickwork.disassemble(nets["A"], ["0"], digits["A"], budget=1e-5)

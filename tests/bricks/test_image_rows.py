@@ -31,11 +31,7 @@ class Laid(nn.Module):
             x = self.middle(x.transpose(0, 1).contiguous().transpose(0, 1).reshape(images * places, width))
             x = x.reshape(images, places, -1)
         elif self.how == "shuffled":
-            x = (
-                x.reshape(images, 2, places // 2, width)
-                .transpose(0, 1)
-                .reshape(images * 2, places // 2, width)
-            )
+            x = x.reshape(images, 2, places // 2, width).transpose(0, 1).reshape(images * 2, places // 2, width)
             x = self.middle(x).reshape(2, images, places // 2, -1).transpose(0, 1).reshape(images, places, -1)
         else:
             x = self.middle(x)

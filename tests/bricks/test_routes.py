@@ -40,14 +40,7 @@ def test_routes_are_those_of_the_threshold(nets, digits, found):
     assert [layer.name for layer in found.layers] == ["input", "conv1", "conv2", "fc1", "fc2", "classes"]
     for name in found.classes:
         part = brickwork.disassemble(
-            model,
-            [name],
-            images,
-            attribution="frat",
-            threshold=1.0,
-            repair="none",
-            scored=100,
-            progress=False,
+            model, [name], images, attribution="frat", threshold=1.0, repair="none", scored=100, progress=False
         )
         assert {layer.name: list(layer.on[name]) for layer in found.layers[1:-1]} == {
             space: kept for space, kept in part.kept.items() if space != "classes"
@@ -59,9 +52,7 @@ def test_routes_are_those_of_the_threshold(nets, digits, found):
             assert layer.relative(name) == pytest.approx(scores / scores.mean())
 
 
-@pytest.mark.parametrize(
-    ("threshold", "attribution"), [(0.5, "taylor"), (2.0, "frat"), (1.0, "frat-absolute")]
-)
+@pytest.mark.parametrize(("threshold", "attribution"), [(0.5, "taylor"), (2.0, "frat"), (1.0, "frat-absolute")])
 def test_the_threshold_and_the_scores_are_those_asked_for(nets, digits, threshold, attribution):
     model, images = nets["A"], digits["A"]
     pair = (images.train_images, images.train_labels)
@@ -69,9 +60,14 @@ def test_the_threshold_and_the_scores_are_those_asked_for(nets, digits, threshol
     found = routes(model, pair, [0, 4], **options, scored=120)
     assert found.settings == {"attribution": attribution, "threshold": threshold, "scored": 120, "seed": 3}
     samples = take_in(
-        pair, images.classes, True, preprocessing=model.brickwork_origin.preprocessing,
-        device=torch.device("cpu"), dtype=torch.float32, seed=3,
-    )  # fmt: skip
+        pair,
+        images.classes,
+        True,
+        preprocessing=model.brickwork_origin.preprocessing,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        seed=3,
+    )
     for k, name in ((0, "0"), (4, "4")):
         index = samples.of_classes([k], 60, 3)
         inputs, labels = samples.inputs(index), torch.from_numpy(samples.labels[index])
@@ -84,9 +80,7 @@ def test_the_threshold_and_the_scores_are_those_asked_for(nets, digits, threshol
 
 def test_a_route_does_not_depend_on_the_other_classes(nets, digits, found):
     some = digits["A"].train_labels
-    few = np.concatenate(
-        [np.flatnonzero(some == 1), np.flatnonzero(some == 3)[:7], np.flatnonzero(some == 0)[:9]]
-    )
+    few = np.concatenate([np.flatnonzero(some == 1), np.flatnonzero(some == 3)[:7], np.flatnonzero(some == 0)[:9]])
     pair = (digits["A"].train_images[np.sort(few)], some[np.sort(few)])
     alone = routes(nets["A"], pair, ["1"], scored=40, progress=False)
     others = routes(nets["A"], pair, ["3", "1", "0"], scored=120, progress=False)
@@ -99,9 +93,7 @@ def test_the_ends_of_a_route(found):
     assert first.kind == "input" and first.size == 1 and first.on == {"1": (0,), "3": (0,)}
     assert last.kind == "classes" and last.size == 5 and last.on == {"1": (1,), "3": (3,)}
     assert found.sharing("input") == 1 and found.sharing("classes") == 0
-    assert [layer.reads for layer in found.layers] == [
-        (), ("input",), ("conv1",), ("conv2",), ("fc1",), ("fc2",)
-    ]  # fmt: skip
+    assert [layer.reads for layer in found.layers] == [(), ("input",), ("conv1",), ("conv2",), ("fc1",), ("fc2",)]
 
 
 def test_sharing_by_hand(by_hand, found):

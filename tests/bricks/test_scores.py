@@ -104,9 +104,7 @@ def test_contribution_of_a_convolution(conv, monkeypatch):
     for q in range(conv.in_channels):
         only = torch.zeros_like(x)
         only[:, q] = x[:, q]
-        parts = nn.functional.conv2d(
-            only, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups
-        )
+        parts = nn.functional.conv2d(only, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups)
         for c in range(2):
             wanted[c, :, q] = parts[y == c].clamp(min=0).sum((0, 2, 3))
     assert (found - wanted).abs().max() <= 1e-10 and per >= 1
@@ -122,8 +120,7 @@ def test_batches_do_not_matter(nets, digits, name):
     net = copy.deepcopy(nets["A"]).double()
     bp = brickwork.trace(net, images[:2])
     found = [
-        score_channels(net, bp, images, labels, attribution=name, batch_size=size, progress=False)
-        for size in (90, 17)
+        score_channels(net, bp, images, labels, attribution=name, batch_size=size, progress=False) for size in (90, 17)
     ]
     for space, table in found[0].scores.items():
         assert np.allclose(table, found[1].scores[space], rtol=1e-9, atol=1e-12)

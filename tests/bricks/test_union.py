@@ -43,9 +43,7 @@ def test_plain_cuts_with_their_network(plain):
     model = brickwork.assemble(bricks, source=net)
     assert (model(X.double()) - wanted).abs().max() <= 1e-10
     assert brickwork.trace(model, X.double()).spaces == {**{s: len(k) for s, k in kept.items()}, "classes": 3}
-    assert (
-        origin_of(model).classes == ("1", "4", "0") and origin_of(model).provenance["assemble"]["united"] == 1
-    )
+    assert origin_of(model).classes == ("1", "4", "0") and origin_of(model).provenance["assemble"]["united"] == 1
     assert [state_hash(m) for m in (net, *(b.model for b in bricks))] == before
 
 
@@ -120,8 +118,7 @@ def test_residual_networks_share_their_stream(digits):
     x = torch.randn(4, 1, 16, 16, dtype=torch.float64)
     images, labels = digits["A"].train_images[:200], digits["A"].train_labels[:200]
     bricks = [
-        brickwork.disassemble(net, [c], (images, labels), keep=0.5, repair="none", progress=False)
-        for c in (0, 3)
+        brickwork.disassemble(net, [c], (images, labels), keep=0.5, repair="none", progress=False) for c in (0, 3)
     ]
     with_source = brickwork.assemble(bricks, source=net)
     bp = brickwork.trace(net, x)

@@ -94,9 +94,7 @@ def test_a_stream_weighs_by_the_places_it_is_written_at():
     once = {n: np.linspace(1, 0.01, s) / s for n, s in bp.spaces.items() if n != "classes"}
     stream = "layer4.0.conv2"
     assert stream in once
-    kept = [
-        within(bp, lambda x, s=s: by_worth(bp, s, x), 0.2) for s in (once, {**once, stream: 5 * once[stream]})
-    ]
+    kept = [within(bp, lambda x, s=s: by_worth(bp, s, x), 0.2) for s in (once, {**once, stream: 5 * once[stream]})]
     assert len(kept[1][stream]) > len(kept[0][stream])
 
 
@@ -113,15 +111,18 @@ def test_floor_and_settled_spaces():
 def grouped():
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(3, 24, 1), nn.ReLU(), nn.Conv2d(24, 32, 3, padding=1, groups=4), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3),
-    )  # fmt: skip
+        nn.Conv2d(3, 24, 1),
+        nn.ReLU(),
+        nn.Conv2d(24, 32, 3, padding=1, groups=4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 3),
+    )
     return net.double().eval()
 
 
-@pytest.mark.parametrize(
-    "how", [{"keep": 0.5}, {"budget": 0.4}, {"threshold": 1.0}, {"keep": 0.5, "round_to": 8}]
-)
+@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.4}, {"threshold": 1.0}, {"keep": 0.5, "round_to": 8}])
 def test_every_group_of_a_grouped_layer_keeps_as_many(grouped, how):
     """Else it becomes a dense layer with zeros, which may be larger than the whole."""
     x = torch.randn(90, 3, 6, 6, dtype=torch.float64)

@@ -23,19 +23,22 @@ def folders(tmp_path_factory):
         images = data.load(f"digits:{spec}", size=size, channels=1)
         model = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
         train(
-            model, images.train_images, images.train_labels, epochs=6 if size == 16 else 1, classes=images.classes,
-            seed=seed, preprocessing=prepared if size == 16 else None, device="cpu", progress=False,
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            epochs=6 if size == 16 else 1,
+            classes=images.classes,
+            seed=seed,
+            preprocessing=prepared if size == 16 else None,
+            device="cpu",
+            progress=False,
+        )
         brickwork.save(model, root / name, provenance={"command": "train", "test_accuracy": 0.5})
         for classes in {"a": ("01", "2"), "b": ("56",), "wide": ("7",)}[name]:
             few = {"keep": 0.6, "images": 200, "scored": 50, "progress": False}
             brickwork.disassemble(model, list(classes), images, **few).save(root / f"{name}{classes}")
     half = data.load("digits:A", size=16, channels=1)
-    kept = {
-        "train_labels": half.train_labels,
-        "test_labels": half.test_labels,
-        "classes": np.array(half.classes),
-    }
+    kept = {"train_labels": half.train_labels, "test_labels": half.test_labels, "classes": np.array(half.classes)}
     dim = {f"{s}_images": (half.split(s)[0] * 0.4 + 90).astype(np.uint8) for s in ("train", "test")}
     np.savez(root / "dim.npz", **dim, **kept)
     np.savez(root / "turned.npz", **{**dim, **kept, "train_labels": 4 - half.train_labels})
@@ -63,9 +66,20 @@ def result_of(run, folder, spec, *arguments):
 
 def test_compress(run, tmp_path):
     report, accuracy = result_of(
-        run, tmp_path / "s", "digits:A", "compress", "a", "--data", "digits:A", "--budget", "0.4", "--depth", "2",
-        "--attribution", "contribution",
-    )  # fmt: skip
+        run,
+        tmp_path / "s",
+        "digits:A",
+        "compress",
+        "a",
+        "--data",
+        "digits:A",
+        "--budget",
+        "0.4",
+        "--depth",
+        "2",
+        "--attribution",
+        "contribution",
+    )
     assert report["classes"] == list("01234") and report["parameters"] <= 0.4 and accuracy > 0.9
     assert report["settings"]["depth"] == "2" and len(report["kept"].get("conv1", range(6))) == 6
     brick = brickwork.Brick.load(tmp_path / "s")
@@ -76,9 +90,20 @@ def test_compress(run, tmp_path):
 @pytest.mark.parametrize("rule", ["route", "doctor", "plain"])
 def test_treat(run, tmp_path, rule):
     report, accuracy = result_of(
-        run, tmp_path / "t", "digits:A", "treat", "a", "--data", "digits:A", "--rule", rule, "--epochs", "1",
-        "--depth", "1",
-    )  # fmt: skip
+        run,
+        tmp_path / "t",
+        "digits:A",
+        "treat",
+        "a",
+        "--data",
+        "digits:A",
+        "--rule",
+        rule,
+        "--epochs",
+        "1",
+        "--depth",
+        "1",
+    )
     assert report["rule"] == rule and report["after"] == accuracy > 0.9 and report["before"] > 0.9
     said = origin_of(brickwork.load(tmp_path / "t")).provenance
     assert said["test_accuracy"] == accuracy and said["before"]["test_accuracy"] == 0.5
@@ -89,28 +114,39 @@ def test_distil(run, tmp_path):
     """A brick that was taught is no longer the brick it was."""
     report, accuracy = result_of(
         run, tmp_path / "one", "digits:0,1", "distil", "a01", "--teacher", "a", "--data", "digits:0,1", "--no-labels"
-    )  # fmt: skip
+    )
     assert "accuracy" not in report["history"][0]  # without labels there is none
     code, _, err = run("assemble", tmp_path / "one", "--out", tmp_path / "x")
     assert code == 2 and "a model, not a brick" in err
     assert run("assemble", "a01", "b56", "--out", tmp_path / "ab")[0] == 0
     report, accuracy = result_of(
-        run, tmp_path / "two", "digits:6,0", "distil", tmp_path / "ab", "--teacher", "a", "--teacher", "b",
-        "--data", "digits:6,5,1,0", "--hard", "0.3", "--batch-size", "32",
-    )  # fmt: skip
+        run,
+        tmp_path / "two",
+        "digits:6,0",
+        "distil",
+        tmp_path / "ab",
+        "--teacher",
+        "a",
+        "--teacher",
+        "b",
+        "--data",
+        "digits:6,5,1,0",
+        "--hard",
+        "0.3",
+        "--batch-size",
+        "32",
+    )
     assert report["teachers"] == ["a", "b"] and accuracy > 0.9 and report["after"] > 0.85
 
 
 def test_increment(run, tmp_path):
-    report, accuracy = result_of(
-        run, tmp_path / "i", "digits:0-6", "increment", "a", "b56", "--data", "digits:A"
-    )
+    report, accuracy = result_of(run, tmp_path / "i", "digits:0-6", "increment", "a", "b56", "--data", "digits:A")
     assert report["classes"] == list("0123456") and report["calibrate"] == "source" and accuracy > 0.8
     plain, _ = result_of(run, tmp_path / "p", "digits:5,6", "increment", "a", "b56", "--how", "branches")
     assert plain["calibrate"] == "none" and plain["how"] == "branches"
     target, _ = result_of(
         run, tmp_path / "t", "digits:0-6", "increment", "a", "b56", "--calibrate", "target", "--target", "digits:0-6"
-    )  # fmt: skip
+    )
     assert target["calibrate"] == "target"
 
 
@@ -125,7 +161,7 @@ def test_transfer(run, tmp_path):
 def test_adapt(run, tmp_path):
     report, accuracy = result_of(
         run, tmp_path / "a", "dim.npz", "adapt", "a", "--known", "digits:A", "--new", "dim.npz", "--images", "300"
-    )  # fmt: skip
+    )
     assert report["images"] == 300 and report["after"] == accuracy > 0.9 and accuracy >= report["before"]
 
 
@@ -139,22 +175,15 @@ def test_assemble_bricks_of_one_network(run, tmp_path):
     assert united["parameters"] < apart["parameters"]
     code, out, _ = run("assemble", "a01", "--out", tmp_path / "alone")
     assert code == 0 and "1 brick as one part: " in out
-    one, _ = result_of(
-        run, tmp_path / "c", "digits:0,1", "assemble", "a01", "b56", "--calibrate", "classwise"
-    )
+    one, _ = result_of(run, tmp_path / "c", "digits:0,1", "assemble", "a01", "b56", "--calibrate", "classwise")
     assert one["calibrate"] == "classwise"
 
 
 def test_people_read_it_too(run, tmp_path):
     code, out, _ = run("treat", "a", "--data", "digits:A@20", "--epochs", "1", "--out", tmp_path / "t")
-    assert (
-        code == 0 and "accuracy on the test images: " in out and out.endswith(f"saved in {tmp_path / 't'}\n")
-    )
+    assert code == 0 and "accuracy on the test images: " in out and out.endswith(f"saved in {tmp_path / 't'}\n")
     assert run("treat", "a", "--data", "digits:A@20", "--epochs", "1", "--out", tmp_path / "t")[0] == 2
-    assert (
-        run("treat", "a", "--data", "digits:A@20", "--epochs", "1", "--out", tmp_path / "t", "--force")[0]
-        == 0
-    )
+    assert run("treat", "a", "--data", "digits:A@20", "--epochs", "1", "--out", tmp_path / "t", "--force")[0] == 0
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "assemble", "disassemble"])
@@ -203,7 +232,7 @@ EARLY = [
     ("transfer a --data dim.npz --batch-size 0", "batch_size is 0"),
     ("adapt a --known digits --new digits --ridge -1 --seed -2", "ridge is -1; it must be 0 or more; seed is -2"),
     ("adapt a --known digits --new digits --images 0", "images is 0"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("line", "message"), EARLY, ids=[line for line, _ in EARLY])
@@ -242,9 +271,13 @@ def test_refused_later(run, tmp_path, line, message):
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_output_that_is_there(run, folders, verb):
     given = {
-        "compress": "a --data digits:A", "treat": "a --data digits:A", "distil": "a --teacher a --data digits:A",
-        "increment": "a b56", "transfer": "a --data dim.npz", "adapt": "a --known digits:A --new dim.npz",
-    }  # fmt: skip
+        "compress": "a --data digits:A",
+        "treat": "a --data digits:A",
+        "distil": "a --teacher a --data digits:A",
+        "increment": "a b56",
+        "transfer": "a --data dim.npz",
+        "adapt": "a --known digits:A --new dim.npz",
+    }
     before = (folders / "b" / "config.json").read_bytes()
     code, out, err = run(verb, *given[verb].split(), "--out", "b")
     assert code == 2 and "--force" in err and out == "" and err.count("\n") == 1

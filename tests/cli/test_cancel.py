@@ -18,9 +18,7 @@ def test_from_an_architecture(run, tmp_path):
     assert code == 0, err
     assert err == "16 steps of gradient descent from lenet, in float64 …\n"  # 2 rates × (2 + 2 × (1 + 2))
     found = json.loads(printed)
-    assert (
-        found["data"] == ["digits:A", "digits:B"] and found["images"] == [12, 12] and found["base"] == "lenet"
-    )
+    assert found["data"] == ["digits:A", "digits:B"] and found["images"] == [12, 12] and found["base"] == "lenet"
     assert len(found["rows"]) == 4 * 6 and {r["layer"] for r in found["rows"]} >= {"all", "conv1", "fc3"}
     assert out.read_text().startswith("<!doctype html>")
     code, again, _ = run("cancel", "lenet", "--size", "8", *SETS, *SHORT, "--json")

@@ -18,8 +18,23 @@ def start(tmp_path_factory):
 
 
 def request(start, out, *more):
-    return ["continual", "digits@20", "--tasks", "2", "--classes-per-task", "2", "--start", start, "--out", out,
-            "--epochs", "1", "--device", "cpu", *more]  # fmt: skip
+    return [
+        "continual",
+        "digits@20",
+        "--tasks",
+        "2",
+        "--classes-per-task",
+        "2",
+        "--start",
+        start,
+        "--out",
+        out,
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        *more,
+    ]
 
 
 def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
@@ -36,16 +51,27 @@ def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
     code, _, _ = run("report", out, "--out", tmp_path / "report.html")
     assert code == 0 and "Accuracy against megabytes" in (tmp_path / "report.html").read_text()
     code, again, _ = run(*request(start, out, "--methods", "probe", "--json"))
-    assert (
-        code == 0 and json.loads(again)["methods"]["probe"] == told["methods"]["probe"]
-    )  # found, not learned
+    assert code == 0 and json.loads(again)["methods"]["probe"] == told["methods"]["probe"]  # found, not learned
     code, text, _ = run(*request(start, out, "--methods", "probe", "--class-seed", "3", "--force"))
     assert code == 0 and "digits@20 in 2 × 2" in text and "saved in" in text
 
 
 def test_classes_that_are_left_out_are_told(run, tmp_path):
-    call = ["continual", "digits@5", "--start", "lenet", "--size", "16", "--methods", "probe", "--epochs", "1", "--device",
-            "cpu", "--json"]  # fmt: skip
+    call = [
+        "continual",
+        "digits@5",
+        "--start",
+        "lenet",
+        "--size",
+        "16",
+        "--methods",
+        "probe",
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
     code, printed, err = run(*call, "--tasks", "3", "--out", tmp_path / "some")
     assert code == 0 and "1 of 10 classes of digits@5 are left out: digits@5 in 3 × 3." in err
     assert sum(map(len, json.loads(printed)["tasks"].values())) == 9
@@ -55,23 +81,41 @@ def test_classes_that_are_left_out_are_told(run, tmp_path):
 
 def test_several_sets_are_one_task_each(run, tmp_path):
     code, printed, _ = run(
-        "continual", "digits:A@5", "digits:B@5", "--start", "lenet", "--size", "16", "--methods", "probe", "--epochs", "1",
-        "--forward", "--out", tmp_path / "run", "--device", "cpu", "--json",
-    )  # fmt: skip
+        "continual",
+        "digits:A@5",
+        "digits:B@5",
+        "--start",
+        "lenet",
+        "--size",
+        "16",
+        "--methods",
+        "probe",
+        "--epochs",
+        "1",
+        "--forward",
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+        "--json",
+    )
     told = json.loads(printed)
     assert code == 0 and list(told["tasks"]) == ["digits:A@5", "digits:B@5"]
-    assert (
-        told["methods"]["probe"]["forward_transfer"] == 0
-    )  # a probe starts every task from the same features
+    assert told["methods"]["probe"]["forward_transfer"] == 0  # a probe starts every task from the same features
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [(["--methods", "prob"], "did you mean 'probe'"), (["--methods", "lora(rank=x)"], "rank is 'x'"),
-     (["--tasks", "6"], "need 12; digits@20 has 10"), (["--augment", "blur"], "augment is 'blur'"),
-     (["--pool", "nowhere"], "is not a pool"), (["--start", "fcn8s"], "segmenter")],
+    [
+        (["--methods", "prob"], "did you mean 'probe'"),
+        (["--methods", "lora(rank=x)"], "rank is 'x'"),
+        (["--tasks", "6"], "need 12; digits@20 has 10"),
+        (["--augment", "blur"], "augment is 'blur'"),
+        (["--pool", "nowhere"], "is not a pool"),
+        (["--start", "fcn8s"], "segmenter"),
+    ],
     ids=["method", "option", "classes", "augment", "pool", "segmenter"],
-)  # fmt: skip
+)
 def test_wrong_requests_are_refused_and_write_nothing(run, start, tmp_path, more, message):
     code, out, err = run(*request(start, tmp_path / "run", "--methods", "probe", *more))
     assert code == 2 and message in err and out == "" and not (tmp_path / "run").exists()
@@ -84,9 +128,6 @@ def test_a_folder_of_something_else_is_left_alone(run, start, tmp_path):
 
 
 def test_how_to_split_must_be_said(run, tmp_path):
-    for more, message in (
-        ([], "--tasks or --classes-per-task"),
-        (["digits:B", "--tasks", "2"], "one task each"),
-    ):
+    for more, message in (([], "--tasks or --classes-per-task"), (["digits:B", "--tasks", "2"], "one task each")):
         code, _, err = run("continual", "digits:A", *more, "--start", "lenet", "--out", tmp_path / "run")
         assert code == 2 and message in err

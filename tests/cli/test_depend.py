@@ -21,9 +21,7 @@ def run(run):
 @pytest.fixture
 def logits(tmp_path):
     rng = np.random.default_rng(0)
-    values = (rng.normal(size=(200, 3)) @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(200, 6))).astype(
-        "f4"
-    )
+    values = (rng.normal(size=(200, 3)) @ rng.normal(size=(3, 6)) + 0.3 * rng.normal(size=(200, 6))).astype("f4")
     path = tmp_path / "l.npz"
     np.savez(path, logits=values, labels=values.argmax(1), classes=np.array(list("abcdef")))
     np.save(tmp_path / "l.npy", values)
@@ -33,9 +31,7 @@ def logits(tmp_path):
 
 
 def test_from_logits_to_a_map(run, logits, tmp_path):
-    code, out, err = run(
-        "fit", logits, "--max-dependencies", 2, "--holdout", 0.3, "--out", tmp_path / "m", "--json"
-    )
+    code, out, err = run("fit", logits, "--max-dependencies", 2, "--holdout", 0.3, "--out", tmp_path / "m", "--json")
     assert code == 0, err
     data = json.loads(out)
     assert data["folder"] == str(tmp_path / "m") and len(data["classes"]) == 6
@@ -49,10 +45,23 @@ def test_from_logits_to_a_map(run, logits, tmp_path):
     assert run("fit", logits, "--out", tmp_path / "m")[0] == 2
     assert run("fit", logits, "--out", tmp_path / "m", "--force")[0] == 0
     code, out, _ = run(
-        "fit", tmp_path / "l.npy", "--labels", tmp_path / "y.npy", "--names", tmp_path / "names.txt",
-        "--targets", logits, "--loss", "decision", "--selection", "greedy", "--max-dependencies", 2,
-        "--out", tmp_path / "between",
-    )  # fmt: skip
+        "fit",
+        tmp_path / "l.npy",
+        "--labels",
+        tmp_path / "y.npy",
+        "--names",
+        tmp_path / "names.txt",
+        "--targets",
+        logits,
+        "--loss",
+        "decision",
+        "--selection",
+        "greedy",
+        "--max-dependencies",
+        2,
+        "--out",
+        tmp_path / "between",
+    )
     assert code == 0 and "between two networks" in out
 
 
@@ -72,12 +81,15 @@ def test_a_page_and_a_graph(run, logits, tmp_path):
     assert run("show", folder, "--out", page, "--force")[0] == 0 and b'"scatter":null' in page.read_bytes()
     wrong = tmp_path / "w.html"
     for arguments, message in (
-        (["--out", tmp_path / "w.png"], "ends in '.png'"), (["--out", tmp_path], "has no suffix"),
-        (["--out", graph / "w.html"], "is not a folder"), (["--logits", logits], "--logits is for the page"),
+        (["--out", tmp_path / "w.png"], "ends in '.png'"),
+        (["--out", tmp_path], "has no suffix"),
+        (["--out", graph / "w.html"], "is not a folder"),
+        (["--logits", logits], "--logits is for the page"),
         (["--out", wrong, "--targets", logits], "only beside --logits"),
         (["--out", wrong, "--logits", logits, "--targets", logits], "takes no --targets"),
-        (["--out", wrong, "--logits", tmp_path / "y.npy"], "have shape (200,)"), (["--out", wrong, "--class", "z"], "'z'"),
-    ):  # fmt: skip
+        (["--out", wrong, "--logits", tmp_path / "y.npy"], "have shape (200,)"),
+        (["--out", wrong, "--class", "z"], "'z'"),
+    ):
         code, out, err = run("show", folder, *arguments)
         assert code == 2 and message in err and out == "" and err.count("\n") == 1, err
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix in (".html", ".png")) == []
@@ -88,9 +100,7 @@ def test_a_page_and_a_graph(run, logits, tmp_path):
 def test_from_a_model(run, tmp_path):
     model = zoo.build("lenet", num_classes=10, seed=0)
     folder = brickwork.save(model, tmp_path / "net")
-    code, out, err = run(
-        "fit", folder, "--data", "digits@20", "--out", tmp_path / "m", "--json", "--device", "cpu"
-    )
+    code, out, err = run("fit", folder, "--data", "digits@20", "--out", tmp_path / "m", "--json", "--device", "cpu")
     assert code == 0, err
     data = json.loads(out)
     assert data["rows_fitted"] == 200 and data["measured_on"] == "rows that the fit did not see"
@@ -105,10 +115,7 @@ def test_from_a_model(run, tmp_path):
         (["fit", "{logits}", "--out", "{out}", "--class", "a"], "--class belongs to"),
         (["fit", "none.npz", "--out", "{out}"], "none.npz is no file of logits"),
         (["fit", "{folder}", "--out", "{out}"], "give --data"),
-        (
-            ["fit", "{logits}", "--out", "{out}", "--targets", "{folder}", "--data", "digits"],
-            "not one of each",
-        ),
+        (["fit", "{logits}", "--out", "{out}", "--targets", "{folder}", "--data", "digits"], "not one of each"),
         (["fit", "{logits}", "--out", "{out}", "--loss", "plane"], "plane"),
         (["fit", "{logits}", "--out", "{out}", "--names", "{logits}"], "cannot be read as a text"),
         (["show", "{folder}"], "is no dependency map"),
@@ -141,14 +148,11 @@ def test_add_classes(run, tmp_path):
     images = data.load("digits:A@20", size=16, channels=1)
     model = zoo.build("lenet", num_classes=5, in_channels=1, seed=0)
     train(
-        model, images.train_images, images.train_labels, classes=images.classes, epochs=2, device="cpu",
-        progress=False,
-    )  # fmt: skip
+        model, images.train_images, images.train_labels, classes=images.classes, epochs=2, device="cpu", progress=False
+    )
     brickwork.save(model, tmp_path / "a")
     known = ("--base-data", "digits:A@10")
-    code, out, err = run(
-        "add", tmp_path / "a", "--data", "digits:5-6@10", *known, "--out", tmp_path / "b", "--json"
-    )
+    code, out, err = run("add", tmp_path / "a", "--data", "digits:5-6@10", *known, "--out", tmp_path / "b", "--json")
     assert code == 0, err
     assert json.loads(out)["classes"] == list("0123456")
     assert len(brickwork.load(tmp_path / "b").brickwork_origin.classes) == 7
@@ -162,13 +166,46 @@ def test_add_classes(run, tmp_path):
         (("add", tmp_path / "a", "--data", "digits:5@5", "--out", tmp_path / "d"), "one new class alone"),
         (("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"), "not to depend add"),
         (("show", tmp_path / "a", "--base-data", "digits:A"), "--base-data belongs to depend add"),
-        (("add", tmp_path / "a", "--data", "digits:5@5", "--on", "branch", "--out", tmp_path / "d"), "give --base-data"),
-        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--epochs", "2", "--out", tmp_path / "d"),
-         "--epochs is for --on branch"),
-        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--on", "branch", "--how", "ridge", "--out",
-          tmp_path / "d"), "leave --how and --strength out"),
-        (("add", tmp_path / "a", "--data", "digits:5@5", *known, "--on", "branch", "--epochs", "0", "--out",
-          tmp_path / "d"), "epochs is 0"),
-    ):  # fmt: skip
+        (
+            ("add", tmp_path / "a", "--data", "digits:5@5", "--on", "branch", "--out", tmp_path / "d"),
+            "give --base-data",
+        ),
+        (
+            ("add", tmp_path / "a", "--data", "digits:5@5", *known, "--epochs", "2", "--out", tmp_path / "d"),
+            "--epochs is for --on branch",
+        ),
+        (
+            (
+                "add",
+                tmp_path / "a",
+                "--data",
+                "digits:5@5",
+                *known,
+                "--on",
+                "branch",
+                "--how",
+                "ridge",
+                "--out",
+                tmp_path / "d",
+            ),
+            "leave --how and --strength out",
+        ),
+        (
+            (
+                "add",
+                tmp_path / "a",
+                "--data",
+                "digits:5@5",
+                *known,
+                "--on",
+                "branch",
+                "--epochs",
+                "0",
+                "--out",
+                tmp_path / "d",
+            ),
+            "epochs is 0",
+        ),
+    ):
         code, out, err = run(*wrong)
         assert code == 2 and said in err and not (tmp_path / "d").exists(), err

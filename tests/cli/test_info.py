@@ -49,9 +49,7 @@ def test_spaces_in_json(run):
     assert "dry_run" not in data and "refused" not in data
 
 
-@pytest.mark.parametrize(
-    "name", ["lenet", "resnet8", "inception_small", "mobilenetv2", "shuffle_small", "vit_small"]
-)
+@pytest.mark.parametrize("name", ["lenet", "resnet8", "inception_small", "mobilenetv2", "shuffle_small", "vit_small"])
 def test_the_counters_agree(run, name):
     data = json.loads(run(name, "--json")[1])
     assert data["flops"] == 2 * data["macs"]

@@ -22,8 +22,17 @@ def root(tmp_path_factory):
     first, second = (data.load(spec, size=8, channels=1) for spec in ("digits:0-2@30", "digits:3-5@30"))
     model = zoo.build("resnet8", num_classes=3, in_channels=1, width=4, seed=0)
     for name, images in (("first", first), ("tuned", second)):
-        train(model, images.train_images, images.train_labels, classes=images.classes, epochs=3, lr=0.1, batch_size=20,
-              device="cpu", progress=False)  # fmt: skip
+        train(
+            model,
+            images.train_images,
+            images.train_labels,
+            classes=images.classes,
+            epochs=3,
+            lr=0.1,
+            batch_size=20,
+            device="cpu",
+            progress=False,
+        )
         brickwork.save(model, root / name)
     for call in (
         ["cluster", "first", "--out", "pool", "--size", "24"],
@@ -62,22 +71,27 @@ def test_a_task_from_learning_to_a_model_folder(run, root, tmp_path):
 
 def test_encode_start_budget_and_remove(run, root):
     code, said = run(
-        "encode",
-        "pool",
-        "--name",
-        "c",
-        "--model",
-        "tuned",
-        "--data",
-        "digits:3-5@30",
-        "--json",
-        "--device",
-        "cpu",
+        "encode", "pool", "--name", "c", "--model", "tuned", "--data", "digits:3-5@30", "--json", "--device", "cpu"
     )
     report = json.loads(said)
     assert code == 0 and report["test_accuracy"] > 0.6 and report["relative_to"] in ("base", None)
-    code, said = run("learn", "pool", "--name", "d", "--data", "digits:3-5@30", "--start", "best", "--budget", "3K",
-                     "--precision", "12", "--fold", "--json", *QUICK)  # fmt: skip
+    code, said = run(
+        "learn",
+        "pool",
+        "--name",
+        "d",
+        "--data",
+        "digits:3-5@30",
+        "--start",
+        "best",
+        "--budget",
+        "3K",
+        "--precision",
+        "12",
+        "--fold",
+        "--json",
+        *QUICK,
+    )
     assert code == 0 and json.loads(said)["bytes"] <= 3000
     assert run("rm", "pool", "--name", "d")[0] == 0 and run("rm", "pool", "--name", "c")[0] == 0
     code, said = run("info", "pool", "--json")
@@ -94,9 +108,7 @@ def test_what_changed_is_told_against_the_task_that_is_named(run, root, tmp_path
     reports = {}
     for name, start, seed in (("c", "base", 0), ("d", "c", 1), ("e", "d", 2)):
         call = ["learn", pool, "--name", name, "--start", start, "--seed", seed, "--data", "digits:3-5@30"]
-        code, said = run(
-            *map(str, call), "--lr", "0.1" if name == "d" else "0.001", "--stay", "0.1", "--json", *QUICK
-        )
+        code, said = run(*map(str, call), "--lr", "0.1" if name == "d" else "0.001", "--stay", "0.1", "--json", *QUICK)
         assert code == 0
         reports[name] = json.loads(said)
     assert reports["d"]["relative_to"] == "c" and reports["e"]["relative_to"] != "d"
@@ -115,19 +127,7 @@ def test_the_best_start_is_drawn_with_the_seed_that_is_given(run, monkeypatch):
         raise RequestError("ranked")
 
     monkeypatch.setattr("brickwork.pools.rank_starts", ranked)
-    call = (
-        "learn",
-        "pool",
-        "--name",
-        "x",
-        "--data",
-        "digits:3-5@30",
-        "--start",
-        "best",
-        "--seed",
-        "7",
-        *QUICK,
-    )
+    call = ("learn", "pool", "--name", "x", "--data", "digits:3-5@30", "--start", "best", "--seed", "7", *QUICK)
     assert "ranked" in run(*call)[1] and seen["seed"] == 7
 
 
@@ -140,13 +140,28 @@ def test_a_pool_grows_and_gives_back(run, root, tmp_path):
     assert code == 0 and first["pool_grew"] == {"kernels": 0, "bytes": 0}
     x = torch.randn(2, 1, 8, 8)
     logits, data = PoolFolder.open(pool).rebuild("b")(x), (pool / "tasks" / "b.task").read_bytes()
-    code, said = run("learn", pool, "--name", "c", "--data", "digits:3-5@30", "--grow", "8", "--grow-bytes", "0.9K",
-                     "--free", "0.5", "--json", *QUICK)  # fmt: skip
+    code, said = run(
+        "learn",
+        pool,
+        "--name",
+        "c",
+        "--data",
+        "digits:3-5@30",
+        "--grow",
+        "8",
+        "--grow-bytes",
+        "0.9K",
+        "--free",
+        "0.5",
+        "--json",
+        *QUICK,
+    )
     second = json.loads(said)
     assert code == 0 and second["free"] == 0.5
     assert second["pool_grew"]["kernels"] > 0 and 0 < second["pool_grew"]["bytes"] <= 900
-    code, said = run("encode", pool, "--name", "d", "--model", "tuned", "--data", "digits:3-5@30", "--grow", "4",
-                     "--device", "cpu")  # fmt: skip
+    code, said = run(
+        "encode", pool, "--name", "d", "--model", "tuned", "--data", "digits:3-5@30", "--grow", "4", "--device", "cpu"
+    )
     assert code == 0 and "the pool grew by" in said
     told = json.loads(run("info", pool, "--json")[1])
     assert [growth["tasks"] for growth in told["grown"]][1] == ["d"] and "c" in told["grown"][0]["tasks"]
@@ -157,18 +172,12 @@ def test_a_pool_grows_and_gives_back(run, root, tmp_path):
     assert torch.equal(PoolFolder.open(pool).rebuild("b")(x), logits)
     code, said = run("rm", pool, "--name", "d", "--trim", "--json")
     assert code == 0 and json.loads(said)["trimmed_bytes"] == told["grown"][1]["bytes"]
-    assert (
-        len(PoolFolder.open(pool).pool.grown) == 1
-        and run("show", pool, "--out", tmp_path / "page.html")[0] == 0
-    )
+    assert len(PoolFolder.open(pool).pool.grown) == 1 and run("show", pool, "--out", tmp_path / "page.html")[0] == 0
 
 
 @pytest.mark.parametrize(
     ("head", "said"),
-    [
-        ("last", "unknown layer 'last'"),
-        ("conv4.0", "'conv4.0' has 32 outputs, and the network 3 class names"),
-    ],
+    [("last", "unknown layer 'last'"), ("conv4.0", "'conv4.0' has 32 outputs, and the network 3 class names")],
 )
 def test_a_head_that_is_none_is_refused(run, tmp_path, head, said):
     code, told = run("cluster", "first", "--out", str(tmp_path / "pool"), "--head", head)
@@ -176,8 +185,9 @@ def test_a_head_that_is_none_is_refused(run, tmp_path, head, said):
 
 
 def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
-    code, said = run("pretrain", "first", "--data", "digits:0-2@30", "--out", tmp_path / "pool", "--size", "50", "--json",
-                     *QUICK)  # fmt: skip
+    code, said = run(
+        "pretrain", "first", "--data", "digits:0-2@30", "--out", tmp_path / "pool", "--size", "50", "--json", *QUICK
+    )
     report = json.loads(said)
     assert code == 0 and report["made"] == "pretrain" and report["short"]["conv1.0"] == 4
     assert PoolFolder.open(tmp_path / "pool").tasks == []
@@ -194,10 +204,7 @@ def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
         (["learn", "pool", "--name", "z", "--data", "digits", "--budget", "much"], "--budget is 'much'"),
         (["learn", "pool", "--name", "z", "--data", "digits", "--size", "4"], "--size belongs to pool"),
         (["learn", "pool", "--name", "z", "--data", "digits", "--grow", "0"], "grow is 0"),
-        (
-            ["learn", "pool", "--name", "z", "--data", "digits", "--grow-bytes", "2K"],
-            "grow, kernels a layer at most",
-        ),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--grow-bytes", "2K"], "grow, kernels a layer at most"),
         (
             ["learn", "pool", "--name", "z", "--data", "digits", "--grow", "4", "--grow-bytes", "x"],
             "--grow-bytes is 'x'",
@@ -229,14 +236,7 @@ def test_wrong_requests_write_nothing(run, root, call, said):
 def test_every_option_belongs_to_an_action():
     import inspect
 
-    known = set(inspect.signature(command).parameters) - {
-        "context",
-        "action",
-        "source",
-        "arch",
-        "as_json",
-        "debug",
-    }
+    known = set(inspect.signature(command).parameters) - {"context", "action", "source", "arch", "as_json", "debug"}
     assert set().union(*TAKES.values()) == known
 
 

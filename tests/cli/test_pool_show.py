@@ -38,9 +38,11 @@ def test_the_page_and_its_numbers(folder, tmp_path, capsys):
 def test_wrong_requests(folder, tmp_path):
     (tmp_path / "there.html").write_text("x")
     for wrong, kind in (
-        ({"out": tmp_path / "x.txt"}, RequestError), ({"out": tmp_path / "there.html"}, OutputExists),
-        ({"tasks": ["oen"]}, UnknownName), ({"folder": tmp_path}, BadFile),
-    ):  # fmt: skip
+        ({"out": tmp_path / "x.txt"}, RequestError),
+        ({"out": tmp_path / "there.html"}, OutputExists),
+        ({"tasks": ["oen"]}, UnknownName),
+        ({"folder": tmp_path}, BadFile),
+    ):
         with pytest.raises(kind):
             show(**{"folder": folder, "out": tmp_path / "page.html", **wrong})
     assert not (tmp_path / "page.html").exists()

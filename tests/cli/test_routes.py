@@ -16,9 +16,8 @@ def folder(tmp_path_factory):
     digits = data.load("digits:A", size=(8, 8), channels=1)
     model = zoo.build("lenet", num_classes=5, in_channels=1)
     train(
-        model, digits.train_images, digits.train_labels, epochs=4, classes=digits.classes, device="cpu",
-        progress=False,
-    )  # fmt: skip
+        model, digits.train_images, digits.train_labels, epochs=4, classes=digits.classes, device="cpu", progress=False
+    )
     return brickwork.save(model, tmp_path_factory.mktemp("models") / "a")
 
 
@@ -50,18 +49,7 @@ def test_the_same_bytes_and_force(run, folder, tmp_path):
 
 def test_words_are_those_of_python(run):
     code, out, _ = run("routes", "--help")
-    names = (
-        "data",
-        "classes",
-        "attribution",
-        "threshold",
-        "scored",
-        "output",
-        "seed",
-        "device",
-        "out",
-        "arch",
-    )
+    names = ("data", "classes", "attribution", "threshold", "scored", "output", "seed", "device", "out", "arch")
     assert code == 0 and all(f"--{name} " in out for name in names)
 
 
@@ -96,7 +84,5 @@ def test_what_is_refused_before_anything_is_read(run, folder, tmp_path, monkeypa
 def test_refused_later(run, folder, tmp_path):
     code, out, err = run("routes", folder, "--data", "digits", "--out", tmp_path / "r.svg")
     assert code == 2 and "does not know '5'" in err and out == ""
-    code, out, err = run(
-        "routes", folder, "--data", "digits:0-1", "--classes", "2", "--out", tmp_path / "r.svg"
-    )
+    code, out, err = run("routes", folder, "--data", "digits:0-1", "--classes", "2", "--out", tmp_path / "r.svg")
     assert code == 2 and "no images of '2'" in err and list(tmp_path.iterdir()) == []

@@ -29,15 +29,33 @@ def folders(tmp_path_factory):
         images = data.load(DIGITS, size=size, channels=1)
         model = zoo.build("lenet", num_classes=3, in_channels=1, seed=seed)
         train(
-            model, images.train_images, images.train_labels, epochs=3 if size == 16 else 1, classes=images.classes,
-            seed=seed, device="cpu", progress=False,
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            epochs=3 if size == 16 else 1,
+            classes=images.classes,
+            seed=seed,
+            device="cpu",
+            progress=False,
+        )
         brickwork.save(model, root / name)
     for call in (
         ["add", root / "dog", "--at", "pool1", "--category", "dog", "--task", "classify", "--out", root / "first"],
-        ["add", root / "cat", "--at", "pool1", "--category", "cat", "--task", "cats", "--to", root / "first", "--out",
-         root / "net"],
-    ):  # fmt: skip
+        [
+            "add",
+            root / "cat",
+            "--at",
+            "pool1",
+            "--category",
+            "cat",
+            "--task",
+            "cats",
+            "--to",
+            root / "first",
+            "--out",
+            root / "net",
+        ],
+    ):
         with pytest.raises(SystemExit) as caught:
             cli.main(["transplant", *map(str, call)])
         assert not caught.value.code
@@ -56,9 +74,7 @@ def fingerprint(folder, **options):
     net = load_net(folder, **options)
     images = torch.rand(4, *net.image, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        return {
-            route: hashlib.sha256(net(images, *route).numpy().tobytes()).hexdigest() for route in net.routes
-        }
+        return {route: hashlib.sha256(net(images, *route).numpy().tobytes()).hexdigest() for route in net.routes}
 
 
 def done(run, *arguments):
@@ -73,9 +89,24 @@ def test_growth_changes_no_bit(run, tmp_path):
     assert fingerprint("net")["dog", "classify"] == fingerprint("first")["dog", "classify"]
     connected, more = tmp_path / "connected", tmp_path / "more"
     report = done(
-        run, "connect", "net", "--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "closed-form+distill",
-        "--steps", 60, "--lr", 0.01, "--out", connected,
-    )  # fmt: skip
+        run,
+        "connect",
+        "net",
+        "--category",
+        "cat",
+        "--task",
+        "classify",
+        "--data",
+        DIGITS,
+        "--way",
+        "closed-form+distill",
+        "--steps",
+        60,
+        "--lr",
+        0.01,
+        "--out",
+        connected,
+    )
     assert (
         report["images"] > 300
         and report["labels"] == 0
@@ -85,9 +116,26 @@ def test_growth_changes_no_bit(run, tmp_path):
     right = [report[when]["accuracy"] for when in ("before", "after", "teacher_test")]
     assert right[0] < 0.7 < right[1] <= 1 and right[2] > 0.9
     done(
-        run, "add", "cat", "--at", "pool1", "--only", "task", "--task", "again", "--category", "dog", "--data", DIGITS,
-        "--steps", 60, "--to", connected, "--out", more,
-    )  # fmt: skip
+        run,
+        "add",
+        "cat",
+        "--at",
+        "pool1",
+        "--only",
+        "task",
+        "--task",
+        "again",
+        "--category",
+        "dog",
+        "--data",
+        DIGITS,
+        "--steps",
+        60,
+        "--to",
+        connected,
+        "--out",
+        more,
+    )
     after = fingerprint(connected)
     assert {route: after[route] for route in before} == before
     assert {route: fingerprint(more)[route] for route in after} == after
@@ -98,9 +146,24 @@ def test_growth_changes_no_bit(run, tmp_path):
         )
     again = tmp_path / "again"
     done(
-        run, "connect", "net", "--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "closed-form+distill",
-        "--steps", 60, "--lr", 0.01, "--out", again,
-    )  # fmt: skip
+        run,
+        "connect",
+        "net",
+        "--category",
+        "cat",
+        "--task",
+        "classify",
+        "--data",
+        DIGITS,
+        "--way",
+        "closed-form+distill",
+        "--steps",
+        60,
+        "--lr",
+        0.01,
+        "--out",
+        again,
+    )
     assert (again / "adapters.safetensors").read_bytes() == (connected / "adapters.safetensors").read_bytes()
 
 
@@ -119,16 +182,7 @@ def test_every_way(run, tmp_path, way):
 def test_without_images(run, tmp_path):
     """Ways that need no image take none; there is nothing to judge by then."""
     code, out, err = run(
-        "connect",
-        "net",
-        "--category",
-        "cat",
-        "--task",
-        "classify",
-        "--way",
-        "closed-form",
-        "--out",
-        tmp_path / "n",
+        "connect", "net", "--category", "cat", "--task", "classify", "--way", "closed-form", "--out", tmp_path / "n"
     )
     assert code == 0 and "0 labelled and 0 unlabelled images" in out and "judged" in out, err
     code, out, _ = run("list", tmp_path / "n")
@@ -137,26 +191,61 @@ def test_without_images(run, tmp_path):
 
 def test_export_and_library(run, tmp_path):
     """Parts leave as model folders and enter other nets; a category and its own task are the network they came from."""
-    whole = done(run, "export", "net", "--category", "cat", "--task", "cats", "--out", tmp_path / "whole")[
-        "folder"
-    ]
+    whole = done(run, "export", "net", "--category", "cat", "--task", "cats", "--out", tmp_path / "whole")["folder"]
     x = torch.rand(3, 1, 16, 16)
     assert torch.equal(brickwork.load(whole)(x), brickwork.load("cat")(x))
-    assert (
-        brickwork.load(whole).brickwork_origin.preprocessing
-        == brickwork.load("cat").brickwork_origin.preprocessing
-    )
+    assert brickwork.load(whole).brickwork_origin.preprocessing == brickwork.load("cat").brickwork_origin.preprocessing
     for kind, name in (("category", "cat"), ("task", "cats")):
         done(run, "export", "net", f"--{kind}", name, "--out", tmp_path / name)
     done(run, "add", tmp_path / "cat", "--category", "katze", "--to", "first", "--out", tmp_path / "one")
-    done(run, "add", tmp_path / "cats", "--task", "katzen", "--category", "katze", "--to", tmp_path / "one", "--out",
-         tmp_path / "two")  # fmt: skip
+    done(
+        run,
+        "add",
+        tmp_path / "cats",
+        "--task",
+        "katzen",
+        "--category",
+        "katze",
+        "--to",
+        tmp_path / "one",
+        "--out",
+        tmp_path / "two",
+    )
     assert fingerprint(tmp_path / "two")["katze", "katzen"] == fingerprint("net")["cat", "cats"]
-    done(run, "add", "cat", "--at", "pool1", "--only", "task", "--task", "t", "--category", "cat", "--to", "net", "--out",
-         tmp_path / "same")  # fmt: skip
+    done(
+        run,
+        "add",
+        "cat",
+        "--at",
+        "pool1",
+        "--only",
+        "task",
+        "--task",
+        "t",
+        "--category",
+        "cat",
+        "--to",
+        "net",
+        "--out",
+        tmp_path / "same",
+    )
     assert fingerprint(tmp_path / "same")["cat", "t"] == fingerprint("net")["cat", "cats"]
-    code, _, err = run("add", "cat", "--at", "pool1", "--only", "task", "--task", "t", "--category", "dog", "--to", "net",
-                       "--out", tmp_path / "no")  # fmt: skip
+    code, _, err = run(
+        "add",
+        "cat",
+        "--at",
+        "pool1",
+        "--only",
+        "task",
+        "--task",
+        "t",
+        "--category",
+        "dog",
+        "--to",
+        "net",
+        "--out",
+        tmp_path / "no",
+    )
     assert code == 2 and "was learned on other features" in err and not (tmp_path / "no").exists()
 
 
@@ -176,17 +265,55 @@ def test_masks_and_an_architecture_of_ones_own(run, tmp_path, monkeypatch):
         images = data.load("digits@20", size=16, channels=1)
         model = zoo.build("segmenters:net", seed=seed)
         train(
-            model, images.train_images, None, masks=images.train_masks, epochs=10, lr=0.02, optimizer="adam",
-            classes=images.mask_classes, device="cpu", progress=False,
-        )  # fmt: skip
+            model,
+            images.train_images,
+            None,
+            masks=images.train_masks,
+            epochs=10,
+            lr=0.02,
+            optimizer="adam",
+            classes=images.mask_classes,
+            device="cpu",
+            progress=False,
+        )
         brickwork.save(model, tmp_path / f"s{seed}")
+    done(run, "add", tmp_path / "s0", "--at", "2", "--category", "a", "--task", "find", *own, "--out", tmp_path / "n0")
     done(
-        run, "add", tmp_path / "s0", "--at", "2", "--category", "a", "--task", "find", *own, "--out", tmp_path / "n0"
-    )  # fmt: skip
-    done(run, "add", tmp_path / "s1", "--at", "2", "--category", "b", "--task", "find-b", "--to", tmp_path / "n0", *own,
-         "--out", tmp_path / "n1")  # fmt: skip
-    report = done(run, "connect", tmp_path / "n1", "--category", "b", "--task", "find", "--data", "digits@30",
-                  "--labels", 10, "--steps", 80, "--lr", 0.01, *own, "--out", tmp_path / "n2")  # fmt: skip
+        run,
+        "add",
+        tmp_path / "s1",
+        "--at",
+        "2",
+        "--category",
+        "b",
+        "--task",
+        "find-b",
+        "--to",
+        tmp_path / "n0",
+        *own,
+        "--out",
+        tmp_path / "n1",
+    )
+    report = done(
+        run,
+        "connect",
+        tmp_path / "n1",
+        "--category",
+        "b",
+        "--task",
+        "find",
+        "--data",
+        "digits@30",
+        "--labels",
+        10,
+        "--steps",
+        80,
+        "--lr",
+        0.01,
+        *own,
+        "--out",
+        tmp_path / "n2",
+    )
     assert report["judged_by"] == "masks" and set(report["after"]) == {"accuracy", "mean_iou"}
     assert report["after"]["accuracy"] > report["before"]["accuracy"]
     before = fingerprint(tmp_path / "n1", arch="segmenters:net")
@@ -202,11 +329,43 @@ def test_zero_or_one(run, tmp_path):
     size = ["--input", "1x32x32"]
     done(
         run, "add", tmp_path / "y0", "--at", "pool1", "--category", "a", "--task", "is", *size, "--out", tmp_path / "n0"
-    )  # fmt: skip
-    done(run, "add", tmp_path / "y1", "--at", "pool1", "--category", "b", "--only", "category", "--to", tmp_path / "n0",
-         "--out", tmp_path / "n1")  # fmt: skip
-    report = done(run, "connect", tmp_path / "n1", "--category", "b", "--task", "is", "--data", "digits:0,1", "--way",
-                  "direct-learn", "--labels", 30, "--steps", 60, "--lr", 0.02, "--out", tmp_path / "n2")  # fmt: skip
+    )
+    done(
+        run,
+        "add",
+        tmp_path / "y1",
+        "--at",
+        "pool1",
+        "--category",
+        "b",
+        "--only",
+        "category",
+        "--to",
+        tmp_path / "n0",
+        "--out",
+        tmp_path / "n1",
+    )
+    report = done(
+        run,
+        "connect",
+        tmp_path / "n1",
+        "--category",
+        "b",
+        "--task",
+        "is",
+        "--data",
+        "digits:0,1",
+        "--way",
+        "direct-learn",
+        "--labels",
+        30,
+        "--steps",
+        60,
+        "--lr",
+        0.02,
+        "--out",
+        tmp_path / "n2",
+    )
     assert report["judged_by"] == "position" and report["after"]["accuracy"] > report["before"]["accuracy"]
 
 
@@ -215,26 +374,39 @@ def test_show(run, tmp_path):
     before = fingerprint("net")
     page = tmp_path / "page.html"
     report = done(
-        run, "show", "net", "--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "direct-learn", "--way",
-        "closed-form", "--labels", 0, "--labels", 2, "--labels", 5, "--steps", 5, "--out", page,
-    )  # fmt: skip
-    assert [(e["way"], e["labels"]) for e in report["errors"]] == [
-        ("direct-learn", 2), ("direct-learn", 5), ("closed-form", None)
-    ]  # fmt: skip
-    assert set(report["spread"]["cat"]) == {"direct-learn", "closed-form"} and report["teachers"]["cat"] < 0.1
-    assert page.read_text().startswith("<!doctype html>") and fingerprint("net") == before
-    report = done(
         run,
         "show",
         "net",
         "--category",
-        "dog",
+        "cat",
         "--task",
         "classify",
         "--data",
         DIGITS,
+        "--way",
+        "direct-learn",
+        "--way",
+        "closed-form",
+        "--labels",
+        0,
+        "--labels",
+        2,
+        "--labels",
+        5,
+        "--steps",
+        5,
         "--out",
-        tmp_path / "p.svg",
+        page,
+    )
+    assert [(e["way"], e["labels"]) for e in report["errors"]] == [
+        ("direct-learn", 2),
+        ("direct-learn", 5),
+        ("closed-form", None),
+    ]
+    assert set(report["spread"]["cat"]) == {"direct-learn", "closed-form"} and report["teachers"]["cat"] < 0.1
+    assert page.read_text().startswith("<!doctype html>") and fingerprint("net") == before
+    report = done(
+        run, "show", "net", "--category", "dog", "--task", "classify", "--data", DIGITS, "--out", tmp_path / "p.svg"
     )
     assert [e["way"] for e in report["errors"]] == ["in the net"]
     for arguments, message in (
@@ -251,16 +423,7 @@ def test_show(run, tmp_path):
         code, out, err = run("show", "net", *arguments, *rest)
         assert code == 2 and message in err and out == "" and not (tmp_path / "w.html").exists(), err
     code, _, err = run(
-        "show",
-        "net",
-        "--category",
-        "dog",
-        "--task",
-        "classify",
-        "--data",
-        DIGITS,
-        "--out",
-        tmp_path / "w.pdf",
+        "show", "net", "--category", "dog", "--task", "classify", "--data", DIGITS, "--out", tmp_path / "w.pdf"
     )
     assert code == 2 and "ends in '.pdf'" in err
 
@@ -285,18 +448,39 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
         ([*CONNECT, "--at", "pool1"], "--at belongs to transplant add, not to transplant connect"),
         ([*CONNECT, "--data", "digits", "--data", "digits"], "--data is given 2 times"),
         (["connect", "net", "--category", "cow", "--task", "classify", "--out", "x"], "unknown category 'cow'"),
-        (["connect", "net", "--category", "cat", "--task", "cats", "--way", "direct-learn", "--labels", 3, "--data", DIGITS,
-          "--out", "x"], "cat reaches cats already"),
+        (
+            [
+                "connect",
+                "net",
+                "--category",
+                "cat",
+                "--task",
+                "cats",
+                "--way",
+                "direct-learn",
+                "--labels",
+                3,
+                "--data",
+                DIGITS,
+                "--out",
+                "x",
+            ],
+            "cat reaches cats already",
+        ),
         (["connect", "cat", "--category", "cat", "--task", "cats", "--out", "x"], "cat is no transplant net"),
         (["connect", "net", "--task", "cats", "--out", "x"], "transplant connect needs --category"),
         ([*ADD[:4], *ADD[4:], "--to", "first", "--category", "d"], "--category is given 2 times; a network brings one"),
         (["add", "cat", "--at", "pool9", "--category", "c", "--task", "t", "--out", "x"], "unknown layer 'pool9'"),
         (["add", "cat", "--category", "c", "--task", "t", "--out", "x"], "give --at"),
         (["add", "cat", "--at", "fc3", "--category", "c", "--task", "t", "--out", "x"], "leaves no layer for the task"),
-        (["add", "cat", "--at", "pool1", "--category", "dog", "--task", "t", "--to", "net", "--out", "x"],
-         "there is a category 'dog' already"),
-        (["add", "wide", "--at", "pool1", "--category", "c", "--task", "t", "--to", "net", "--out", "x"],
-         "takes images of 1×20×20 and the net of 1×16×16"),
+        (
+            ["add", "cat", "--at", "pool1", "--category", "dog", "--task", "t", "--to", "net", "--out", "x"],
+            "there is a category 'dog' already",
+        ),
+        (
+            ["add", "wide", "--at", "pool1", "--category", "c", "--task", "t", "--to", "net", "--out", "x"],
+            "takes images of 1×20×20 and the net of 1×16×16",
+        ),
         ([*ADD, "--only", "category"], "--only category adds no task"),
         ([*ADD, "--steps", 5], "--steps is for a task that is learned on --data"),
         ([*ADD, "--input", "3x16x16"], "takes images of 1×16×16, not 3×16×16"),
@@ -306,7 +490,7 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
         (["list", "net", "--out", "x"], "--out belongs to"),
         (["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out", "net"], "net exists already"),
     ],
-)  # fmt: skip
+)
 def test_wrong_requests(run, folders, arguments, message):
     names = sorted(p.name for p in folders.iterdir())
     code, out, err = run(*arguments)
@@ -332,37 +516,20 @@ def test_words_said_without_torch():
 def test_tune_says_which_answers_differ_now(run, folders):
     more = ("--steps", "3", "--device", "cpu")
     assert (
-        run(
-            "connect",
-            "net",
-            "--category",
-            "cat",
-            "--task",
-            "classify",
-            "--way",
-            "closed-form",
-            "--out",
-            "joined",
-        )[0]
+        run("connect", "net", "--category", "cat", "--task", "classify", "--way", "closed-form", "--out", "joined")[0]
         == 0
     )
     code, out, err = run(
         "tune", "joined", "--category", "cat", "--task", "classify", "--data", DIGITS, "--out", "tuned", *more
     )
     assert (
-        code == 0
-        and "other answers than before: " in out
-        and "cat → classify" in out
-        and (folders / "tuned").is_dir()
+        code == 0 and "other answers than before: " in out and "cat → classify" in out and (folders / "tuned").is_dir()
     )
     for wrong, word in (
         (["--category", "cat", "--task", "classify", "--data", DIGITS, "--parts", "heads"], "'heads'"),
         (["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"], "lr is 1e+30"),
         (["--category", "dog", "--task", "cats", "--data", DIGITS], "does not reach"),
-        (
-            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"],
-            "--way belongs to",
-        ),
+        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"], "--way belongs to"),
         (["--category", "cat", "--task", "classify"], "needs --data"),
     ):
         code, out, err = run("tune", "joined", *wrong, "--out", "other", "--device", "cpu")

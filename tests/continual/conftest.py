@@ -18,9 +18,17 @@ def start(digits):
     known = digits.select([0, 1, 2, 3])
     model = zoo.build("resnet8", num_classes=4, in_channels=1, width=4, seed=0)
     train(
-        model, known.train_images, known.train_labels, classes=known.classes, epochs=8, batch_size=16, lr=0.05,
-        augment="none", device="cpu", progress=False,
-    )  # fmt: skip
+        model,
+        known.train_images,
+        known.train_labels,
+        classes=known.classes,
+        epochs=8,
+        batch_size=16,
+        lr=0.05,
+        augment="none",
+        device="cpu",
+        progress=False,
+    )
     return model.eval()
 
 

@@ -51,9 +51,7 @@ def ran(scenario, start, tmp_path_factory):
 def test_a_method_learns_and_is_weighed(name, ran, start):
     before = state_hash(start)
     bench, _, result = ran(name)
-    assert (
-        state_hash(start) == state_hash(bench.start) == before
-    )  # neither the caller's nor the bench's changed
+    assert state_hash(start) == state_hash(bench.start) == before  # neither the caller's nor the bench's changed
     assert result.average_accuracy > (0.55 if name in FORGETS else 0.7)
     files = [p for p in bench.folder.rglob("*.*") if p.is_file() and p.name != JOURNAL]
     assert result.total_bytes == sum(p.stat().st_size for p in files)
@@ -70,9 +68,7 @@ def test_nothing_is_handed_on_where_every_task_begins_alike(name, ran):
 @pytest.mark.parametrize("name", continual.names())
 def test_the_accuracy_is_that_of_the_files(name, ran, scenario):
     bench, method, result = ran(name)
-    other = Bench(
-        scenario, copy.deepcopy(bench.start), bench.folder, bench.device
-    )  # knows nothing but the folder
+    other = Bench(scenario, copy.deepcopy(bench.start), bench.folder, bench.device)  # knows nothing but the folder
     for number, task in enumerate(scenario.tasks):
         model = method.network(other, number, 2)
         logits = predict(model, task.test_images)
@@ -112,9 +108,7 @@ def test_a_killed_run_goes_on_to_the_same_bytes(name, ran, scenario, start, tmp_
         with pytest.raises(KeyboardInterrupt):
             run_method(name, method, bench, forward=True)
     learned = []
-    monkeypatch.setattr(
-        kind, "learn", lambda self, b, number: (learned.append(number), real(self, b, number))
-    )
+    monkeypatch.setattr(kind, "learn", lambda self, b, number: (learned.append(number), real(self, b, number)))
     again = run_method(name, method, bench, forward=True)
     assert learned == [1, 2]
     assert np.array_equal(again.matrix, result.matrix, equal_nan=True) and again.curve == result.curve

@@ -89,9 +89,7 @@ def test_a_new_head_leaves_the_rest_and_the_record_true():
 
 def test_a_head_too_large_for_half_precision_is_kept(scenario, tmp_path, monkeypatch):
     torch.manual_seed(0)
-    start = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(36, 2)
-    )
+    start = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.Flatten(), torch.nn.Linear(36, 2))
 
     def grow(model, number, **how):
         head = model.head if isinstance(model, Probed) else model[2]
@@ -157,9 +155,7 @@ def test_the_head_is_found_once_on_the_start(scenario, tmp_path):
     assert head_of(model) == head_of(new) == head_of(with_head(new, ["c"], seed=2)) == "fc"
     assert set(kernels_of(new)) == {"conv", "aux"} and new.fc.out_features == 2
     assert torch.equal(new.aux.weight, model.aux.weight)
-    found = continual.run(
-        scenario, "probe,sequential", model, out=tmp_path, epochs=1, device="cpu", progress=False
-    )
+    found = continual.run(scenario, "probe,sequential", model, out=tmp_path, epochs=1, device="cpu", progress=False)
     assert set(found.results) == {"probe", "sequential"}
     for place in ("probe/task-000", "sequential/task-002"):
         head = read_safetensors(tmp_path / f"{place}.safetensors")["head.weight"]
@@ -230,15 +226,41 @@ def test_files_are_the_same_bytes_and_damage_is_told(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "match"),
-    [("lorra", "did you mean 'lora'"), ("lora(rnk=2)", "option of lora 'rnk'"), ("lora(rank=0)", "rank is 0"),
-     ("quantised(bits=1)", "bits is 1"), ("finetune(lr=-1)", "lr is -1"), ("packnet(prune=2.0)", "prune is 2.0"),
-     ("lora(rank)", "NAME=VALUE"), ("lora(rank=2,rank=3)", "given twice"), ("lo ra", "not a method"),
-     ("finetune(epochs=0)", "epochs is 0"), ("quantised(aware=1)", "aware is 1"),
-     ("pool(fold=yes)", "fold is 'yes'; it must be true or false"), ("pool(start=best, budget=0)", "budget is 0"),
-     ("pool(start=last)", "start is 'last'"), ("pool(start=3)", "start is 3; it must be a word")],
-    ids=["name", "option", "rank", "bits", "lr", "prune", "form", "twice", "word", "epochs", "aware", "fold", "budget",
-         "start", "word start"],
-)  # fmt: skip
+    [
+        ("lorra", "did you mean 'lora'"),
+        ("lora(rnk=2)", "option of lora 'rnk'"),
+        ("lora(rank=0)", "rank is 0"),
+        ("quantised(bits=1)", "bits is 1"),
+        ("finetune(lr=-1)", "lr is -1"),
+        ("packnet(prune=2.0)", "prune is 2.0"),
+        ("lora(rank)", "NAME=VALUE"),
+        ("lora(rank=2,rank=3)", "given twice"),
+        ("lo ra", "not a method"),
+        ("finetune(epochs=0)", "epochs is 0"),
+        ("quantised(aware=1)", "aware is 1"),
+        ("pool(fold=yes)", "fold is 'yes'; it must be true or false"),
+        ("pool(start=best, budget=0)", "budget is 0"),
+        ("pool(start=last)", "start is 'last'"),
+        ("pool(start=3)", "start is 3; it must be a word"),
+    ],
+    ids=[
+        "name",
+        "option",
+        "rank",
+        "bits",
+        "lr",
+        "prune",
+        "form",
+        "twice",
+        "word",
+        "epochs",
+        "aware",
+        "fold",
+        "budget",
+        "start",
+        "word start",
+    ],
+)
 def test_wrong_methods_are_refused(text, match):
     with pytest.raises(RequestError, match=match):
         make(text)
@@ -282,8 +304,11 @@ def test_kernels_that_are_shared_are_not_changed_twice():
 @pytest.mark.parametrize("name", ["lora", "ksm", "quantised", "packnet"])
 def test_a_layer_under_two_names_is_refused_by_name(name, scenario):
     start = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Conv2d(4, 4, 3, stride=4), torch.nn.Flatten(), torch.nn.Linear(4, 2)
-    )  # fmt: skip
+        torch.nn.Conv2d(1, 4, 3, padding=1),
+        torch.nn.Conv2d(4, 4, 3, stride=4),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 2),
+    )
     start.again = start[1]
     with pytest.raises(BadModel, match="1 and again are one layer"):
         continual.run(scenario, name, start, epochs=1, device="cpu", progress=False)

@@ -31,9 +31,7 @@ def learned(bench, text, tasks=2):
 def test_a_task_starts_from_the_one_before(bench):
     method, folder = learned(bench, "pool(size=32, start=previous, lr=0.3)")
     first, second = folder.task("task-000"), folder.task("task-001")
-    assert (
-        method._start(bench, 1).hash == first.hash and method._start(bench, 0).hash == folder.pool.base.hash
-    )
+    assert method._start(bench, 1).hash == first.hash and method._start(bench, 0).hash == folder.pool.base.hash
     assert 0 < second.changed(first) < second.changed(folder.pool.base)
     sources = {path.name for path in method.sources(bench, 1, 1)}
     assert {"pool.json", "pool.safetensors", "base.task", "task-001.task"} <= sources
@@ -110,21 +108,15 @@ def folder_of(bench):
 def test_a_soup_is_the_average_of_its_members(bench, text):
     """Of the weights: the batch norms of the average are measured anew. One member alone is the plain method."""
     members = [bench.fit(bench.fresh(0), 0, lr=0.1, seed=seed) for seed in (0, SHIFT)]
-    mean = {
-        n: (a + b) / 2
-        for (n, a), b in zip(members[0].named_parameters(), members[1].parameters(), strict=True)
-    }
+    mean = {n: (a + b) / 2 for (n, a), b in zip(members[0].named_parameters(), members[1].parameters(), strict=True)}
     soup = bench.fit_soup(0, 2, lr=0.1)
     for name, value in soup.named_parameters():
         torch.testing.assert_close(value, mean[name])
     images = as_input(bench.task(0).train_images, origin_of(soup).preprocessing, "cpu")
-    first = (
-        soup.bn1
-        if hasattr(soup, "bn1")
-        else next(m for m in soup.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    first = soup.bn1 if hasattr(soup, "bn1") else next(m for m in soup.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    first.register_forward_pre_hook(
+        lambda _, seen: torch.testing.assert_close(seen[0].mean((0, 2, 3)), first.running_mean, rtol=1e-3, atol=1e-4)
     )
-    first.register_forward_pre_hook(lambda _, seen: torch.testing.assert_close(
-        seen[0].mean((0, 2, 3)), first.running_mean, rtol=1e-3, atol=1e-4))  # fmt: skip
     soup(images)
     alone = bench.fit_soup(0, 1, lr=0.1).state_dict()
     assert all(torch.equal(alone[n], t) for n, t in members[0].state_dict().items())

@@ -50,17 +50,24 @@ def test_a_network_that_came_late_has_no_forgetting():
 
 
 def test_the_front():
-    found = Comparison("x", {r.method: r for r in (
-        result("small", 100, 0.7), result("large", 900, 0.9), result("worse", 900, 0.8), result("same", 100, 0.7),
-        result("middle", 300, 0.8),
-    )})  # fmt: skip
+    found = Comparison(
+        "x",
+        {
+            r.method: r
+            for r in (
+                result("small", 100, 0.7),
+                result("large", 900, 0.9),
+                result("worse", 900, 0.8),
+                result("same", 100, 0.7),
+                result("middle", 300, 0.8),
+            )
+        },
+    )
     assert found.front() == ["small", "large", "same", "middle"]
 
 
 def test_results_print_and_go_to_json_and_csv():
-    one = ContinualResult(
-        "<b>", ("a", "b", "c"), MATRIX, (5, 6, 7), (25, 31, 38), 2.0, np.array([NAN, 0.5, 0.5])
-    )
+    one = ContinualResult("<b>", ("a", "b", "c"), MATRIX, (5, 6, 7), (25, 31, 38), 2.0, np.array([NAN, 0.5, 0.5]))
     both = Comparison("three", {"<b>": one, "x": result("x", 50, 0.5)})
     assert (one.total_bytes, one.shared_bytes, one.bytes_per_task) == (38, 20, 6.0)
     told = json.loads(json.dumps(both.to_dict(), allow_nan=False))
@@ -73,9 +80,7 @@ def test_results_print_and_go_to_json_and_csv():
     assert "80.00" in text and "–" in text and len({len(line) for line in text.splitlines()[1:3]}) == 1
     assert "&lt;b&gt;" in both._repr_html_() and "<b>" not in both._repr_html_().replace("&lt;b&gt;", "")
     assert "average accuracy 80.00%" in str(one) and "backward transfer -10.00" in str(one)
-    assert (
-        one.table()[1] == {"after": "b", "task": "a", "accuracy": 0.8, "bytes": 31} and len(one.table()) == 6
-    )
+    assert one.table()[1] == {"after": "b", "task": "a", "accuracy": 0.8, "bytes": 31} and len(one.table()) == 6
     assert one.plot().images[0].get_array().shape == (3, 3)
     axes = both.plot()
     assert axes.get_xscale() == "log" and len(axes.texts) == 2

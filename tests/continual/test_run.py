@@ -29,9 +29,7 @@ def test_the_same_seed_gives_the_same_files_and_another_others(scenario, start, 
 
 def test_a_second_run_finds_what_is_done(scenario, start, tmp_path, monkeypatch):
     first = continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
-    monkeypatch.setattr(
-        continual.parse("probe")["probe"].__class__, "learn", lambda *a: pytest.fail("learned again")
-    )
+    monkeypatch.setattr(continual.parse("probe")["probe"].__class__, "learn", lambda *a: pytest.fail("learned again"))
     again = continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
     assert again.to_dict() == first.to_dict()
     with pytest.raises(RequestError, match=r"holds another run \(other epochs\)"):
@@ -75,9 +73,12 @@ def test_a_start_that_says_nothing_of_its_images(scenario):
     """Images are prepared as suits the first task, for all tasks and when a network is read back."""
     torch.manual_seed(0)
     plain = torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3, stride=2), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(),
+        torch.nn.Conv2d(1, 4, 3, stride=2),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
         torch.nn.Linear(36, 3),
-    )  # fmt: skip
+    )
     found = continual.run(scenario, "finetune", plain, **{**OPTIONS, "epochs": 12})
     assert found.results["finetune"].average_accuracy > 0.8 and origin_of(plain).preprocessing is None
 

@@ -22,9 +22,7 @@ def test_every_class_is_dealt_once_and_images_stay_whole(digits):
 
 
 def test_the_seed_decides_the_order(digits):
-    orders = [
-        [t.classes for t in continual.split_classes(digits, per=2, seed=s).tasks] for s in (None, 0, 0, 1)
-    ]
+    orders = [[t.classes for t in continual.split_classes(digits, per=2, seed=s).tasks] for s in (None, 0, 0, 1)]
     assert orders[0] == [("0", "1"), ("2", "3"), ("4", "5"), ("6", "7"), ("8", "9")]
     assert orders[1] == orders[2] != orders[3]
 
@@ -36,10 +34,16 @@ def test_either_number_is_enough(digits):
 
 @pytest.mark.parametrize(
     ("asked", "match"),
-    [({"tasks": 6, "per": 2}, "need 12; digits@40 has 10"), ({"tasks": 0}, "tasks is 0"), ({"per": -1}, "per is -1"),
-     ({}, "say into how many"), ({"per": 11}, "has 10"), ({"tasks": 11}, "has 10")],
+    [
+        ({"tasks": 6, "per": 2}, "need 12; digits@40 has 10"),
+        ({"tasks": 0}, "tasks is 0"),
+        ({"per": -1}, "per is -1"),
+        ({}, "say into how many"),
+        ({"per": 11}, "has 10"),
+        ({"tasks": 11}, "has 10"),
+    ],
     ids=["too many", "no tasks", "negative", "nothing", "too wide", "too thin"],
-)  # fmt: skip
+)
 def test_a_wrong_split_is_refused(digits, asked, match):
     with pytest.raises(RequestError, match=match):
         continual.split_classes(digits, **asked)
@@ -62,9 +66,7 @@ def test_tasks_that_cannot_be_are_refused(digits):
         continual.sequence([])
     with pytest.raises(BadData, match="8×8×1"):
         continual.Scenario("x", (data.load("digits:A@5", size=12), digits))
-    empty = replace(
-        digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0], test_masks=None
-    )
+    empty = replace(digits, test_images=digits.test_images[:0], test_labels=digits.test_labels[:0], test_masks=None)
     with pytest.raises(BadData, match="no test images"):
         continual.sequence([empty])
 

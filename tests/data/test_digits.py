@@ -46,9 +46,7 @@ def test_digits_are_split_by_class_and_always_alike():
 def test_classes_are_renumbered_in_the_order_asked():
     whole, some = data.load("digits"), data.load("digits:7,2")
     assert some.classes == ("7", "2")
-    assert np.array_equal(
-        some.train_images[some.train_labels == 1], whole.train_images[whole.train_labels == 2]
-    )
+    assert np.array_equal(some.train_images[some.train_labels == 1], whole.train_images[whole.train_labels == 2])
     assert np.array_equal(some.test_images[some.test_labels == 0], whole.test_images[whole.test_labels == 7])
 
 

@@ -96,9 +96,7 @@ def test_a_cut_connection_is_resumed(server, tmp_path):
 def test_the_next_run_goes_on_where_the_last_one_stopped(server, tmp_path):
     server.files["set.bin"] = BODY
     server.cut = [1000, 1000]
-    with pytest.raises(
-        JobFailed, match=r"2,000 bytes are kept in .*set\.bin\.part; run the same command again"
-    ):
+    with pytest.raises(JobFailed, match=r"2,000 bytes are kept in .*set\.bin\.part; run the same command again"):
         fetch(f"{server.url}/set.bin", tmp_path / "set.bin", md5(BODY), attempts=2, wait=0)
     assert not (tmp_path / "set.bin").exists()
     assert fetch(f"{server.url}/set.bin", tmp_path / "set.bin", md5(BODY)).read_bytes() == BODY

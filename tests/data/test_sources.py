@@ -99,12 +99,7 @@ def test_npy_pair(tmp_path):
 
 def test_npz_file_and_named_set(tmp_path, monkeypatch):
     images, labels = arrays()
-    parts = {
-        "train_images": images,
-        "train_labels": labels,
-        "test_images": images[:4],
-        "test_labels": labels[:4],
-    }
+    parts = {"train_images": images, "train_labels": labels, "test_images": images[:4], "test_labels": labels[:4]}
     np.savez(tmp_path / "beasts.npz", classes=np.array(["cat", "dog"]), **parts)
     np.savez(tmp_path / "pile.npz", images=images[..., 0], labels=labels)
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
@@ -120,9 +115,7 @@ def test_pet_trimaps_become_animal_background_and_ignored(tmp_path):
     masks = np.full((4, 8, 8), 2, np.uint8)
     masks[:, 2:6, 2:6], masks[:, 0] = 1, 3
     parts = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
-    np.savez(
-        tmp_path / "pets.npz", train_masks=masks, test_masks=masks, classes=np.array(["a", "b"]), **parts
-    )
+    np.savez(tmp_path / "pets.npz", train_masks=masks, test_masks=masks, classes=np.array(["a", "b"]), **parts)
     found = data.load("pets", root=tmp_path)
     assert found.mask_classes == ("background", "animal")
     assert found.train_masks is not None

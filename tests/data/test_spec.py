@@ -32,9 +32,7 @@ def test_parse(text, source, classes, amount):
     assert str(parse(text)) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["", ":A", "@4", "cifar10:", "cifar10@", "cifar10@0", "cifar10@four", "hfds:"]
-)
+@pytest.mark.parametrize("text", ["", ":A", "@4", "cifar10:", "cifar10@", "cifar10@0", "cifar10@four", "hfds:"])
 def test_wrong_form_is_refused(text):
     with pytest.raises(RequestError, match=r"as in"):
         parse(text)

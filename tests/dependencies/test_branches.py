@@ -31,9 +31,17 @@ def base():
     images = digits("digits:0-7@60")
     model = zoo.build("resnet8", num_classes=8, in_channels=1, width=8, seed=0)
     train(
-        model, images.train_images, images.train_labels, classes=images.classes, epochs=8, batch_size=16, lr=5e-3,
-        optimizer="adamw", device="cpu", progress=False,
-    )  # fmt: skip
+        model,
+        images.train_images,
+        images.train_labels,
+        classes=images.classes,
+        epochs=8,
+        batch_size=16,
+        lr=5e-3,
+        optimizer="adamw",
+        device="cpu",
+        progress=False,
+    )
     return model.eval()
 
 
@@ -115,9 +123,7 @@ def test_arguments_that_may_be_left_out_do_not_stand_in_the_way():
 
 
 def test_timms_vision_transformer_and_mobilenet():
-    if (
-        importlib.util.find_spec("timm") is None
-    ):  # asked, not imported: it wants a torchvision that the zoo prepares
+    if importlib.util.find_spec("timm") is None:  # asked, not imported: it wants a torchvision that the zoo prepares
         pytest.skip("needs the extra timm")
     sizes = {"img_size": 32, "depth": 4, "embed_dim": 24, "num_heads": 2}
     vit = zoo.build("timm:vit_tiny_patch16_224", num_classes=3, **sizes).eval()
@@ -155,11 +161,7 @@ def raw(count, side=16, seed=0):
     return np.random.default_rng(seed).integers(0, 255, (count, side, side, 1), np.uint8)
 
 
-NEW, KNOWN, ONCE = (
-    (raw(20), np.arange(20) % 2),
-    (raw(40, seed=1), np.arange(40) % 4),
-    {"epochs": 1, "batch_size": 20},
-)
+NEW, KNOWN, ONCE = ((raw(20), np.arange(20) % 2), (raw(40, seed=1), np.arange(40) % 4), {"epochs": 1, "batch_size": 20})
 
 
 def test_all_of_a_branch_learns_though_the_network_is_frozen():
@@ -186,9 +188,10 @@ def test_images_of_other_sizes_are_brought_to_the_networks():
     net = small()
     attach(net, replace(origin_of(net), preprocessing=Preprocessing((16, 16), 1, (0.5,), (0.5,))))
     larger = np.repeat(np.repeat(KNOWN[0], 2, 1), 2, 2)
-    assert predict(
-        add_classes(net, NEW, base_data=(larger, KNOWN[1]), on="branch", training=ONCE), NEW[0]
-    ).shape == (20, 6)
+    assert predict(add_classes(net, NEW, base_data=(larger, KNOWN[1]), on="branch", training=ONCE), NEW[0]).shape == (
+        20,
+        6,
+    )
     with pytest.raises(BadData, match=r"known classes are \(32, 32, 1\) and of new ones \(16, 16, 1\)"):
         add_classes(small(), NEW, base_data=(larger, KNOWN[1]), on="branch", training=ONCE)
 
@@ -205,12 +208,7 @@ def test_labels_that_are_no_classes_are_refused():
     for said, (new, known) in wrong.items():
         with pytest.raises(BadData, match=said):
             add_classes(
-                small(),
-                (NEW[0], new),
-                base_data=(KNOWN[0], known),
-                classes=["a", "b"],
-                on="branch",
-                training=ONCE,
+                small(), (NEW[0], new), base_data=(KNOWN[0], known), classes=["a", "b"], on="branch", training=ONCE
             )
 
 
@@ -226,14 +224,10 @@ def test_labels_in_bytes_count_beyond_255():
 
 def test_what_a_branch_does_not_take_is_refused():
     for name in ("seed", "device", "rate"):
-        with pytest.raises(
-            RequestError, match=f"training holds '{name}'; it may hold epochs, batch_size, lr"
-        ):
+        with pytest.raises(RequestError, match=f"training holds '{name}'; it may hold epochs, batch_size, lr"):
             add_classes(small(), NEW, base_data=KNOWN, on="branch", training={name: 1})
     for option in ({"how": "ridge"}, {"strength": 0.1}):
-        with pytest.raises(
-            RequestError, match="a branch is trained as a network is; leave how and strength out"
-        ):
+        with pytest.raises(RequestError, match="a branch is trained as a network is; leave how and strength out"):
             add_classes(small(), NEW, base_data=KNOWN, on="branch", **option)
     with pytest.raises(BadData, match="there are no images of known classes"):
         add_classes(small(), NEW, base_data=(raw(0), np.arange(0)), on="branch")
@@ -250,7 +244,5 @@ def test_a_part_of_new_classes_alone_is_refused_in_words_of_classes(grown):
 def test_a_network_of_another_precision_grows_by_a_fit_and_is_told_why_not_by_a_branch(base):
     net, new, known = copy.deepcopy(base).double(), digits("digits:8-9@5"), digits("digits:0-7@5")
     assert add_classes(net, new, base_data=known, on="depths").more.weight.dtype == torch.float64
-    with pytest.raises(
-        BadModel, match=r"is torch\.float64; a branch is trained in float32, so take model\.float\(\)"
-    ):
+    with pytest.raises(BadModel, match=r"is torch\.float64; a branch is trained in float32, so take model\.float\(\)"):
         add_classes(net, new, base_data=known, on="branch")

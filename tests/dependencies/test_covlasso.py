@@ -35,9 +35,12 @@ def objective(x, i, theta, lam, weight=None):
 
 
 PROBLEMS = {
-    "rows": st.integers(2, 60), "classes": st.integers(2, 12), "ratio": st.floats(0.01, 0.99),
-    "seed": st.integers(0, 10**6), "shift": st.floats(-3, 3),
-}  # fmt: skip
+    "rows": st.integers(2, 60),
+    "classes": st.integers(2, 12),
+    "ratio": st.floats(0.01, 0.99),
+    "seed": st.integers(0, 10**6),
+    "shift": st.floats(-3, 3),
+}
 
 
 @settings(max_examples=30, deadline=None)
@@ -65,9 +68,7 @@ def compare(solver, rows, classes, ratio, seed, shift):
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_positives_weigh_more(logits, labels, solver):
     x = logits.astype(np.float64)
-    found = CovLasso(lam=0.2, relative=True, loss="balanced", positive_weight=30.0, solver=solver).fit(
-        logits, labels
-    )
+    found = CovLasso(lam=0.2, relative=True, loss="balanced", positive_weight=30.0, solver=solver).fit(logits, labels)
     assert found.kkt_.max() <= 1e-6
     for i in (0, 5, 11):
         weight = np.where(labels == i, 30.0, 1.0)
@@ -90,8 +91,7 @@ def test_kkt_by_hand(logits):
 def test_solvers_agree(logits, labels):
     for options in ({}, {"loss": "balanced"}, {"loss": "decision", "decision_weight": 20.0}):
         one, two = (
-            CovLasso(lam=0.2, relative=True, solver=solver, **options).fit(logits, labels)
-            for solver in SOLVERS
+            CovLasso(lam=0.2, relative=True, solver=solver, **options).fit(logits, labels) for solver in SOLVERS
         )
         np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-5)
 
@@ -131,9 +131,7 @@ def test_scaling_a_class_scales_its_row(logits):
     one = CovLasso(lam=0.1, relative=True).fit(logits, targets=logits)
     ten = CovLasso(lam=0.1, relative=True).fit(logits, targets=10 * logits)
     np.testing.assert_allclose(ten.coef_, 10 * one.coef_, atol=1e-7)
-    np.testing.assert_allclose(
-        one.coef_, CovLasso(lam=0.1, relative=True).fit_gram(gram.gram).coef_, atol=1e-9
-    )
+    np.testing.assert_allclose(one.coef_, CovLasso(lam=0.1, relative=True).fit_gram(gram.gram).coef_, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -49,9 +49,7 @@ def started():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 10))
-    train(
-        model, images.train_images, images.train_labels, classes=images.classes, epochs=10, lr=5e-3, **COMMON
-    )
+    train(model, images.train_images, images.train_labels, classes=images.classes, epochs=10, lr=5e-3, **COMMON)
     return model, images
 
 
@@ -70,9 +68,10 @@ def test_training_cuts_the_link(started):
     pair = tuple(map(int, np.unravel_index(int(before.argmax()), before.shape)))
     covariance, coefficient, right = {}, {}, {}
     for name, penalty in {
-        "none": None, "covariance": CovariancePenalty(pair, strength=0.03),
+        "none": None,
+        "covariance": CovariancePenalty(pair, strength=0.03),
         "coefficient": CoefficientPenalty(pair),
-    }.items():  # fmt: skip
+    }.items():
         model = copy.deepcopy(start)
         train(model, images.train_images, images.train_labels, epochs=10, lr=2e-3, penalty=penalty, **COMMON)
         logits = predict(model, images.test_images)
@@ -96,9 +95,7 @@ def test_the_coefficient_is_what_vanishes():
     alone = torch.randn(4000, 4, generator=rng, dtype=torch.float64)
     assert CoefficientPenalty((0, 2))(alone) < 0.1
     two = CoefficientPenalty((0, 1))(alone[:, :2])  # nobody else: the covariance itself, both ways
-    torch.testing.assert_close(
-        two, 2 * CovariancePenalty((0, 1))(alone[:, :2] / alone[:, :2].square().mean(0).sqrt())
-    )
+    torch.testing.assert_close(two, 2 * CovariancePenalty((0, 1))(alone[:, :2] / alone[:, :2].square().mean(0).sqrt()))
 
 
 def test_a_gradient_flows_and_the_fits_are_kept():
@@ -134,10 +131,12 @@ def test_train_verb(run, tmp_path):
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert config["provenance"]["cut"]["pairs"] == ["0:3", "1:2"]
     for wrong, said in (
-        (["--cut", "0"], "--cut takes two classes"), (["--cut", "0:7"], "unknown class '7'"),
-        (["--cut", "0:0"], "cannot be cut from itself"), (["--cut-strength", 1], "--cut-strength needs --cut"),
+        (["--cut", "0"], "--cut takes two classes"),
+        (["--cut", "0:7"], "unknown class '7'"),
+        (["--cut", "0:0"], "cannot be cut from itself"),
+        (["--cut-strength", 1], "--cut-strength needs --cut"),
         (["--cut", "0:1", "--cut-strength", -1], "strength is -1"),
-    ):  # fmt: skip
+    ):
         code, out, err = run(*common, *wrong, "--out", tmp_path / "n")
         assert code == 2 and said in err and not (tmp_path / "n").exists(), err
 

@@ -49,9 +49,7 @@ def test_gradient_and_loss_are_those_of_the_definition(logits, labels):
         for j in (1, 5):
             step = np.zeros(12)
             step[j] = 1e-5
-            slope = (
-                value(logits, labels, t, coef[t] + step) - value(logits, labels, t, coef[t] - step)
-            ) / 2e-5
+            slope = (value(logits, labels, t, coef[t] + step) - value(logits, labels, t, coef[t] - step)) / 2e-5
             assert -2 * gradient[t, j] == pytest.approx(slope, rel=1e-5)
 
 

@@ -21,9 +21,14 @@ def test_every_source_gives_the_same(logits, tmp_path):
     wanted = logits.astype(np.float64).T @ logits.astype(np.float64) / len(logits)
     loader = DataLoader(TensorDataset(torch.from_numpy(logits), torch.zeros(101)), batch_size=16)
     sources = [
-        logits, torch.from_numpy(logits), tmp_path / "l.npy", str(tmp_path / "l.npy"), np.array_split(logits, 7),
-        (part for part in np.array_split(logits, 3)), loader,
-    ]  # fmt: skip
+        logits,
+        torch.from_numpy(logits),
+        tmp_path / "l.npy",
+        str(tmp_path / "l.npy"),
+        np.array_split(logits, 7),
+        (part for part in np.array_split(logits, 3)),
+        loader,
+    ]
     for source in sources:
         found = logit_gram(source)
         assert found.rows == 101 and found.within

@@ -142,9 +142,7 @@ def test_between_networks(logits, labels):
     found = DependencyMap.fit(logits, labels, targets=g, names=NAMES, max_dependencies=4, holdout=0.3)
     assert found.targets == tuple(NAMES) and "between two networks" in str(found)
     assert found.facts["screening"]["bounds_violated"] == 0
-    few = DependencyMap.fit(
-        logits, labels % 3, targets=g[:, :3], target_names=["a", "b", "c"], max_dependencies=4
-    )
+    few = DependencyMap.fit(logits, labels % 3, targets=g[:, :3], target_names=["a", "b", "c"], max_dependencies=4)
     assert few.coef.shape == (3, 12) and few.equation("a").startswith("a ≈ ")
 
 
@@ -165,9 +163,7 @@ def test_notes_on_odd_logits(logits):
 
 def test_two_classes_of_one_name(logits, labels):
     found = DependencyMap.fit(logits, labels, names=["crane", "crane", *NAMES[2:]], max_dependencies=1)
-    with pytest.raises(
-        RequestError, match=r"several classes are called 'crane'; give a number, one of \[0, 1\]"
-    ):
+    with pytest.raises(RequestError, match=r"several classes are called 'crane'; give a number, one of \[0, 1\]"):
         found.equation("crane")
     assert found.equation(1).startswith("crane ≈")
 
@@ -189,11 +185,7 @@ def test_inputs_are_left_alone(logits, labels):
         ({"model": CovLasso(lam=0.1), "lam": 0.2}, RequestError, "not both"),
         ({"lam": -1.0}, RequestError, "λ must be above 0"),
         ({"targets": np.zeros((7, 12))}, BadData, "400 and 7 rows"),
-        (
-            {"targets": np.ones((400, 3)), "target_names": ["a"]},
-            BadData,
-            "1 class names for logits of 3 target",
-        ),
+        ({"targets": np.ones((400, 3)), "target_names": ["a"]}, BadData, "1 class names for logits of 3 target"),
         ({"test": (np.zeros((3, 12)),)}, RequestError, "test has 1 entries"),
         ({"test": (np.zeros((3, 5)), np.array([0, 1, 1]))}, BadData, "test logits have 5 classes"),
         ({"lam": 0.5, "bootstrap": -1}, RequestError, "bootstrap is -1"),

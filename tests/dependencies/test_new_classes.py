@@ -29,9 +29,17 @@ def base():
     images = digits("digits:0-7@60")
     model = zoo.build("lenet", num_classes=8, in_channels=1, seed=0)
     train(
-        model, images.train_images, images.train_labels, classes=images.classes, epochs=6, batch_size=32, lr=5e-3,
-        optimizer="adamw", device="cpu", progress=False,
-    )  # fmt: skip
+        model,
+        images.train_images,
+        images.train_labels,
+        classes=images.classes,
+        epochs=6,
+        batch_size=32,
+        lr=5e-3,
+        optimizer="adamw",
+        device="cpu",
+        progress=False,
+    )
     return model.eval()
 
 
@@ -54,9 +62,7 @@ def test_first_logits_are_the_models_bit_for_bit(base, grown):
     assert torch.equal(predict(grown, images)[:, :8], predict(base, images))
     x = zoo.example_input(base).double()
     with torch.no_grad():
-        assert (
-            copy.deepcopy(grown).double()(x)[:, :8] - copy.deepcopy(base).double()(x)
-        ).abs().max() <= 1e-10
+        assert (copy.deepcopy(grown).double()(x)[:, :8] - copy.deepcopy(base).double()(x)).abs().max() <= 1e-10
 
 
 def test_joint_accuracy(base, grown):
@@ -231,13 +237,20 @@ def test_scaled_features_give_a_head_for_features_as_they_are():
     features, base_features = (x @ rng.normal(size=(4, 6)) for x in (logits, base_logits))
     units = 10.0 ** np.arange(-2, 4)
     heads = [
-        fit_head(logits, labels, base_logits, base_labels, features=features * u + u, base_features=base_features * u + u,
-                 scaled=True, strength=1e-2)
+        fit_head(
+            logits,
+            labels,
+            base_logits,
+            base_labels,
+            features=features * u + u,
+            base_features=base_features * u + u,
+            scaled=True,
+            strength=1e-2,
+        )
         for u in (np.ones(6), units)
-    ]  # fmt: skip
+    ]
     one, two = (
-        h(torch.tensor(logits), torch.tensor(features * u + u))
-        for h, u in zip(heads, (1.0, units), strict=True)
+        h(torch.tensor(logits), torch.tensor(features * u + u)) for h, u in zip(heads, (1.0, units), strict=True)
     )
     torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
 
@@ -258,15 +271,20 @@ class Tokens(nn.Module):
 
 
 def test_depths_are_the_last_of_each_size_or_evenly_spread():
-    net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(2, 3, 1), nn.MaxPool2d(2),
-                        nn.Conv2d(3, 4, 1), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3))  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(2, 3, 1),
+        nn.MaxPool2d(2),
+        nn.Conv2d(3, 4, 1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4, 3),
+    )
     assert several_depths(net, torch.zeros(2, 1, 8, 8)) == ["1", "3", "5", "7"]
-    assert several_depths(Tokens(), torch.zeros(2, 1, 4, 4)) == [
-        "blocks.1",
-        "blocks.2",
-        "blocks.4",
-        "blocks.5",
-    ]
+    assert several_depths(Tokens(), torch.zeros(2, 1, 4, 4)) == ["blocks.1", "blocks.2", "blocks.4", "blocks.5"]
     with pytest.raises(BadModel, match="no layer of the model answers with maps or tokens"):
         several_depths(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), torch.zeros(2, 1, 4, 4))
     with pytest.raises(BadModel, match="no layer 'nine'"):

@@ -70,9 +70,7 @@ def small(name: str, seed: int = 0) -> nn.Module:
 def thinned(model: nn.Module, example: Tensor, share: int) -> tuple[nn.Module, dict[str, list[int]]]:
     """Every `share`-th channel of every space that may be cut, the classes excepted; and what was kept."""
     bp = brickwork.trace(model, example)
-    keep = {
-        n: list(range(0, s, share)) for n, s in bp.spaces.items() if n != "classes" and not bp.space(n).fixed
-    }
+    keep = {n: list(range(0, s, share)) for n, s in bp.spaces.items() if n != "classes" and not bp.space(n).fixed}
     return bp.select(model, keep), keep
 
 
@@ -116,9 +114,4 @@ def state(model: nn.Module) -> dict[str, Any]:
 
 def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     equal = all(torch.equal(t, b["tensors"][n]) for n, t in a["tensors"].items())
-    return (
-        equal
-        and a["modes"] == b["modes"]
-        and a["shown"] == b["shown"]
-        and list(a["tensors"]) == list(b["tensors"])
-    )
+    return equal and a["modes"] == b["modes"] and a["shown"] == b["shown"] and list(a["tensors"]) == list(b["tensors"])

@@ -85,12 +85,7 @@ class Shared(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.a, self.n, self.b, self.m = (
-            nn.Conv2d(3, 4, 1),
-            nn.BatchNorm2d(4),
-            nn.Conv2d(4, 4, 1),
-            nn.BatchNorm2d(4),
-        )
+        self.a, self.n, self.b, self.m = (nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
 
     def forward(self, x):
         y = self.a(x)

@@ -18,13 +18,7 @@ def rows(n: int, width: int, seed: int, *lead: int, dtype: torch.dtype = torch.f
 
 def once(x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
     x, y = x.double(), y.double()
-    return {
-        "gram": x.mT @ x,
-        "cross": x.mT @ y,
-        "sum_x": x.sum(-2),
-        "sum_y": y.sum(-2),
-        "sum_yy": y.square().sum(-2),
-    }
+    return {"gram": x.mT @ x, "cross": x.mT @ y, "sum_x": x.sum(-2), "sum_y": y.sum(-2), "sum_yy": y.square().sum(-2)}
 
 
 def agree(seen: Moments, wanted: dict[str, torch.Tensor], tolerance: float) -> None:

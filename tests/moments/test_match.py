@@ -9,17 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from moment_nets import (
-    SMALL,
-    error,
-    images,
-    randomise,
-    same,
-    small,
-    state,
-    thinned,
-    with_activations_in_norms,
-)
+from moment_nets import SMALL, error, images, randomise, same, small, state, thinned, with_activations_in_norms
 from torch import nn
 
 import brickwork
@@ -123,9 +113,7 @@ class Sums(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.stem, self.a, self.b, self.c, self.head = (
-            nn.Conv2d(i, o, 1) for i, o in [(3, 4), *[(4, 4)] * 3, (4, 2)]
-        )
+        self.stem, self.a, self.b, self.c, self.head = (nn.Conv2d(i, o, 1) for i, o in [(3, 4), *[(4, 4)] * 3, (4, 2)])
 
     def forward(self, x):
         h = F.leaky_relu(self.stem(x), 0.3)
@@ -150,9 +138,7 @@ def test_a_sum_is_mended_by_the_layer_in_front_of_it():
     assert error(mended, teacher, x) <= 1e-8
     broken = noisy(teacher, "c")
     with_feedback = error(matched(broken, teacher, x, layers=["a"], ridge=0.0, places=None).model, teacher, x)
-    without = error(
-        matched(broken, teacher, x, layers=["a"], ridge=0.0, places=None, feedback=False).model, teacher, x
-    )
+    without = error(matched(broken, teacher, x, layers=["a"], ridge=0.0, places=None, feedback=False).model, teacher, x)
     assert with_feedback < 0.9 * without
 
 
@@ -220,9 +206,7 @@ def test_a_cut_network_is_repaired(name):
     off, cut = (residual(m, teacher, fresh) for m in (result.model, student))
     assert off < 0.5 * cut
     assert same(before[0], state(student)) and same(before[1], state(teacher))
-    assert [tuple(p.shape) for p in result.model.parameters()] == [
-        tuple(p.shape) for p in student.parameters()
-    ]
+    assert [tuple(p.shape) for p in result.model.parameters()] == [tuple(p.shape) for p in student.parameters()]
 
 
 def test_a_cut_network_needs_rows():
@@ -264,11 +248,7 @@ def test_the_same_seed_gives_the_same_bytes():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_nothing_given_is_touched_and_the_mode_is_kept(training):
-    teacher, student, x = (
-        small("resnet8").train(training),
-        small("resnet8", seed=1).train(training),
-        images(6),
-    )
+    teacher, student, x = (small("resnet8").train(training), small("resnet8", seed=1).train(training), images(6))
     next(m for m in teacher.modules() if isinstance(m, nn.Conv2d)).train(not training)
     before = state(teacher), state(student), x.clone()
     result = matched(student, teacher, x)

@@ -27,13 +27,7 @@ def residual(x, y, fit):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    d=st.integers(1, 6),
-    m=st.integers(1, 3),
-    more=st.integers(5, 30),
-    seed=st.integers(0, 500),
-    bias=st.booleans(),
-)
+@given(d=st.integers(1, 6), m=st.integers(1, 3), more=st.integers(5, 30), seed=st.integers(0, 500), bias=st.booleans())
 def test_least_squares_where_the_data_determine_it(d, m, more, seed, bias):
     x, y = draw(d + more, d, m, seed)
     full = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], 1) if bias else x

@@ -27,9 +27,7 @@ def test_gradients_pass_through_a_copy():
     net, x = Copies().double(), torch.randn(4, 6, dtype=torch.float64)
     graph, told = record(net, x), {}
     layer = graph.module_outputs["one"]
-    output = run_with_grad(
-        net, graph, x, {layer.index}, lambda index, value, grad: told.update({index: (value, grad)})
-    )
+    output = run_with_grad(net, graph, x, {layer.index}, lambda index, value, grad: told.update({index: (value, grad)}))
     output.square().sum().backward()
     middle = net.one(x).detach().requires_grad_()
     wanted = net.two(middle.relu())

@@ -20,8 +20,17 @@ def network(digits):
     """A small residual network that knows the first task."""
     model = zoo.build("resnet8", num_classes=3, in_channels=1, width=4, seed=0)
     first = digits[0]
-    train(model, first.train_images, first.train_labels, classes=first.classes, epochs=6, lr=0.1, batch_size=20,
-          device="cpu", progress=False)  # fmt: skip
+    train(
+        model,
+        first.train_images,
+        first.train_labels,
+        classes=first.classes,
+        epochs=6,
+        lr=0.1,
+        batch_size=20,
+        device="cpu",
+        progress=False,
+    )
     return model
 
 

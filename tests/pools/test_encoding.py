@@ -18,8 +18,17 @@ from brickwork.training import train
 def tuned(network, digits):
     """The network fine-tuned on the second task."""
     model, second = copy.deepcopy(network), digits[1]
-    train(model, second.train_images, second.train_labels, classes=second.classes, epochs=6, lr=0.1, batch_size=20,
-          device="cpu", progress=False)  # fmt: skip
+    train(
+        model,
+        second.train_images,
+        second.train_labels,
+        classes=second.classes,
+        epochs=6,
+        lr=0.1,
+        batch_size=20,
+        device="cpu",
+        progress=False,
+    )
     return model
 
 
@@ -69,9 +78,7 @@ def test_inputs_that_hardly_vary_still_give_a_metric():
 
 def test_a_layer_behind_which_all_is_switched_off(tuned, digits):
     model = copy.deepcopy(tuned)
-    torch.nn.init.zeros_(
-        model.get_submodule("res1.1.1").weight
-    )  # as networks begin whose last norms are zero
+    torch.nn.init.zeros_(model.get_submodule("res1.1.1").weight)  # as networks begin whose last norms are zero
     pool = KernelPool.cluster([model], size=10**6)
     task = encode(pool, model, digits[1].train_images, device="cpu", progress=False)
     assert torch.equal(pool.weight(task, "res1.1.0"), model.get_submodule("res1.1.0").weight)
@@ -95,10 +102,7 @@ def test_encoding_keeps_most_of_the_accuracy(pool, tuned, digits):
     whole = evaluate(tuned, **judge).accuracy
     found = {
         metric: evaluate(
-            pool.rebuild(
-                encode(pool, tuned, second.train_images, metric=metric, device="cpu", progress=False)
-            ),
-            **judge,
+            pool.rebuild(encode(pool, tuned, second.train_images, metric=metric, device="cpu", progress=False)), **judge
         ).accuracy
         for metric in ("gram", "weight")
     }
@@ -112,10 +116,7 @@ class Again(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.twice, self.last = (
-            nn.Conv2d(1, 8, 3),
-            *(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2)),
-        )
+        self.first, self.twice, self.last = (nn.Conv2d(1, 8, 3), *(nn.Conv2d(8, 8, 3, padding=1) for _ in range(2)))
         self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(4))
         self.head = nn.Linear(8, 3)
 
@@ -128,13 +129,20 @@ class Again(nn.Module):
 def test_what_cannot_be_solved_for_is_made_up_for_by_the_rest(digits):
     torch.manual_seed(0)
     model, first = Again(), digits[0]
-    train(model, first.train_images, first.train_labels, classes=first.classes, epochs=12, lr=0.1, batch_size=20,
-          device="cpu", progress=False)  # fmt: skip
+    train(
+        model,
+        first.train_images,
+        first.train_labels,
+        classes=first.classes,
+        epochs=12,
+        lr=0.1,
+        batch_size=20,
+        device="cpu",
+        progress=False,
+    )
     pool = KernelPool.cluster([model], size=16)
     task = encode(pool, model, first.train_images, device="cpu", progress=False)
-    right = [
-        evaluate(m, first.test_images, first.test_labels).accuracy for m in (model.eval(), pool.rebuild(task))
-    ]
+    right = [evaluate(m, first.test_images, first.test_labels).accuracy for m in (model.eval(), pool.rebuild(task))]
     assert right[0] > 0.9 and right[1] > right[0] - 0.1
 
 

@@ -98,9 +98,7 @@ def chained(folder, pool):
 
 def test_a_budget_is_kept_where_the_start_is_relative_to_another(folder, pool):
     third = chained(folder, pool)
-    size = (
-        len(write_task(third, pool, ("second", third.reference))) + 20
-    )  # the header grows by the budget itself
+    size = len(write_task(third, pool, ("second", third.reference))) + 20  # the header grows by the budget itself
     folder.add("third", replace(third, facts={"budget": size}))
     assert folder.bytes("third") <= size and PoolFolder.open(folder.path).task("third").hash == third.hash
 
@@ -290,6 +288,4 @@ def test_processes_that_add_at_once_lose_nothing(folder):
     )
     crew = [subprocess.Popen([sys.executable, "-c", code, str(folder.path), name]) for name in "xy"]
     assert [process.wait() for process in crew] == [0, 0]
-    assert len(folder.tasks) == 8 and all(
-        folder.task(name).hash == folder.pool.base.hash for name in folder.tasks
-    )
+    assert len(folder.tasks) == 8 and all(folder.task(name).hash == folder.pool.base.hash for name in folder.tasks)

@@ -36,9 +36,7 @@ def grown(small, second):
 
 
 def learned(pool, data):
-    return learn(
-        pool, data.train_images, data.train_labels, classes=data.classes, grow=12, **{**QUICK, "epochs": 6}
-    )
+    return learn(pool, data.train_images, data.train_labels, classes=data.classes, grow=12, **{**QUICK, "epochs": 6})
 
 
 def error(pool, model):
@@ -53,9 +51,7 @@ def error(pool, model):
 def test_missing_centres_are_found_and_the_book_stays():
     draw = torch.Generator().manual_seed(0)
     places = torch.tensor([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0]], dtype=torch.float64)
-    vectors = (places[:, None] + 0.1 * torch.randn(4, 50, 2, generator=draw, dtype=torch.float64)).reshape(
-        -1, 2
-    )
+    vectors = (places[:, None] + 0.1 * torch.randn(4, 50, 2, generator=draw, dtype=torch.float64)).reshape(-1, 2)
     book = vectors.reshape(4, 50, 2).mean(1)[:2]
     new = k_means_beside(vectors, book, 2, seed=1)
     # what is nearer to the new ones than to the book is the two groups that it lacks, and their means are exact
@@ -97,15 +93,11 @@ def test_inputs_count_by_their_strength():
 def test_room_within_bytes_goes_where_it_saves_most(small, network, tmp_path):
     tuned = copy.deepcopy(network)
     with torch.no_grad():
-        tuned.conv2[0].weight.add_(
-            torch.randn(tuned.conv2[0].weight.shape, generator=torch.Generator().manual_seed(0))
-        )
+        tuned.conv2[0].weight.add_(torch.randn(tuned.conv2[0].weight.shape, generator=torch.Generator().manual_seed(0)))
     weights = {name: weight_of(tuned, name) for name in small.shapes}
     counts = Room(30, 700).shares(small, weights)
     # in shares of a layer's energy the layer that was changed has the most to gain
-    assert (
-        max(counts, key=counts.get) == "conv2.0" and sum(counts.values()) > 0 and max(counts.values()) <= 30
-    )
+    assert max(counts, key=counts.get) == "conv2.0" and sum(counts.values()) > 0 and max(counts.values()) <= 30
     sizes = []
     for size in (500, 700, 5000):
         task = encode(small, tuned, metric="weight", grow=30, grow_bytes=size)
@@ -116,9 +108,7 @@ def test_room_within_bytes_goes_where_it_saves_most(small, network, tmp_path):
     before = folder.bytes()
     folder.add("one", encode(small, tuned, metric="weight", grow=30, grow_bytes=700))
     assert before < folder.bytes() <= before + 700
-    assert (
-        encode(small, tuned, metric="weight", grow=30, grow_bytes=20).brings is None
-    )  # no room for a header
+    assert encode(small, tuned, metric="weight", grow=30, grow_bytes=20).brings is None  # no room for a header
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e6], ids=["tiny", "huge"])
@@ -130,9 +120,11 @@ def test_room_is_kept_to_where_16_bits_do_not_tell_kernels(network, digits, fact
         model.conv2[1].running_var.mul_(factor**2)
     pool, room = KernelPool.cluster([model], size=5), {"grow": 20, "grow_bytes": 1500}
     first = digits[0]
-    tasks = [encode(pool, model, metric="weight", **room),
-             learn(pool, first.train_images, first.train_labels, classes=first.classes, start=model, **room, **QUICK),
-             encode(pool, model, first.train_images, device="cpu", progress=False, **room)]  # fmt: skip
+    tasks = [
+        encode(pool, model, metric="weight", **room),
+        learn(pool, first.train_images, first.train_labels, classes=first.classes, start=model, **room, **QUICK),
+        encode(pool, model, first.train_images, device="cpu", progress=False, **room),
+    ]
     assert all(1000 < growth_bytes(task.brings, pool) <= 1500 for task in tasks)
 
 
@@ -164,8 +156,9 @@ def test_with_room_for_all_kernels_the_network_comes_back_exactly(small, network
 def test_encode_with_growth_is_nearer_and_leaves_the_pool_alone(small, network, digits, metric):
     images = digits[0].train_images
     digest, state = small.hash, copy.deepcopy(network.state_dict())
-    plain, more = (encode(small, network, images, metric=metric, grow=grow, device="cpu", progress=False)
-                   for grow in (None, 8))  # fmt: skip
+    plain, more = (
+        encode(small, network, images, metric=metric, grow=grow, device="cpu", progress=False) for grow in (None, 8)
+    )
     assert plain.brings is None and plain.pool == small.hash
     assert more.brings.after == small.hash and more.pool == more.brings.hash
     for name, rows in more.brings.layers.items():
@@ -173,8 +166,7 @@ def test_encode_with_growth_is_nearer_and_leaves_the_pool_alone(small, network, 
         assert len(rows) <= 8 and set(range(first, first + len(rows))) <= set(more.codes[name].tolist())
     wanted = predict(network, images, device="cpu")
     far = [
-        float((predict(small.rebuild(task), images, device="cpu") - wanted).square().mean())
-        for task in (plain, more)
+        float((predict(small.rebuild(task), images, device="cpu") - wanted).square().mean()) for task in (plain, more)
     ]
     assert far[1] < 0.7 * far[0]
     if metric == "weight":
@@ -193,8 +185,10 @@ def test_kernels_that_nothing_is_said_in_are_dropped(small):
     kept, moved = without_unused(small, new, codes)
     assert kept[name][:, 0].tolist() == [0.0, 3.0] and len(kept["conv1.0"]) == 0
     assert moved[name][:3].tolist() == [old + 1, old, old + 1]
-    assert torch.equal(torch.cat([small.layers[name], kept[name]])[moved[name].long()],
-                       torch.cat([small.layers[name], new[name]])[codes[name].long()])  # fmt: skip
+    assert torch.equal(
+        torch.cat([small.layers[name], kept[name]])[moved[name].long()],
+        torch.cat([small.layers[name], new[name]])[codes[name].long()],
+    )
     assert all(torch.equal(moved[k], codes[k]) for k in codes if k != name)
 
 
@@ -215,9 +209,7 @@ def test_learning_brings_kernels_that_it_uses(small, grown, second):
         assert set(range(first, first + len(rows))) <= set(grown.codes[name].tolist()), name
     assert grown.facts["free"] == 0.6
     assert learned(small, second).hash == grown.hash
-    accuracy = (
-        predict(small.rebuild(grown), second.test_images).argmax(1).numpy() == second.test_labels
-    ).mean()
+    accuracy = (predict(small.rebuild(grown), second.test_images).argmax(1).numpy() == second.test_labels).mean()
     assert accuracy > 0.8
 
 
@@ -248,20 +240,34 @@ def test_a_task_starts_from_one_that_let_the_pool_grow(small, grown, second, tmp
     folder = PoolFolder.create(tmp_path / "pool", small)
     folder.add("first", grown)
     start = folder.task("first")
-    task = learn(folder.pool, second.train_images, second.train_labels, classes=second.classes, start=start, stay=1.0,
-                 grow=2, **{**QUICK, "epochs": 1})  # fmt: skip
+    task = learn(
+        folder.pool,
+        second.train_images,
+        second.train_labels,
+        classes=second.classes,
+        start=start,
+        stay=1.0,
+        grow=2,
+        **{**QUICK, "epochs": 1},
+    )
     folder.add("second", task)
     opened = PoolFolder.open(folder.path)
-    assert opened.task("second").hash == task.hash and opened.header("second")["reference"][0] in (
-        "first",
-        "base",
-    )
+    assert opened.task("second").hash == task.hash and opened.header("second")["reference"][0] in ("first", "base")
     assert len(opened.pool.grown) == 1 + (task.brings is not None)
 
 
 def test_a_budget_is_kept_while_the_pool_grows(small, second, tmp_path):
-    task = learn(small, second.train_images, second.train_labels, classes=second.classes, grow=4, budget=1700, fold=True,
-                 precision=12, **QUICK)  # fmt: skip
+    task = learn(
+        small,
+        second.train_images,
+        second.train_labels,
+        classes=second.classes,
+        grow=4,
+        budget=1700,
+        fold=True,
+        precision=12,
+        **QUICK,
+    )
     folder = PoolFolder.create(tmp_path / "pool", small)
     folder.add("one", task)
     assert folder.bytes("one") <= 1700
@@ -269,8 +275,17 @@ def test_a_budget_is_kept_while_the_pool_grows(small, second, tmp_path):
 
 def test_scales_and_second_kernels_go_with_growth(network, second):
     pool = KernelPool.cluster([network], size=5, residual=4)
-    task = learn(pool, second.train_images, second.train_labels, classes=second.classes, grow=3, scale=True,
-                 residual=["conv2.0"], norms="measured", **{**QUICK, "epochs": 1})  # fmt: skip
+    task = learn(
+        pool,
+        second.train_images,
+        second.train_labels,
+        classes=second.classes,
+        grow=3,
+        scale=True,
+        residual=["conv2.0"],
+        norms="measured",
+        **{**QUICK, "epochs": 1},
+    )
     assert task.brings is not None and set(task.scales) == set(pool.layers) and set(task.extra) == {"conv2.0"}
     assert pool.grown_by(task.brings).rebuild(task).fc.out_features == 3
 
@@ -283,9 +298,7 @@ def test_a_free_part_uses_the_weights_as_they_are(small, network):
     assert torch.allclose(model.conv2[0].weight, free, atol=1e-7)
     search.step(5, 10)
     kernels = small.layers["conv2.0"][search.layers["conv2.0"].index].reshape(free.shape)
-    assert torch.equal(model.conv2[0].weight.detach(), kernels) and not torch.allclose(
-        kernels, free, atol=1e-3
-    )
+    assert torch.equal(model.conv2[0].weight.detach(), kernels) and not torch.allclose(kernels, free, atol=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def bringing(pool, seed=0, layers=("res1.0.0", "conv2.0"), count=3, **more):
         codes[name] = torch.where(torch.rand(old.shape, generator=draw) < 0.4, some, old)
     return replace(
         pool.base, pool=grown.hash, codes=codes, reference=pool.base, brings=growth, facts={"seed": seed}, **more
-    )  # fmt: skip
+    )
 
 
 def state(model):
@@ -137,8 +137,7 @@ def test_no_task_changes_another_while_the_pool_grows(small, tmp_path):
     folder.add("old", replace(small.base, codes={k: v.flip(0) for k, v in small.base.codes.items()}))
     folder.add("first", bringing(small, 1))
     kept = {
-        n: ((folder.path / "tasks" / f"{n}.task").read_bytes(), folder.rebuild(n)(images))
-        for n in ("old", "first")
+        n: ((folder.path / "tasks" / f"{n}.task").read_bytes(), folder.rebuild(n)(images)) for n in ("old", "first")
     }
 
     def unchanged():
@@ -168,18 +167,14 @@ def test_removing_with_trim_gives_the_kernels_back(small, tmp_path):
     folder.add("one", bringing(small))
     assert folder.bytes() > alone
     folder.remove("one", trim=True)
-    assert (
-        folder.bytes() == alone and folder.pool.hash == small.hash == PoolFolder.open(folder.path).pool.hash
-    )
+    assert folder.bytes() == alone and folder.pool.hash == small.hash == PoolFolder.open(folder.path).pool.hash
 
 
 def test_an_old_copy_of_the_pool_refuses_tasks_with_new_kernels(small, tmp_path):
     folder, copy = PoolFolder.create(tmp_path / "pool", small), PoolFolder.create(tmp_path / "copy", small)
     path = folder.add("one", bringing(small))
     (copy.path / "tasks" / "one.task").write_bytes(path.read_bytes())
-    with pytest.raises(
-        BadFile, match=r"kernels that this pool does not have.*grown 1 time.*here it has grown 0 times"
-    ):
+    with pytest.raises(BadFile, match=r"kernels that this pool does not have.*grown 1 time.*here it has grown 0 times"):
         PoolFolder.open(copy.path).task("one")
     with pytest.raises(BadModel, match=r"was learned with pool .* and this is pool"):
         copy.pool.rebuild(folder.task("one"))  # as read from a file it brings nothing
@@ -245,9 +240,7 @@ def test_a_task_is_not_told_relative_to_kernels_that_came_later(small, tmp_path)
     folder = PoolFolder.create(tmp_path / "pool", small)
     folder.add("grown", bringing(small))
     late = folder.task("grown")
-    with pytest.raises(
-        RequestError, match="cannot be told relative to 'grown', which uses kernels that came"
-    ):
+    with pytest.raises(RequestError, match="cannot be told relative to 'grown', which uses kernels that came"):
         folder.add("old", small.base, relative="grown")
     assert folder.tasks == ["grown"]
     folder.add("old", replace(small.base, reference=late))  # by itself it is told otherwise

@@ -85,10 +85,17 @@ def test_pool_and_start_are_left_as_they_were(pool, network, second, learned):
 
 @pytest.mark.parametrize(
     "options",
-    [{"anneal": True}, {"scale": True}, {"refresh": 3}, {"norms": "measured"}, {"fold": True, "precision": 12},
-     {"optimizer": "adamw", "lr": 0.005}, {"beta": 0.0}],
+    [
+        {"anneal": True},
+        {"scale": True},
+        {"refresh": 3},
+        {"norms": "measured"},
+        {"fold": True, "precision": 12},
+        {"optimizer": "adamw", "lr": 0.005},
+        {"beta": 0.0},
+    ],
     ids=["anneal", "scale", "refresh", "measured", "fold", "adamw", "no-commitment"],
-)  # fmt: skip
+)
 def test_options_learn_as_well(pool, second, options):
     task = learn(pool, second.train_images, second.train_labels, **{**QUICK, **options})
     found = evaluate(pool.rebuild(task), second.test_images, second.test_labels)
@@ -129,17 +136,11 @@ def test_what_stays_costs_little(pool, second, learned):
 def test_a_budget_is_kept_to_the_byte(pool, second, learned):
     size = len(write_task(learned, pool, ("base", pool.base)))
     for budget in (int(0.8 * size), int(0.65 * size)):
-        task = learn(
-            pool, second.train_images, second.train_labels, classes=second.classes, budget=budget, **QUICK
-        )
+        task = learn(pool, second.train_images, second.train_labels, classes=second.classes, budget=budget, **QUICK)
         used = len(write_task(task, pool, ("base", pool.base)))
         assert 0.85 * budget < used <= budget and 0 < task.changed() < learned.changed()
-    with pytest.raises(
-        RequestError, match=r"budget is 300 bytes, and norms, head and header alone take about"
-    ):
-        learn(
-            pool, second.train_images, second.train_labels, budget=300, **{**QUICK, "epochs": 10_000}
-        )  # at once
+    with pytest.raises(RequestError, match=r"budget is 300 bytes, and norms, head and header alone take about"):
+        learn(pool, second.train_images, second.train_labels, budget=300, **{**QUICK, "epochs": 10_000})  # at once
     with pytest.raises(RequestError, match="budget is 0"):
         learn(pool, second.train_images, second.train_labels, budget=0, **QUICK)
 
@@ -151,9 +152,7 @@ def test_a_budget_that_second_kernels_use_up_is_refused(network):
     with torch.no_grad():
         for name in search.layers:  # all on other kernels, which leave nothing
             book = pool.layers[name]
-            search.temporary(name).copy_(
-                book[pool.base.codes[name].long() - 1].reshape(pool.shapes[name].shape)
-            )
+            search.temporary(name).copy_(book[pool.base.codes[name].long() - 1].reshape(pool.shapes[name].shape))
     search.choose()
 
     def tell():
@@ -200,9 +199,7 @@ def test_folded_norms_are_the_same_function(pool, network):
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean += 0.3
             module.running_var *= 1.7
-    plain, folded = (
-        pool64.task_of(moved, precision=32, reference=pool64.base, fold=fold) for fold in (False, True)
-    )
+    plain, folded = (pool64.task_of(moved, precision=32, reference=pool64.base, fold=fold) for fold in (False, True))
     assert torch.allclose(pool64.rebuild(plain)(x), pool64.rebuild(folded)(x), atol=1e-10)
     assert torch.equal(folded.own["conv1.1.running_var"], pool64.base.own["conv1.1.running_var"])
 

@@ -49,13 +49,7 @@ def test_ties_go_to_the_lowest_index(seed, length, way):
 
 def test_halves_between_sorted_entries_go_to_the_lowest_index():
     codebook = torch.tensor([[2.0], [0.0], [4.0], [0.0]])
-    assert Sorted(codebook).find(torch.tensor([[1.0], [3.0], [-9.0], [9.0], [0.0]])).tolist() == [
-        0,
-        0,
-        1,
-        2,
-        1,
-    ]
+    assert Sorted(codebook).find(torch.tensor([[1.0], [3.0], [-9.0], [9.0], [0.0]])).tolist() == [0, 0, 1, 2, 1]
 
 
 def test_several_threads_give_the_same():

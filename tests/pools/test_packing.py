@@ -11,8 +11,11 @@ from brickwork.pools.streams import Stream
 from brickwork.pools.taskfile import read_header, read_task, write_task
 
 
-@given(seed=st.integers(0, 2**20), size=st.sampled_from([1, 2, 3, 24, 255, 256, 257, 512, 1000, 70_000]),
-       count=st.integers(0, 70))  # fmt: skip
+@given(
+    seed=st.integers(0, 2**20),
+    size=st.sampled_from([1, 2, 3, 24, 255, 256, 257, 512, 1000, 70_000]),
+    count=st.integers(0, 70),
+)
 @settings(max_examples=60, deadline=None)
 def test_indices_come_back(seed, size, count):
     codes = np.random.default_rng(seed).integers(0, size, count, dtype=np.int32)

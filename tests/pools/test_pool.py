@@ -82,9 +82,7 @@ def test_norms_that_are_tied_in_the_pools_network_alone_are_refused_by_name(tmp_
     assert PoolFolder.open(tmp_path / "pool", arch=lambda: copy.deepcopy(model)).pool.tied == pool.tied
     pool.check(untied)  # two tensors of the same values are as good as one
     untied[3].weight.data.add_(1.0)
-    with pytest.raises(
-        BadModel, match=r"3\.weight and 1\.weight are one tensor in the pool's network and two"
-    ):
+    with pytest.raises(BadModel, match=r"3\.weight and 1\.weight are one tensor in the pool's network and two"):
         pool.task_of(untied)
     KernelPool.cluster([untied], size=EVERY).check(model)  # the other way round nothing is lost
 
@@ -232,9 +230,7 @@ class Cosine(nn.Linear):
         self.scale = nn.Parameter(torch.tensor([10.0]))
 
     def forward(self, x):
-        return self.scale * nn.functional.linear(
-            nn.functional.normalize(x), nn.functional.normalize(self.weight)
-        )
+        return self.scale * nn.functional.linear(nn.functional.normalize(x), nn.functional.normalize(self.weight))
 
 
 def test_a_head_of_a_class_of_its_own_stays_one(tmp_path):
@@ -302,8 +298,12 @@ def test_values_are_rounded_where_that_keeps_them():
 def test_tiny_variances_are_kept_where_they_count(eps, tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 2, 3, bias=False), nn.BatchNorm2d(2, eps=eps), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)
-    ).eval()  # fmt: skip
+        nn.Conv2d(1, 2, 3, bias=False),
+        nn.BatchNorm2d(2, eps=eps),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(2, 2),
+    ).eval()
     model[0].weight.data[1] *= 1e-4
     model[1].running_var.copy_(torch.tensor([1.0, 2e-8]))
     pool = KernelPool.cluster([model], size=EVERY)
@@ -341,22 +341,15 @@ def test_the_head_is_the_layer_with_as_many_outputs_as_there_are_classes():
     pool = KernelPool.cluster([model], size=4)
     assert pool.head == "head" and "beside" in pool.shapes
     assert pool.rebuild(encode(pool, model, metric="weight"))(torch.zeros(1, 4)).shape == (1, 3)
-    with pytest.raises(
-        BadModel, match=r"'beside' has 2 outputs, and the network 3 class names; .*head=LAYER"
-    ):
+    with pytest.raises(BadModel, match=r"'beside' has 2 outputs, and the network 3 class names; .*head=LAYER"):
         KernelPool.cluster([model], size=4, head="beside")
     twice = TwoHeads().eval()
     twice.beside = nn.Linear(6, 3)
     attach(twice, Origin(classes=("a", "b", "c")))
-    assert [KernelPool.cluster([twice], size=4, head=name).head for name in (None, "head")] == [
-        "beside",
-        "head",
-    ]
+    assert [KernelPool.cluster([twice], size=4, head=name).head for name in (None, "head")] == ["beside", "head"]
 
 
 def test_networks_of_two_architectures_make_no_pool():
     one, two = zoo.build("lenet", num_classes=2, seed=0), zoo.build("resnet8", num_classes=2, seed=0, width=4)
-    with pytest.raises(
-        BadModel, match=r"network 2 has no layer 'fc3', .* of one architecture: make a pool of each"
-    ):
+    with pytest.raises(BadModel, match=r"network 2 has no layer 'fc3', .* of one architecture: make a pool of each"):
         KernelPool.cluster([one, two], size=4)

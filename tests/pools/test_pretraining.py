@@ -24,10 +24,7 @@ def test_a_trained_pool_serves_its_network_better(network, digits):
     trained = KernelPool.pretrain(
         network, first.train_images, first.train_labels, size=8, classes=first.classes, **QUICK
     )
-    right = [
-        evaluate(p.rebuild(p.base), first.test_images, first.test_labels).accuracy
-        for p in (clustered, trained)
-    ]
+    right = [evaluate(p.rebuild(p.base), first.test_images, first.test_labels).accuracy for p in (clustered, trained)]
     assert right[1] > 0.9 and right[1] >= right[0]
     assert trained.hash != clustered.hash and trained.base.classes == first.classes
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
@@ -43,9 +40,7 @@ def test_the_base_is_said_in_the_kernels_as_they_are_in_the_end(digits, monkeypa
         return train(model, *args, **options)
 
     monkeypatch.setattr(pretraining, "train", spy)
-    pool = KernelPool.pretrain(
-        network, first.train_images, first.train_labels, size=8, **{**QUICK, "decay": 0.5}
-    )
+    pool = KernelPool.pretrain(network, first.train_images, first.train_labels, size=8, **{**QUICK, "decay": 0.5})
     for name, layer in pool.shapes.items():
         near = nearest(seen[0].get_submodule(name).weight.reshape(-1, layer.length), pool.layers[name])
         assert torch.equal(pool.base.codes[name].long(), near), name
@@ -56,9 +51,7 @@ def test_kernels_move_to_the_mean_of_those_that_choose_them(pool):
     search = Search(model, pool, None)
     books = Books(search, decay=0.0, refresh=1, revive=10**6, seed=0)
     with torch.no_grad():
-        search.temporary("res1.0.0").add_(
-            0.01 * torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0))
-        )
+        search.temporary("res1.0.0").add_(0.01 * torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0)))
     books.step(0, 1)
     chosen = search.layers["res1.0.0"]
     vectors = chosen.vectors(search.temporary("res1.0.0"))
@@ -71,9 +64,7 @@ def test_unused_kernels_start_anew(pool):
     search = Search(model, pool, None)
     with torch.no_grad():
         search.layers["res2.0.0"].book[:5] += 100.0
-        search.temporary("res2.0.0").add_(
-            0.05 * torch.randn(32, 32, 3, 3, generator=torch.Generator().manual_seed(0))
-        )
+        search.temporary("res2.0.0").add_(0.05 * torch.randn(32, 32, 3, 3, generator=torch.Generator().manual_seed(0)))
     books = Books(search, decay=0.9, refresh=1, revive=2, seed=0)
     for step in range(4):
         books.step(step, 100)
@@ -84,10 +75,6 @@ def test_unused_kernels_start_anew(pool):
 
 def test_requests_that_cannot_be_right(network, digits):
     first = digits[0]
-    for options, said in (
-        ({"decay": 1.0}, "decay is 1.0"),
-        ({"revive": 0}, "revive is 0"),
-        ({"size": 0}, "size is 0"),
-    ):
+    for options, said in (({"decay": 1.0}, "decay is 1.0"), ({"revive": 0}, "revive is 0"), ({"size": 0}, "size is 0")):
         with pytest.raises(RequestError, match=said):
             KernelPool.pretrain(network, first.train_images, first.train_labels, **options, **QUICK)

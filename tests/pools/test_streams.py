@@ -19,8 +19,13 @@ def test_indices_on_their_own_come_back(seed, size, count, sure):
     assert np.array_equal(Stream(out.close()).own(np.zeros(count, np.int64), size), codes)
 
 
-@given(seed=st.integers(0, 2**20), size=st.integers(1, 30), rows=st.integers(1, 12), columns=st.integers(1, 12),
-       share=st.sampled_from([0.0, 0.05, 0.5, 1.0]))  # fmt: skip
+@given(
+    seed=st.integers(0, 2**20),
+    size=st.integers(1, 30),
+    rows=st.integers(1, 12),
+    columns=st.integers(1, 12),
+    share=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+)
 @settings(max_examples=40, deadline=None)
 def test_indices_relative_to_others_come_back(seed, size, rows, columns, share):
     draw = np.random.default_rng(seed)
@@ -29,9 +34,7 @@ def test_indices_relative_to_others_come_back(seed, size, rows, columns, share):
     new = np.where(draw.random(len(old)) < share, draw.integers(0, size, len(old)), old)
     out = Stream()
     out.relative(new.copy(), old, order, columns)
-    assert np.array_equal(
-        Stream(out.close()).relative(np.zeros(len(old), np.int64), old, order, columns), new
-    )
+    assert np.array_equal(Stream(out.close()).relative(np.zeros(len(old), np.int64), old, order, columns), new)
 
 
 @given(values=st.lists(st.integers(-(2**20), 2**20), max_size=50))
@@ -95,11 +98,7 @@ def test_neighbours_are_sorted_by_distance():
         assert (np.diff(distance) > -1e-2).all() and k not in order[k] and len(set(order[k])) == 39
 
 
-@given(
-    seed=st.integers(0, 2**20),
-    size=st.sampled_from([1, 2, 5, 64, 65, 200]),
-    length=st.sampled_from([1, 4, 9, 49]),
-)
+@given(seed=st.integers(0, 2**20), size=st.sampled_from([1, 2, 5, 64, 65, 200]), length=st.sampled_from([1, 4, 9, 49]))
 @settings(max_examples=25, deadline=None)
 def test_neighbours_are_those_of_the_plain_rule(seed, size, length):
     """Files hold ranks among neighbours: the order is part of the format, ties included."""

@@ -10,8 +10,17 @@ from brickwork.pools.taskfile import read_header, read_task, write_task
 @pytest.fixture(scope="module")
 def task(pool, digits):
     second = digits[1]
-    return learn(pool, second.train_images, second.train_labels, classes=second.classes, epochs=1, lr=0.1,
-                 batch_size=20, device="cpu", progress=False)  # fmt: skip
+    return learn(
+        pool,
+        second.train_images,
+        second.train_labels,
+        classes=second.classes,
+        epochs=1,
+        lr=0.1,
+        batch_size=20,
+        device="cpu",
+        progress=False,
+    )
 
 
 @pytest.mark.parametrize("relative", [True, False])

@@ -29,9 +29,17 @@ MARKS = (
     Picture(1, 1, 2, 2, PNG),
 )
 FIGURE = Drawing(
-    "Two animals", 400, 80, MARKS, "What to look for.", ("name", "value"), (("cat", "1,5"), ("dog", "2")),
-    (("best of two", "97 %"),), "brickwork example --out x", "bricks",
-)  # fmt: skip
+    "Two animals",
+    400,
+    80,
+    MARKS,
+    "What to look for.",
+    ("name", "value"),
+    (("cat", "1,5"), ("dog", "2")),
+    (("best of two", "97 %"),),
+    "brickwork example --out x",
+    "bricks",
+)
 
 
 def test_a_figure_comes_back_from_its_file(tmp_path):
@@ -64,8 +72,7 @@ def test_names_cannot_write_into_the_page():
     evil = '"><script>alert(1)</script>'
     marks = (Rectangle(0, 0, 1, 1, "#fff", evil, evil), Text(0, 0, evil, tip=evil))
     page = Book(
-        evil,
-        [Chapter(evil, evil, [Drawing(evil, 9, 9, marks, evil, (evil,), ((evil,),), ((evil, evil),), evil)])],
+        evil, [Chapter(evil, evil, [Drawing(evil, 9, 9, marks, evil, (evil,), ((evil,),), ((evil, evil),), evil)])]
     )
     assert "<script>alert" not in page.html()
 
@@ -75,14 +82,7 @@ def test_the_page_has_every_part_and_the_same_bytes():
     text = book.html()
     assert text == book.html()
     assert text.count('id="animals"') == 1 and text.count('id="animals-2"') == 1
-    for word in (
-        "About them.",
-        "What to look for.",
-        "brickwork example --out x",
-        "97 %",
-        "best of two",
-        "1,5",
-    ):
+    for word in ("About them.", "What to look for.", "brickwork example --out x", "97 %", "best of two", "1,5"):
         assert word in text
 
 
@@ -107,9 +107,7 @@ def test_what_a_report_is_made_of(tmp_path):
     save_figures(tmp_path / "run", [FIGURE, dataclasses.replace(FIGURE, part="", title="Another")])
     rows = [{"what": "a row", "paper": 50.5, "ours": 98.9}, {"what": "without", "paper": None, "ours": 1.0}]
     (tmp_path / "study.json").write_text(json.dumps({"name": "assemble", "paper": "2", "rows": rows}))
-    shutil.copytree(
-        tmp_path / "map", tmp_path / "run" / "pets"
-    )  # whatever it is called: a run shows the maps in it
+    shutil.copytree(tmp_path / "map", tmp_path / "run" / "pets")  # whatever it is called: a run shows the maps in it
     inside = report([tmp_path / "run"]).chapters
     assert [chapter.title.split(":")[0] for chapter in inside] == ["Bricks", "Dependencies", "Another"]
     assert inside[1].figures[0].command == f"brickwork depend show {tmp_path / 'run' / 'pets'}"
@@ -203,9 +201,7 @@ def test_on_paper_a_wide_picture_is_whole(tmp_path, browser):
 
 def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_path, browser):
     marks = (Rectangle(0, 0, 9, 9, SHARED, "shared"), Rectangle(9, 0, 9, 9, UNUSED, "unused"))
-    page = Book("Mine", [Chapter("", "", [dataclasses.replace(FIGURE, marks=marks)])]).save(
-        tmp_path / "p.html"
-    )
+    page = Book("Mine", [Chapter("", "", [dataclasses.replace(FIGURE, marks=marks)])]).save(tmp_path / "p.html")
 
     def brightness(tab, name):
         return sum(map(int, re.findall(r"\d+", tab.eval_on_selector(name, "m => getComputedStyle(m).fill"))))
@@ -218,9 +214,7 @@ def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_pat
 
 
 def test_bars_fit_a_phone_with_their_numbers():
-    figure = draw_bars(
-        "Right", [Bar("whole", 0.99, "99 %", 2), Bar("a brick " * 20, 0.98, "98 % of all of them")]
-    )
+    figure = draw_bars("Right", [Bar("whole", 0.99, "99 %", 2), Bar("a brick " * 20, 0.98, "98 % of all of them")])
     assert figure.width <= 376
     for mark in figure.marks:
         if isinstance(mark, Text):

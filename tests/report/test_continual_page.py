@@ -19,14 +19,7 @@ from brickwork.errors import RequestError
 from brickwork.pools import KernelPool
 from brickwork.report.continual import draw_comparison, draw_front
 from brickwork.report.drawing import Drawing, Picture, Polygon, Rectangle
-from brickwork.report.pools import (
-    draw_kernels,
-    draw_overlap,
-    draw_pool,
-    draw_selection,
-    overlap,
-    selection_rates,
-)
+from brickwork.report.pools import draw_kernels, draw_overlap, draw_pool, draw_selection, overlap, selection_rates
 
 NAN = float("nan")
 VOID = {"meta", "rect", "line", "polygon", "image", "input"}
@@ -41,9 +34,7 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
-        self.loads += [
-            found[key] for key in ("src", "href") if not found.get(key, "#").startswith(("#", "data:"))
-        ]
+        self.loads += [found[key] for key in ("src", "href") if not found.get(key, "#").startswith(("#", "data:"))]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -63,37 +54,35 @@ def checked(page):
 def result(name, total, accuracy):
     matrix = np.where(np.tri(3, dtype=bool), accuracy, NAN)
     own = total // 10
-    return ContinualResult(
-        name, ("a", "b", "c"), matrix, (own,) * 3, tuple(total - own * k for k in (2, 1, 0)), 1.0
-    )
+    return ContinualResult(name, ("a", "b", "c"), matrix, (own,) * 3, tuple(total - own * k for k in (2, 1, 0)), 1.0)
 
 
 @pytest.fixture(scope="module")
 def comparison():
     late = replace(result("joint", 3000000, 0.99), matrix=np.array([[NAN] * 3, [NAN] * 3, [0.9, 0.8, 0.7]]))
-    some = [
-        result("finetune", 9000000, 0.91),
-        result("<probe>", 40000, 0.72),
-        result("worse", 50000, 0.71),
-        late,
-    ]
+    some = [result("finetune", 9000000, 0.91), result("<probe>", 40000, 0.72), result("worse", 50000, 0.71), late]
     return Comparison("digits & more", {r.method: r for r in some})
 
 
 def test_the_page_of_a_comparison(comparison):
     page = checked(draw_comparison(comparison).html())
     assert draw_comparison(comparison).html() == page
-    for told in ("average accuracy 91.00%", "8.583 MB in all", "&lt;probe&gt;, on the front", "digits &amp; more",
-                 "a after c", "no network yet", "after task 3"):  # fmt: skip
+    for told in (
+        "average accuracy 91.00%",
+        "8.583 MB in all",
+        "&lt;probe&gt;, on the front",
+        "digits &amp; more",
+        "a after c",
+        "no network yet",
+        "after task 3",
+    ):
         assert told in page
     assert "<probe>" not in page
 
 
 def test_the_front_is_drawn_where_the_numbers_are(comparison):
     drawing = draw_front(comparison)
-    spots = {
-        m.tip.split("\n")[0].split(",")[0]: m for m in drawing.marks if isinstance(m, Rectangle) and m.tip
-    }
+    spots = {m.tip.split("\n")[0].split(",")[0]: m for m in drawing.marks if isinstance(m, Rectangle) and m.tip}
     assert spots["<probe>"].x < spots["worse"].x < spots["joint"].x < spots["finetune"].x
     assert spots["finetune"].y < spots["joint"].y < spots["<probe>"].y < spots["worse"].y
     assert spots["<probe>"].width > spots["worse"].width  # on the front, and not
@@ -113,9 +102,7 @@ def tasks(pool):
     made = {}
     for k, share in enumerate((0.0, 0.25, 1.0, 0.5, 0.5, 0.5)):
         codes = {
-            name: torch.where(
-                torch.rand(len(c), generator=draw) < share, (c + 1) % len(pool.layers[name]), c
-            ).int()
+            name: torch.where(torch.rand(len(c), generator=draw) < share, (c + 1) % len(pool.layers[name]), c).int()
             for name, c in pool.base.codes.items()
         }
         made[f"task <{k}>"] = replace(pool.base, codes=codes, reference=pool.base)
@@ -168,9 +155,7 @@ def test_the_page_of_a_pool_and_its_pictures(pool, tasks, tmp_path):
     assert draw_pool(pool, tasks, title="<Pool>").html() == page
     checked(draw_pool(pool, {}).html())  # a pool without tasks has kernels still
     for suffix in (".png", ".svg"):
-        assert (
-            draw_selection(pool, "x", tasks["task <1>"]).save(tmp_path / f"a{suffix}").stat().st_size > 1000
-        )
+        assert draw_selection(pool, "x", tasks["task <1>"]).save(tmp_path / f"a{suffix}").stat().st_size > 1000
         assert draw_kernels(pool).save(tmp_path / f"b{suffix}").stat().st_size > 1000
 
 

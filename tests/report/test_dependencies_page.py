@@ -18,18 +18,24 @@ from brickwork.report.map_figure import MapFigure
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = [
-    "</script><script>alert(1)</script>", "<!--<script>", "a & b", '"quoted"\' onload=x', "{{data}} \\u003c", "crane",
-    "crane", "line\u2028end \x07", "鶴", "a very long name of a class that nobody could ever have wanted to read",
-]  # fmt: skip
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "a & b",
+    '"quoted"\' onload=x',
+    "{{data}} \\u003c",
+    "crane",
+    "crane",
+    "line\u2028end \x07",
+    "鶴",
+    "a very long name of a class that nobody could ever have wanted to read",
+]
 VOID = {"meta", "input", "path", "rect", "circle"}  # not counted: never closed, or closed in two ways
 
 
 def logits(classes, rows=300, seed=0):
     rng = np.random.default_rng(seed)
     inner = min(8, classes)
-    return rng.normal(size=(rows, inner)) @ rng.normal(size=(inner, classes)) + 0.3 * rng.normal(
-        size=(rows, classes)
-    )
+    return rng.normal(size=(rows, inner)) @ rng.normal(size=(inner, classes)) + 0.3 * rng.normal(size=(rows, classes))
 
 
 def made(classes, names=None, **options):
@@ -111,7 +117,7 @@ def test_the_page_holds_the_map_and_loads_nothing(maps, name):
     assert (data["often"] is None) == (found.frequency is None) and data["scatter"] is None
     again = DependencyMap(
         found.names, found.targets, found.coef, dict(reversed(found.columns.items())), found.facts, found.frequency
-    )  # fmt: skip
+    )
     assert draw_dependencies(again).html() == page
 
 
@@ -153,20 +159,14 @@ def test_the_graph(maps, name, classes):
         link = int(arc.get("data-target")), int(arc.get("data-base"))
         widths[link], colours[link] = float(arc.get("stroke-width")), arc.get("stroke")
         assert f"{abs(found.coef[link]):.3f}·" in arc.find(f"{SVG}title").text
-    assert set(widths) == set(graph.links) and all(
-        (colours[link] == PLUS) == (found.coef[link] > 0) for link in widths
-    )
+    assert set(widths) == set(graph.links) and all((colours[link] == PLUS) == (found.coef[link] > 0) for link in widths)
     assert set(colours.values()) <= {PLUS, MINUS}
     order = sorted(widths, key=lambda link: abs(found.coef[link]))
     assert [widths[link] for link in order] == sorted(widths.values())
     for text in root.iter(f"{SVG}text"):  # upright names stay in the frame
         if text.get("class") == "t base" and text.get("transform") is None:
             shown = (text.find(f"{SVG}title").tail or "").strip()
-            wide, x, y = (
-                text_width(shown, float(text.get("font-size"))),
-                float(text.get("x")),
-                float(text.get("y")),
-            )
+            wide, x, y = (text_width(shown, float(text.get("font-size"))), float(text.get("x")), float(text.get("y")))
             start = x - {"start": 0, "middle": wide / 2, "end": wide}[text.get("text-anchor")]
             assert -width / 2 <= start and start + wide <= width / 2 and abs(y) <= height / 2 - 4
 
@@ -285,22 +285,14 @@ def test_lines_and_letters_can_be_seen_on_a_phone(maps, tmp_path, browser, name,
         for picture in ("#overview", "#class", "#scatter"):
             if picture == "#class":
                 tab.locator("#overview text.target").first.dispatch_event("click")
-            assert (
-                tab.locator(f"{picture} .hint").is_visible()
-                and tab.locator(f"{picture} .picture.more").count()
-            )
+            assert tab.locator(f"{picture} .hint").is_visible() and tab.locator(f"{picture} .picture.more").count()
             drawn = ("circle", "text", "tspan", "rect", "path.arc", "g:last-of-type > path")
             marks = tab.eval_on_selector_all(", ".join(f"{picture} svg {mark}" for mark in drawn), LOOK)
             assert len(marks) > 10
             for m in marks:
-                paint = [
-                    m["share"] * a + (1 - m["share"]) * b
-                    for a, b in zip(colours(m["paint"]), paper, strict=True)
-                ]
+                paint = [m["share"] * a + (1 - m["share"]) * b for a, b in zip(colours(m["paint"]), paper, strict=True)]
                 if m["over"]:  # letters on a plate of ink
-                    assert (
-                        contrast(paint, colours(tab.evaluate("getComputedStyle(document.body).color"))) >= 4.5
-                    )
+                    assert contrast(paint, colours(tab.evaluate("getComputedStyle(document.body).color"))) >= 4.5
                     continue
                 assert contrast(paint, paper) >= (4.5 if m["kind"] == "text" else 3), m
                 assert m["kind"] == "mark" or m["size"] >= 11
@@ -318,9 +310,7 @@ def test_in_a_report_the_graph_can_be_seen_on_a_phone(maps, tmp_path, browser, s
         paper = colours(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
         marks = tab.eval_on_selector_all("figure svg text, figure svg path, figure svg circle", LOOK)
         for m in marks:
-            paint = [
-                m["share"] * a + (1 - m["share"]) * b for a, b in zip(colours(m["paint"]), paper, strict=True)
-            ]
+            paint = [m["share"] * a + (1 - m["share"]) * b for a, b in zip(colours(m["paint"]), paper, strict=True)]
             assert contrast(paint, paper) >= (4.5 if m["kind"] == "text" else 3), m
             assert m["kind"] == "mark" or m["size"] >= 11
         assert len(marks) > 100 and complaints == []

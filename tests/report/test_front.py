@@ -10,24 +10,14 @@ from brickwork.report.front import HIGH, LEFT, TOP, Spot, best_of, draw_spots
 
 def spots(*numbers):
     return [
-        Spot(f"method {k}, of a long name", mb, percent, f"method {k}\n")
-        for k, (mb, percent) in enumerate(numbers)
+        Spot(f"method {k}, of a long name", mb, percent, f"method {k}\n") for k, (mb, percent) in enumerate(numbers)
     ]
 
 
 CROWD = [(6.9, 94 + k / 10) for k in range(12)]
 
 
-NEAR = [
-    (3.7, 94.9),
-    (3.7, 94.4),
-    (6.1, 95.0),
-    (6.9, 95.1),
-    (6.9, 94.7),
-    (6.9, 94.6),
-    (23.7, 95.6),
-    (24, 95.0),
-]
+NEAR = [(3.7, 94.9), (3.7, 94.4), (6.1, 95.0), (6.9, 95.1), (6.9, 94.7), (6.9, 94.6), (23.7, 95.6), (24, 95.0)]
 PAGE = [*NEAR, (27.5, 95.1), (42.7, 96.9), (43.8, 95.2), (107, 95.4), (853, 95.2), (28.4, 93.1), (6.3, 92.9)]
 
 

@@ -37,9 +37,7 @@ CASES = {
     "one": made(LENET, ("deer",)),
     "three": made(LENET, ("deer", "airplane", "cat")),
     "ten": made(LENET, tuple("0123456789")),
-    "odd names": made(
-        LENET, ("<&\"'>", "a very long name of a class that nobody could ever have wanted to read")
-    ),
+    "odd names": made(LENET, ("<&\"'>", "a very long name of a class that nobody could ever have wanted to read")),
     "vgg": made(VGG),
     "vgg, ten": made(VGG, tuple("0123456789")),
     "resnet": made(RESNET, known=1000),
@@ -117,10 +115,7 @@ def test_bars_of_a_wide_network():
     column = [m for m in cells(drawing) if m.tip.startswith("features.12\n")]
     assert [m.fill for m in column] == [OWN[0], SHARED, OWN[1], UNUSED]
     counts = Scheme(routes).counts(routes.layer("features.12"))
-    assert (
-        sum(counts) == 512
-        and [f": {n} of 512 " in m.tip for n, m in zip(counts, column, strict=True)] == [True] * 4
-    )
+    assert sum(counts) == 512 and [f": {n} of 512 " in m.tip for n, m in zip(counts, column, strict=True)] == [True] * 4
     total = sum(m.height for m in column)
     assert [m.height / total for m in column] == pytest.approx([n / 512 for n in counts])
     assert draw_routes(CASES["lenet"], style="bars").marks != draw_routes(CASES["lenet"]).marks
@@ -142,10 +137,7 @@ def test_png_opens_at_the_right_size():
     small, large = drawing.png(scale=1), drawing.png()
     for content, scale in ((small, 1), (large, 2)):
         image = Image.open(io.BytesIO(content))
-        assert image.format == "PNG" and image.size == (
-            round(drawing.width * scale),
-            round(drawing.height * scale),
-        )
+        assert image.format == "PNG" and image.size == (round(drawing.width * scale), round(drawing.height * scale))
     cell = next(m for m in cells(drawing) if m.fill == SHARED)
     centre = (round(cell.x + cell.width / 2), round(cell.y + cell.height / 2))
     assert "#{:02x}{:02x}{:02x}".format(*Image.open(io.BytesIO(small)).getpixel(centre)) == SHARED

@@ -7,15 +7,7 @@ from brickwork.report.study_rows import draw_sizes, draw_study
 
 ROWS = [
     {"what": "rates: x", "ours": 80.0, "mb": 1.0, "tasks": 2, "unit": "percent"},
-    {
-        "what": "whole",
-        "ours": 95.0,
-        "paper": 90.0,
-        "mb": 800.0,
-        "mb_per_task": 40.0,
-        "tasks": 20,
-        "unit": "percent",
-    },
+    {"what": "whole", "ours": 95.0, "paper": 90.0, "mb": 800.0, "mb_per_task": 40.0, "tasks": 20, "unit": "percent"},
     {"what": "pool", "ours": 94.0, "mb": 4.0, "mb_per_task": 0.1, "tasks": 20, "unit": "percent"},
     {"what": "worse", "ours": 93.0, "mb": 5.0, "mb_per_task": 0.1, "tasks": 20, "unit": "percent"},
     {"what": "goal: ahead", "ours": -0.5, "goal": 0.0, "met": False},
@@ -37,8 +29,5 @@ def test_accuracy_against_megabytes_of_the_longest_runs():
     assert squares == {"whole, on the front": 11.0, "pool, on the front": 11.0, "worse": 7.0}
     assert [row[0] for row in drawing.rows] == ["whole", "pool", "worse"]
     assert draw_sizes({"name": "n", "rows": [{"what": "a", "ours": 1.0}]}) is None
-    ablated = {
-        **STUDY,
-        "rows": [*STUDY["rows"][:-1], {**STUDY["rows"][0], "what": "other start", "ablation": True}],
-    }
+    ablated = {**STUDY, "rows": [*STUDY["rows"][:-1], {**STUDY["rows"][0], "what": "other start", "ablation": True}]}
     assert "other start" not in [row[0] for row in draw_sizes(ablated).rows]

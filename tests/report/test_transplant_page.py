@@ -31,9 +31,7 @@ def test_the_plane_is_the_principal_one():
     assert np.abs(space.points["line"][:, 1]).max() < 1e-9  # one direction is all there is
     apart = np.linalg.norm(space.points["line"][:, None] - space.points["line"][None], axis=2)
     wanted = np.abs(line.numpy()[:, None] - line.numpy()[None])
-    assert np.allclose(
-        apart, np.linalg.norm(wanted, axis=2)
-    )  # a projection that loses nothing keeps distances
+    assert np.allclose(apart, np.linalg.norm(wanted, axis=2))  # a projection that loses nothing keeps distances
     assert space_of("one", {"x": torch.ones(3, 1)}).points["x"].shape == (3, 2)
 
 
@@ -57,15 +55,15 @@ def test_hidden_features_are_what_the_last_layer_reads():
 
 def test_the_drawing(tmp_path):
     rng = np.random.default_rng(0)
-    spaces = [
-        space_of(c, {n: torch.tensor(rng.normal(size=(7, 4))) for n in ("a", "b")}) for c in ("cat", "dog")
-    ]
+    spaces = [space_of(c, {n: torch.tensor(rng.normal(size=(7, 4))) for n in ("a", "b")}) for c in ("cat", "dog")]
     drawing = draw_transplant(spaces, ERRORS, task="classify", teachers={"cat": 0.05})
     svg = drawing.svg()
     assert svg.count("image 6") == 4 and "its own task 5.0%" in svg and "labelled images a class" in svg
     assert [row[:4] for row in drawing.rows[:3]] == [
-        ("cat", "a", "0", "50.00%"), ("cat", "a", "10", "20.00%"), ("cat", "b", "any", "10.00%")
-    ]  # fmt: skip
+        ("cat", "a", "0", "50.00%"),
+        ("cat", "a", "10", "20.00%"),
+        ("cat", "b", "any", "10.00%"),
+    ]
     assert ("dog", "b", "–", "–") in [row[:4] for row in drawing.rows]  # drawn, though not judged
     page = drawing.html()
     assert page.startswith("<!doctype html>") and "://" not in page.replace("http://www.w3.org", "")

@@ -213,9 +213,7 @@ def test_config_that_is_wrong(folder, change, message):
     refused(folder, message)
 
 
-@pytest.mark.parametrize(
-    "file", ["../model.safetensors", "/etc/passwd", "sub/model.safetensors", "weights.pth"]
-)
+@pytest.mark.parametrize("file", ["../model.safetensors", "/etc/passwd", "sub/model.safetensors", "weights.pth"])
 def test_config_that_names_a_file_elsewhere(folder, file):
     edit_config(folder, lambda c: c["weights"].update(file=file))
     refused(folder, re.escape(f"{file!r} is not a .safetensors file inside the folder"))
@@ -272,10 +270,7 @@ def test_own_code_when_the_caller_says_so(tmp_path, monkeypatch):
     refused(folder, "names code to import")
     seen = []
     monkeypatch.setattr(
-        blueprint,
-        "replay",
-        lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5),
-        raising=False,
+        blueprint, "replay", lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5), raising=False
     )
     assert same(model, brickwork.load(folder, arch="own_net_for_store:net"))
     assert seen == [(None, "own_net_for_store:net")]

@@ -36,7 +36,6 @@ def test_a_folder_is_read_without_torchs_compiler(tmp_path):
     """Drawing values for a network without values once imported all of torch._dynamo, for more than a second."""
     brickwork.save(zoo.build("resnet8", width=4, seed=0), tmp_path / "net")
     code = (
-        "import sys, brickwork; brickwork.load(sys.argv[1]).fc.weight.sum()\n"
-        "assert 'torch._dynamo' not in sys.modules"
+        "import sys, brickwork; brickwork.load(sys.argv[1]).fc.weight.sum()\nassert 'torch._dynamo' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "net")], check=True)

@@ -17,14 +17,7 @@ def test_smoke_on_digits(monkeypatch):
     rows = list(studies.get("dependency").run(full=False, device="cpu", progress=False))
     assert len(rows) == 5 * len(module.ESTIMATORS)
     for row in rows:
-        assert {
-            "what",
-            "paper",
-            "ours",
-            "total_change",
-            "rel_error_quantiles",
-            "positive_after",
-        } <= row.keys()
+        assert {"what", "paper", "ours", "total_change", "rel_error_quantiles", "positive_after"} <= row.keys()
         assert row["fitted_on"] + row["measured_on"] == 359 and row["dependencies"] <= 4
         assert row["kkt"] is None or row["kkt"] <= 1e-6
     by_name = {row["what"]: row for row in rows}

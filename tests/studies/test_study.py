@@ -63,9 +63,7 @@ def test_smoke(name, networks, run, tmp_path):
     if name == "cut-dependency":
         before, _, ours, _ = result["rows"]
         assert ours["coefficient"] < 0.05 < before["coefficient"] and ours["ours"] >= before["ours"] - 2
-        assert all(
-            50 < row["auroc_digits:B"] <= 100 and row["aupr_digits:B"] <= 100 for row in result["rows"]
-        )
+        assert all(50 < row["auroc_digits:B"] <= 100 and row["aupr_digits:B"] <= 100 for row in result["rows"])
     if name == "new-classes":
         trained, branch = (by_name[f"digits lenet 9+1, {way}"] for way in ("trained", "a branch"))
         assert trained["ours"] > 92 and trained["new"] == 100 and trained["added"] == 10
@@ -104,18 +102,10 @@ def test_a_table_leaves_out_what_is_the_same_everywhere_or_too_wide(run):
         for w, f in (("a", 1), ("b", None))
     ]
     lines = _shown(rows).splitlines()
-    assert lines == [
-        "what  paper  ours  flops",
-        "a             1.5      1",
-        "b             1.5",
-        "",
-        "batch 2",
-    ]
+    assert lines == ["what  paper  ours  flops", "a             1.5      1", "b             1.5", "", "batch 2"]
     drawn, left_out = _fitting(rows, ["what", "paper", "ours", "flops"], 18)
     assert left_out == ["flops"] and max(map(len, drawn.splitlines())) <= 18
-    assert (
-        _fitting(rows, ["what", "ours"], 3)[1] == []
-    )  # the least that a row says is shown however wide it is
+    assert _fitting(rows, ["what", "ours"], 3)[1] == []  # the least that a row says is shown however wide it is
 
 
 def test_an_option_a_study_does_not_have(run):

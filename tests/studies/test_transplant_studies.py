@@ -20,9 +20,7 @@ def test_insert_adapter(folder):
     found = rows("insert-adapter", folder)
     for layers in (1, 3):
         row = found[f"insert {layers} conv, 0 samples, closed-form, identity start"]
-        assert row["ours"] == pytest.approx(
-            row["whole"], abs=1.0
-        )  # the teacher's own error, without an image
+        assert row["ours"] == pytest.approx(row["whole"], abs=1.0)  # the teacher's own error, without an image
     paper = found["insert 3 conv, 0 samples, back-distill, random start"]
     assert paper["ours"] > 30  # chance: as printed it fails here, in the paper too
 
@@ -37,7 +35,6 @@ def test_transplant(name, folder):
 def test_transplant_segment(folder):
     found = rows("transplant-segment", folder)
     ours, direct = (
-        found[f"segment, 4 samples, {way} start"]
-        for way in ("closed-form+distill, identity", "direct-learn, random")
+        found[f"segment, 4 samples, {way} start"] for way in ("closed-form+distill, identity", "direct-learn, random")
     )
     assert ours["ours"] > direct["ours"] and ours["iou"] > direct["iou"]

@@ -29,16 +29,22 @@ def rows_of(networks, **options):
 
 
 def test_smoke(networks):
-    found = rows_of(networks, picks=("finetune: one network a task", "sequential", "probe", "pool: weight search",
-                                     "encode: Gram metric", "encode: nearest in weight"))  # fmt: skip
+    found = rows_of(
+        networks,
+        picks=(
+            "finetune: one network a task",
+            "sequential",
+            "probe",
+            "pool: weight search",
+            "encode: Gram metric",
+            "encode: nearest in weight",
+        ),
+    )
     whole, pool = found["finetune: one network a task"], found["pool: weight search"]
     assert whole["ours"] > 90 and pool["ours"] > 85 and whole["tasks"] == 3
     assert pool["mb_per_task"] < 0.05 * whole["mb_per_task"] and pool["mb"] < whole["mb"]
     assert (
-        pool["forgetting"]
-        == whole["forgetting"]
-        == 0
-        < found["sequential: one network, task after task"]["forgetting"]
+        pool["forgetting"] == whole["forgetting"] == 0 < found["sequential: one network, task after task"]["forgetting"]
     )
     assert {"encode: Gram metric", "encode: nearest in weight", "probe: linear probe"} < found.keys()
 
@@ -55,14 +61,8 @@ def test_every_part_has_a_name_of_its_own_and_a_method_that_exists():
     for part in PARTS:
         assert len(parse(part.method)) == 1
     papers = {f"{p.group}: {p.name}": (p.paper, p.paper_mb) for p in PARTS if p.paper}
-    assert papers["initialisation: random"] == (68.7, 32.0) and papers["size: 512 kernels a layer"] == (
-        72.5,
-        34.1,
-    )
-    assert papers["seeds: 1994: weight search"] == (79.7, 33.6) and papers["optimizer: adam 0.01"] == (
-        71.0,
-        25.4,
-    )
+    assert papers["initialisation: random"] == (68.7, 32.0) and papers["size: 512 kernels a layer"] == (72.5, 34.1)
+    assert papers["seeds: 1994: weight search"] == (79.7, 33.6) and papers["optimizer: adam 0.01"] == (71.0, 25.4)
 
 
 def test_an_unknown_part_is_refused():
@@ -72,13 +72,19 @@ def test_an_unknown_part_is_refused():
 
 def test_goals_are_told_from_rows():
     def row(what, ours, mb_per_task, mb, method):
-        return {"what": what, "ours": ours, "mb_per_task": mb_per_task, "mb": mb, "tasks": 20, "scene": "split",
-                "forgetting": 0.0, "method": method}  # fmt: skip
+        return {
+            "what": what,
+            "ours": ours,
+            "mb_per_task": mb_per_task,
+            "mb": mb,
+            "tasks": 20,
+            "scene": "split",
+            "forgetting": 0.0,
+            "method": method,
+        }
 
     rows = [
-        row(
-            "finetune: average of three", 95.6, 42.6, 852.0, "finetune(soup=3)"
-        ),  # not what others are held against
+        row("finetune: average of three", 95.6, 42.6, 852.0, "finetune(soup=3)"),  # not what others are held against
         row("finetune: whole", 95.0, 42.6, 852.0, "finetune"),
         row(
             "pool: large", 94.9, 0.5, 11.0, "pool(a)"

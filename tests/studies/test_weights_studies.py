@@ -22,9 +22,7 @@ def networks(tmp_path_factory):
 
 
 def rows_of(name, networks, **options):
-    found = list(
-        studies.get(name).run(full=False, device="cpu", progress=False, networks=networks, **options)
-    )
+    found = list(studies.get(name).run(full=False, device="cpu", progress=False, networks=networks, **options))
     assert all({"what", "paper", "ours", "seed"} <= row.keys() for row in found)
     assert all(row["paper"] is None for row in found)  # its numbers are of other images
     by_name = {row["what"]: row for row in found}

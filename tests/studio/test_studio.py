@@ -69,9 +69,7 @@ def address(root):
 def ask(address, path, body=None, token=TOKEN, host=None):
     """Status and answer."""
     headers = {"X-Token": token, "Content-Type": "application/json", **({"Host": host} if host else {})}
-    request = urllib.request.Request(
-        address + path, None if body is None else json.dumps(body).encode(), headers
-    )
+    request = urllib.request.Request(address + path, None if body is None else json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request) as answer:
             return answer.status, answer.read()

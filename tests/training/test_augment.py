@@ -50,9 +50,7 @@ def test_schedules():
     falling = rates(schedule="cosine")
     assert falling[0] == 2.0 and np.all(np.diff(falling) < 0) and falling[-1] < 0.01
     cycle = rates(schedule="onecycle")
-    assert (
-        np.argmax(cycle) == 20 and cycle[20] == 2.0 and cycle[0] == pytest.approx(0.08) and cycle[-1] < 0.01
-    )
+    assert np.argmax(cycle) == 20 and cycle[20] == 2.0 and cycle[0] == pytest.approx(0.08) and cycle[-1] < 0.01
     steps = rates(schedule="milestones", milestones=(5, 8))
     assert [round(steps[i], 6) for i in (0, 49, 50, 79, 80, 99)] == [2.0, 2.0, 0.2, 0.2, 0.02, 0.02]
 

@@ -28,9 +28,7 @@ def small(seed=0):
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:
-    return all(
-        torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
 
 def test_lenet_learns_the_digits():
@@ -135,9 +133,7 @@ def test_journal_and_tensorboard(digits, tmp_path):
     result = train(small(), digits.train_images, digits.train_labels, validation=validation, **options)
     rows = [json.loads(line) for line in (tmp_path / "deep" / "run.jsonl").read_text().splitlines()]
     assert rows == result.history and [row["epoch"] for row in rows] == [1, 2]
-    assert {"loss", "accuracy", "lr", "images_per_second", "validation_accuracy", "validation_loss"} <= rows[
-        0
-    ].keys()
+    assert {"loss", "accuracy", "lr", "images_per_second", "validation_accuracy", "validation_loss"} <= rows[0].keys()
     assert any((tmp_path / "board").iterdir())
     assert len(str(result).splitlines()) == 3 and "validation loss" in result._repr_html_()
     assert json.dumps(result.to_dict())
@@ -191,9 +187,7 @@ def test_a_recorded_step_is_a_matter_of_cuda_alone():
     nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, 2)) for _ in range(2)]
     nets[1].load_state_dict(nets[0].state_dict())
     for net, record in zip(nets, (False, True), strict=True):
-        train(
-            net, images, labels, epochs=2, batch_size=8, lr=0.1, record=record, device="cpu", progress=False
-        )
+        train(net, images, labels, epochs=2, batch_size=8, lr=0.1, record=record, device="cpu", progress=False)
     assert torch.equal(nets[0][1].weight, nets[1][1].weight)
     with pytest.raises(RequestError, match="neither compiled nor hold a penalty"):
         train(nets[0], images, labels, record=True, compile=True)
@@ -201,8 +195,16 @@ def test_a_recorded_step_is_a_matter_of_cuda_alone():
 
 def test_a_hook_before_each_step_changes_buffers_and_hears_the_step():
     model, heard = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), []
-    train(model, torch.randn(10, 1, 4, 4), torch.arange(10) % 2, epochs=2, batch_size=5, device="cpu", progress=False,
-          before_step=lambda step, steps: heard.append((step, steps, torch.is_grad_enabled())))  # fmt: skip
+    train(
+        model,
+        torch.randn(10, 1, 4, 4),
+        torch.arange(10) % 2,
+        epochs=2,
+        batch_size=5,
+        device="cpu",
+        progress=False,
+        before_step=lambda step, steps: heard.append((step, steps, torch.is_grad_enabled())),
+    )
     assert heard == [(k, 4, False) for k in range(4)]
 
 

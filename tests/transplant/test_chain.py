@@ -50,9 +50,15 @@ def halves(arch, at, size=32, **args):
 
 
 ARCHITECTURES = [
-    ("vgg16", "features.6"), ("resnet18", "layer1"), ("resnet50", "layer2.1"), ("fcn8s", "to_8.4"), ("resnet8", "conv2"),
-    ("simplenetv1", "features.5"), ("mobilenetv2", "features.3"), ("lenet", "pool1"),
-]  # fmt: skip
+    ("vgg16", "features.6"),
+    ("resnet18", "layer1"),
+    ("resnet50", "layer2.1"),
+    ("fcn8s", "to_8.4"),
+    ("resnet8", "conv2"),
+    ("simplenetv1", "features.5"),
+    ("mobilenetv2", "features.3"),
+    ("lenet", "pool1"),
+]
 
 
 @pytest.mark.parametrize(("arch", "at"), ARCHITECTURES)
@@ -79,8 +85,13 @@ def test_odd_sizes_and_ceil_pools():
 def test_where_every_unit_is_on_it_is_the_true_gradient():
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Identity(), nn.Conv2d(3, 4, 3, padding=1, stride=2), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16, 2)
-    ).double()  # fmt: skip
+        nn.Identity(),
+        nn.Conv2d(3, 4, 3, padding=1, stride=2),
+        nn.ReLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 2),
+    ).double()
     nn.init.constant_(net[1].bias, 50.0)
     x = torch.randn(3, 3, 8, 8, dtype=torch.float64, requires_grad=True)
     gradient = torch.randn(3, 2, dtype=torch.float64)
@@ -138,9 +149,7 @@ class NormAndRelu(nn.BatchNorm2d):
 
 def normed(**options):
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Identity(), nn.Conv2d(2, 3, 1), NormAndRelu(3, **options), nn.Flatten(), nn.Linear(12, 2)
-    )
+    net = nn.Sequential(nn.Identity(), nn.Conv2d(2, 3, 1), NormAndRelu(3, **options), nn.Flatten(), nn.Linear(12, 2))
     net = net.double().eval()
     for value in (*net.parameters(), *net.buffers()):
         if value.is_floating_point():
@@ -176,9 +185,7 @@ def test_a_published_network_with_activations_inside_its_norms():
 
 def test_a_batch_norm_by_the_statistics_of_its_batch_is_refused():
     above = split(normed(track_running_stats=False), "0").above
-    with pytest.raises(
-        BadModel, match=r"the operation batch_norm in layer '2'; .* batch norm by running statistics"
-    ):
+    with pytest.raises(BadModel, match=r"the operation batch_norm in layer '2'; .* batch norm by running statistics"):
         Chain(above, torch.zeros(1, 2, 2, 2).double())
 
 
@@ -219,8 +226,11 @@ def test_maps_are_drawn_once_and_do_not_depend_on_being_kept(monkeypatch):
 def test_an_enlarged_gradient_is_the_network_moved_over_a_larger_map(top):
     """Linear layers slide over the map as convolutions would: checked against that network, by autograd."""
     torch.manual_seed(0)
-    head = [nn.Flatten(), nn.Linear(4 * 9, 5), nn.Linear(5, 2)] if top == "flatten" else [
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)]  # fmt: skip
+    head = (
+        [nn.Flatten(), nn.Linear(4 * 9, 5), nn.Linear(5, 2)]
+        if top == "flatten"
+        else [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)]
+    )
     net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 4, 3, padding=1), nn.AvgPool2d(2), *head).double()
     chain = Chain(split(net, "0").above, torch.zeros(1, 3, 6, 6, dtype=torch.float64))
     gradient = chain.random(2, size=7, seed=3)

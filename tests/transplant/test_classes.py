@@ -39,22 +39,16 @@ def test_a_teacher_with_another_order_of_classes(way):
     found = [
         learn_adapter(
             Adapter(6, 6), task, way=way, teacher=one, unlabelled=features, steps=5, lr=0.01, alpha=1.0, progress=False
-        ).adapter.convs[0].weight
+        )
+        .adapter.convs[0]
+        .weight
         for one in (teacher, turned)
-    ]  # fmt: skip
+    ]
     assert (found[0] - found[1]).abs().max() <= 1e-5
     nameless = turned
     attach(nameless, replace(origin_of(turned), classes=("x", "y", "z")))  # other classes: by their order
     other = learn_adapter(
-        Adapter(6, 6),
-        task,
-        way=way,
-        teacher=nameless,
-        unlabelled=features,
-        steps=5,
-        lr=0.01,
-        alpha=1.0,
-        progress=False,
+        Adapter(6, 6), task, way=way, teacher=nameless, unlabelled=features, steps=5, lr=0.01, alpha=1.0, progress=False
     )
     assert (found[0] - other.adapter.convs[0].weight).abs().max() > 1e-3
 
@@ -63,18 +57,28 @@ def test_answers_of_another_shape_are_no_example():
     features = torch.rand(4, 6, 16, 16)
     with pytest.raises(RequestError, match=r"answers with \(2,\) and its teacher with \(3,\), no example"):
         learn_adapter(
-            Adapter(6, 6), halves(0, "a", "b").above, way="distill", teacher=halves(1, "a", "b", "c").above,
-            unlabelled=features, progress=False,
-        )  # fmt: skip
+            Adapter(6, 6),
+            halves(0, "a", "b").above,
+            way="distill",
+            teacher=halves(1, "a", "b", "c").above,
+            unlabelled=features,
+            progress=False,
+        )
 
 
 def test_a_task_of_one_output_keeps_its_yes():
     digits = data.load("digits:0,1@20", size=32)
     net = TransplantNet(IMAGE).add(halves(0, outputs=1), "c", "t")
     grown = add_learned_task(
-        net, zoo.build("lenet", num_classes=1, seed=1), "new", at="pool1", on=["c"], data=[digits], steps=60,
+        net,
+        zoo.build("lenet", num_classes=1, seed=1),
+        "new",
+        at="pool1",
+        on=["c"],
+        data=[digits],
+        steps=60,
         progress=False,
-    )  # fmt: skip
+    )
     route = route_model(grown.net, "c", "new")
     assert origin_of(route).classes == ("1",)
     assert judge(route, digits, targets_for(route, digits)) == grown.note["c"]["after"]
@@ -99,9 +103,7 @@ def test_one_output_says_yes_to_its_class(spec, outputs):
 def test_one_output_and_classes_of_other_names():
     route = yes_to_everything()
     assert targets_for(route, data.load("digits:3,4@5", size=32)).outputs.tolist() == [0, 1]
-    with pytest.raises(
-        BadData, match="says yes to '1', and digits:4@5 has 1 class of other names; give that class"
-    ):
+    with pytest.raises(BadData, match="says yes to '1', and digits:4@5 has 1 class of other names; give that class"):
         targets_for(route, data.load("digits:4@5", size=32))
 
 
@@ -111,22 +113,12 @@ def test_pixels_by_the_names_of_their_classes():
     masks[:, 0, 0] = IGNORE
     none = np.zeros(6, np.int64)
     images = ImageData(
-        "dots",
-        ("x",),
-        grey,
-        none,
-        grey,
-        none,
-        train_masks=masks,
-        test_masks=masks,
-        mask_classes=("back", "front"),
+        "dots", ("x",), grey, none, grey, none, train_masks=masks, test_masks=masks, mask_classes=("back", "front")
     )
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Identity(), nn.Conv2d(1, 2, 1)).eval()
     attach(model, Origin(classes=("front", "back")))
     with torch.no_grad():
-        for value, wanted in zip(
-            model.parameters(), ([1.0], [-127.5 / 255], [1.0, -1.0], [0.0, 0.0]), strict=True
-        ):
+        for value, wanted in zip(model.parameters(), ([1.0], [-127.5 / 255], [1.0, -1.0], [0.0, 0.0]), strict=True):
             value.copy_(torch.tensor(wanted).reshape(value.shape))
     route = route_model(TransplantNet((1, 6, 9)).add(split(model, "1"), "a", "t"), "a", "t")
     targets = targets_for(route, images)

@@ -45,9 +45,7 @@ def test_the_closed_form_undoes_a_reordering_without_a_single_image(parts, layer
 
 
 def test_the_chain_of_an_adapter_is_its_transpose():
-    adapter = Adapter(
-        3, 5, layers=2, kernel=3, start="random", order=torch.tensor([2, 0, 1]), scale=0.7
-    ).double()
+    adapter = Adapter(3, 5, layers=2, kernel=3, start="random", order=torch.tensor([2, 0, 1]), scale=0.7).double()
     for conv in adapter.convs:
         conv.bias.data.fill_(100.0)  # every ReLU is open, so autograd agrees
     x = torch.rand(2, 3, 6, 6, dtype=torch.float64, requires_grad=True)
@@ -61,12 +59,8 @@ def test_stitching_onto_paired_features(parts):
     wanted = cuts[1].below(images).detach()
     solved = solve_features(Adapter(6, 6, kernel=3), features, wanted)
     with torch.no_grad():
-        left = ((solved(features) - wanted) ** 2).sum() / (
-            (wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2
-        ).sum()
-        before = ((features - wanted) ** 2).sum() / (
-            (wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2
-        ).sum()
+        left = ((solved(features) - wanted) ** 2).sum() / ((wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2).sum()
+        before = ((features - wanted) ** 2).sum() / ((wanted - wanted.mean((0, 2, 3), keepdim=True)) ** 2).sum()
     assert left < 0.5 * before
     with pytest.raises(RequestError, match="not paired"):
         solve_features(Adapter(6, 6), features, wanted[:5])
@@ -89,9 +83,7 @@ def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
         "lr": 1e-2,
     }
     adapter = Adapter(6, 6, start="random", seed=2)
-    found, again = (
-        learn_adapter(adapter, student.above, way=way, seed=1, progress=False, **options) for _ in range(2)
-    )
+    found, again = (learn_adapter(adapter, student.above, way=way, seed=1, progress=False, **options) for _ in range(2))
     assert state_hash(found.adapter) == state_hash(again.adapter) != state_hash(adapter)
     assert [state_hash(m) for m in (teacher.above, student.above)] == before
     assert [p.requires_grad for p in student.above.parameters()] == flags
@@ -104,14 +96,7 @@ def test_back_distillation_without_labels_finds_the_reordering(parts):
     (cut, _), _, features = parts
     adapter = Adapter(6, 6, order=torch.tensor([5, 3, 0, 1, 4, 2]), start="identity")
     found = learn_adapter(
-        adapter,
-        cut.above,
-        teacher=cut.above,
-        example=features[:1],
-        steps=300,
-        lr=2e-2,
-        alpha=1.0,
-        progress=False,
+        adapter, cut.above, teacher=cut.above, example=features[:1], steps=300, lr=2e-2, alpha=1.0, progress=False
     ).adapter
     with torch.no_grad():
         answer = cut.above(features)
@@ -140,11 +125,7 @@ def test_requests(parts):
         learn_adapter(Adapter(6, 6), cut.above, way="distill", teacher=cut.above, unlabelled=features[:0])
     with pytest.raises(BadData, match="60 images and 3 labels"):
         learn_adapter(
-            Adapter(6, 6),
-            cut.above,
-            way="direct-learn",
-            features=features,
-            labels=torch.zeros(3, dtype=torch.long),
+            Adapter(6, 6), cut.above, way="direct-learn", features=features, labels=torch.zeros(3, dtype=torch.long)
         )
     with pytest.raises(RequestError, match="one of first"):
         Dummy("none")
@@ -156,19 +137,22 @@ def test_requests(parts):
 def test_the_rate_follows_its_schedule(parts, monkeypatch, schedule, first, last):
     cuts, _, features = parts
     rates, step = [], torch.optim.Adam.step
-    monkeypatch.setattr(
-        torch.optim.Adam, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self))
-    )
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: (rates.append(self.param_groups[0]["lr"]), step(self)))
     learn_adapter(
-        Adapter(6, 6), cuts[1].above, way="distill", teacher=cuts[0].above, unlabelled=features, steps=20, lr=0.01,
-        schedule=schedule, progress=False,
-    )  # fmt: skip
+        Adapter(6, 6),
+        cuts[1].above,
+        way="distill",
+        teacher=cuts[0].above,
+        unlabelled=features,
+        steps=20,
+        lr=0.01,
+        schedule=schedule,
+        progress=False,
+    )
     assert len(rates) == 20 and max(rates) <= 0.01
     assert rates[0] == pytest.approx(0.01 * first) and rates[-1] <= 0.01 * last
     with pytest.raises(UnknownName, match="cosin"):
-        learn_adapter(
-            Adapter(6, 6), cuts[1].above, teacher=cuts[0].above, example=features[:1], schedule="cosin"
-        )
+        learn_adapter(Adapter(6, 6), cuts[1].above, teacher=cuts[0].above, example=features[:1], schedule="cosin")
 
 
 def test_class_255_counts_and_a_pixel_of_255_does_not():
@@ -205,9 +189,7 @@ def test_a_warm_teacher_is_a_way_of_its_own(parts):
     }
     apart = []
     for temperature in (1.0, 20.0):
-        found = learn_adapter(
-            Adapter(6, 6, layers=3, kernel=3), cuts[1].above, temperature=temperature, **how
-        )
+        found = learn_adapter(Adapter(6, 6, layers=3, kernel=3), cuts[1].above, temperature=temperature, **how)
         with torch.no_grad():
             apart.append(float((cuts[1].above(found.adapter(features)) - wanted).square().mean()))
     assert apart[1] < apart[0]  # it is logits that are matched now

@@ -95,9 +95,7 @@ def test_a_folder_comes_back_bit_for_bit(arch, tmp_path, images):
 def test_shapes_that_cannot_meet(net):
     wide = split(zoo.build("vgg16", num_classes=1, seed=0).eval(), "features.6")
     both = net.add_category("wide", wide.below)
-    with pytest.raises(
-        RequestError, match=r"gives 64×16×16, classify reads 6×16×16, and no adapter.*Adapter\(64, 6\)"
-    ):
+    with pytest.raises(RequestError, match=r"gives 64×16×16, classify reads 6×16×16, and no adapter.*Adapter\(64, 6\)"):
         both.connect("wide", "classify", None)
     with pytest.raises(RequestError, match="an adapter from 6 to 6"):
         both.connect("wide", "classify", Adapter(6, 6))
@@ -132,10 +130,7 @@ def test_damaged_folders(grown, tmp_path):
     config = json.loads(path.read_text())
     for change, message in (
         (lambda c: c.update(format=9), "format 9"),
-        (
-            lambda c: c["routes"].append({"category": "x", "task": "classify", "adapter": False}),
-            "leads nowhere",
-        ),
+        (lambda c: c["routes"].append({"category": "x", "task": "classify", "adapter": False}), "leads nowhere"),
         (lambda c: c["routes"][0].update(extra=1), "extra"),
         (lambda c: c["categories"].update({"../up": {"shape": [1]}}), "no name of a part"),
     ):
@@ -168,19 +163,10 @@ def test_halves_are_pure(images):
 def test_a_task_is_joined_to_its_own_category_alone(images):
     """The same tensors under another cut, or for pictures that are prepared otherwise, are other features."""
     torch.manual_seed(0)
-    layers = (
-        nn.Conv2d(3, 4, 3),
-        nn.ReLU(),
-        nn.Conv2d(4, 4, 3),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4, 2),
-    )
+    layers = (nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
     model = nn.Sequential(*layers).eval()
     net = grown_by(TransplantNet(IMAGE), model, at="0", category="c", task="first")
-    assert torch.equal(
-        grown_by(net, model, at="0", task="again", on=["c"])(images, "c", "again"), model(images)
-    )
+    assert torch.equal(grown_by(net, model, at="0", task="again", on=["c"])(images, "c", "again"), model(images))
     with pytest.raises(BadModel, match="lower half is not 'c'"):
         grown_by(net, model, at="1", task="second", on=["c"])
     attach(model, Origin(preprocessing=Preprocessing((32, 32), 3, (0.5,) * 3, (0.2,) * 3)))

@@ -49,31 +49,17 @@ def test_a_recipe_runs(folder, capsys):
     out, err = capsys.readouterr()
     assert not caught.value.code, err
     data = json.loads(out)
-    assert [route["task"] for route in data["routes"]] == [
-        "classify",
-        "cats",
-        "more",
-        "more",
-        "classify",
-        "cats",
-    ]
+    assert [route["task"] for route in data["routes"]] == ["classify", "cats", "more", "more", "classify", "cats"]
     assert data["steps"][3]["way"] == "closed-form" and data["steps"][4]["images"] == 20
     assert set(data["steps"][2]["learned"]) == {"cat", "dog"} and "step 5 of 5" in err
     assert not (folder / "net.partial").exists()
     net = load_net(folder / "net")
-    for name, task in (
-        ("dog", "classify"),
-        ("cat", "cats"),
-    ):  # as they were: nothing was trained but what is new
+    for name, task in (("dog", "classify"), ("cat", "cats")):  # as they were: nothing was trained but what is new
         x = torch.rand(2, 3, 32, 32)
         assert torch.equal(net(x, name, task), brickwork.load(folder / name)(x))
     assert net.notes["dog", "cats"]["seed"] == 5
     more = make_recipe(
-        {
-            "start": "net",
-            "networks": {"c": {"model": "cat", "at": "pool1"}},
-            "grow": [{"add": "c", "category": "cow"}],
-        },
+        {"start": "net", "networks": {"c": {"model": "cat", "at": "pool1"}}, "grow": [{"add": "c", "category": "cow"}]},
         folder,
     )
     again, _ = run_recipe(more, folder / "more")
@@ -92,21 +78,14 @@ def test_a_run_that_fails_goes_on_where_it_was(folder, monkeypatch):
         return real(*args, **options)
 
     monkeypatch.setattr(growth, "learn_adapter", fails_once)
-    with pytest.raises(
-        JobFailed, match=r"step 4 .*the machine went away\. The 3 before it are kept in .*net\.partial"
-    ):
+    with pytest.raises(JobFailed, match=r"step 4 .*the machine went away\. The 3 before it are kept in .*net\.partial"):
         run_recipe(read_recipe(folder / "r.yaml"), folder / "net", progress=False)
-    assert (
-        not (folder / "net").exists()
-        and json.loads((folder / "net.partial/progress.json").read_text())["done"] == 3
-    )
+    assert not (folder / "net").exists() and json.loads((folder / "net.partial/progress.json").read_text())["done"] == 3
     assert [p.name for p in (folder / "net.partial").glob("step-*")] == ["step-3"]
 
     monkeypatch.setattr(recipe_run, "add_learned_task", lambda *args, **options: pytest.fail("learned again"))
     said: list[str] = []
-    resumed, notes = run_recipe(
-        read_recipe(folder / "r.yaml"), folder / "net", progress=False, tell=said.append
-    )
+    resumed, notes = run_recipe(read_recipe(folder / "r.yaml"), folder / "net", progress=False, tell=said.append)
     assert calls == ["closed-form", "closed-form", "distill"] and "3 of 5 steps are done already" in said[0]
     assert len(notes) == 5 and not (folder / "net.partial").exists()
     x = torch.rand(2, 3, 32, 32)
@@ -136,9 +115,13 @@ def test_a_checkpoint_of_another_recipe_is_not_used(folder, monkeypatch):
 def test_every_mistake_is_told_at_once(folder, monkeypatch):
     monkeypatch.setattr(store, "load", lambda *args, **options: pytest.fail("a tensor was read"))
     told = {
-        "seed": -1, "grows": [], "start": "nowhere",
+        "seed": -1,
+        "grows": [],
+        "start": "nowhere",
         "networks": {
-            "dogs": {"model": "dog", "at": "pool7"}, "cats": {"model": "none", "att": "x"}, "odd": 3,
+            "dogs": {"model": "dog", "at": "pool7"},
+            "cats": {"model": "none", "att": "x"},
+            "odd": 3,
             "good": {"model": "cat", "at": "pool1", "carry": "conv1"},
         },
         "grow": [
@@ -149,31 +132,46 @@ def test_every_mistake_is_told_at_once(folder, monkeypatch):
             {"connect": "dog", "task": "classify", "lr": "fast", "data": "nosuch"},
             {"connect": "cow", "task": "classify", "way": "closed-form", "lr": 0.1},
             {"connect": ["dog"], "task": None, "force": "yes"},
-            {"swap": "dog"}, {"add": "dogs"},
+            {"swap": "dog"},
+            {"add": "dogs"},
         ],
-    }  # fmt: skip
+    }
     with pytest.raises(RequestError) as caught:
         make_recipe(told, folder)
     text = str(caught.value)
     for part in (
-        "did you mean 'grow'?", "seed is -1", "nowhere is no transplant net", "unknown layer 'pool7'", "did you mean 'at'?",
-        "none does not exist", "network 'odd' is 3", "network 'good' carries 'conv1'", "step 2: unknown network 'cat'",
-        "step 2: there is a category 'dog' already", "'a/b' is no name for a task", "learned_on and data are for a task",
-        "step 3: unknown category 'sheep'", "steps is for a task that is learned", "step 4: unknown task 'clasify'",
-        "did you mean 'distill'?", "lr is 'fast'", "unknown data set 'nosuch'", "step 6: lr is not used by closed-form",
-        "unknown category \"['dog']\"", "give the task, one of ", "force is 'yes'", "step 8 says swap",
-        "step 9: give the category, the task, or both, a name", "step 5: dog reaches classify already",
-    ):  # fmt: skip
+        "did you mean 'grow'?",
+        "seed is -1",
+        "nowhere is no transplant net",
+        "unknown layer 'pool7'",
+        "did you mean 'at'?",
+        "none does not exist",
+        "network 'odd' is 3",
+        "network 'good' carries 'conv1'",
+        "step 2: unknown network 'cat'",
+        "step 2: there is a category 'dog' already",
+        "'a/b' is no name for a task",
+        "learned_on and data are for a task",
+        "step 3: unknown category 'sheep'",
+        "steps is for a task that is learned",
+        "step 4: unknown task 'clasify'",
+        "did you mean 'distill'?",
+        "lr is 'fast'",
+        "unknown data set 'nosuch'",
+        "step 6: lr is not used by closed-form",
+        "unknown category \"['dog']\"",
+        "give the task, one of ",
+        "force is 'yes'",
+        "step 8 says swap",
+        "step 9: give the category, the task, or both, a name",
+        "step 5: dog reaches classify already",
+    ):
         assert part in text, (part, text)
     assert "\n" not in text
 
 
 def test_what_is_no_recipe(folder):
-    for text, message in (
-        ("- a", "is a list"),
-        ("grow: 3", "grow is 3"),
-        ("networks: 3\ngrow: []", "networks are 3"),
-    ):
+    for text, message in (("- a", "is a list"), ("grow: 3", "grow is 3"), ("networks: 3\ngrow: []", "networks are 3")):
         (folder / "x.yaml").write_text(text)
         with pytest.raises(RequestError, match=message):
             read_recipe(folder / "x.yaml")
@@ -197,9 +195,7 @@ def test_a_model_folder_cannot_make_a_recipe_import_code(folder, monkeypatch, tm
     told["arch"] = "trap:factory"
     config.write_text(json.dumps(told))
     recipe = folder / "trap.yaml"
-    recipe.write_text(
-        "networks: {dogs: {model: dog, at: pool1}}\ngrow: [{add: dogs, category: dog, task: do}]\n"
-    )
+    recipe.write_text("networks: {dogs: {model: dog, at: pool1}}\ngrow: [{add: dogs, category: dog, task: do}]\n")
     read = read_recipe(recipe)
     assert "trap" not in sys.modules
     with pytest.raises(BrickworkError, match="names code to import"):
@@ -221,10 +217,13 @@ def test_what_a_step_was_made_from_may_not_have_changed(tmp_path, monkeypatch):
         np.savez(tmp_path / "set.npz", images=images, labels=labels)
 
     told = {
-        "start": "start", "networks": {"dogs": {"model": "dog", "at": "pool1"}},
-        "grow": [{"add": "dogs", "task": "new", "learned_on": ["s"], "data": "set.npz", "steps": 2},
-                 {"connect": "s", "task": "new", "way": "closed-form", "force": True}],
-    }  # fmt: skip
+        "start": "start",
+        "networks": {"dogs": {"model": "dog", "at": "pool1"}},
+        "grow": [
+            {"add": "dogs", "task": "new", "learned_on": ["s"], "data": "set.npz", "steps": 2},
+            {"connect": "s", "task": "new", "way": "closed-form", "force": True},
+        ],
+    }
     start(5), pictures(0)
     for change in (lambda: start(6), lambda: pictures(1), lambda: None):
         monkeypatch.setattr(growth, "learn_adapter", lambda *a, **k: (_ for _ in ()).throw(JobFailed("no.")))
@@ -242,9 +241,14 @@ def test_what_a_step_was_made_from_may_not_have_changed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("entry", "words"),
-    [({"add": "dogs", "task": "new", "data": "digits:0-2@5"}, "data without learned_on; say on which categories' features"),
-     ({"connect": "dog"}, "give the task, one of classify")],
-)  # fmt: skip
+    [
+        (
+            {"add": "dogs", "task": "new", "data": "digits:0-2@5"},
+            "data without learned_on; say on which categories' features",
+        ),
+        ({"connect": "dog"}, "give the task, one of classify"),
+    ],
+)
 def test_what_is_left_out_is_asked_for(folder, entry, words):
     told = {
         "networks": {"dogs": {"model": "dog", "at": "pool1"}},

@@ -11,9 +11,7 @@ from brickwork.transplant.views import blends_of, views_of
 
 
 def test_labels_and_masks_go_with_their_images():
-    images = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones(
-        (3, 8, 8, 1), np.uint8
-    )  # of one grey each
+    images = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((3, 8, 8, 1), np.uint8)  # of one grey each
     seen, labels = views_of(images, np.array([10, 11, 12]), count=4)
     assert seen.shape == (12, 8, 8, 1) and seen.dtype == np.uint8 and labels.dtype == np.int64
     assert (seen[:3] == images).all() and (seen[:, 0, 0, 0] + 10 == labels).all()

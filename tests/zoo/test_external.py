@@ -73,9 +73,7 @@ def test_vgg_trunk_is_torchvisions(need_timm):
 
 def test_vit_names_are_timms(need_timm):
     mine = zoo.build("vit_small", dim=192, depth=12, heads=3, mlp_ratio=4.0, num_classes=10).double()
-    theirs = zoo.build(
-        "timm:vit_tiny_patch16_224", image_size=32, patch_size=4, num_classes=10, seed=1
-    ).double()
+    theirs = zoo.build("timm:vit_tiny_patch16_224", image_size=32, patch_size=4, num_classes=10, seed=1).double()
     mine.load_state_dict(theirs.state_dict())
     x = torch.randn(1, 3, 32, 32, dtype=torch.float64)
     with torch.no_grad():
@@ -155,9 +153,7 @@ def test_huggingface_refusals(need_hf, tmp_path):
 @pytest.fixture
 def own_code(tmp_path, monkeypatch):
     (tmp_path / "my_nets_for_test.py").write_text(
-        "from torch import nn\n"
-        "def net(width=3):\n    return nn.Linear(2, width)\n"
-        "def number():\n    return 3\n"
+        "from torch import nn\ndef net(width=3):\n    return nn.Linear(2, width)\ndef number():\n    return 3\n"
     )
     monkeypatch.chdir(tmp_path)
     yield

@@ -9,12 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "Cancellation": "cancellation_result", "Delta": "deltas", "Learned": "adamerging", "Soup": "soup",
-    "SweepResult": "sweep_result", "adamerge": "adamerging", "assign": "deltas", "balanced_point": "sweeping",
-    "cancel": "cancellation", "combine": "deltas", "delta": "deltas", "fit_head": "heads", "greedy_soup": "soup",
-    "merge": "merging", "merge_files": "streaming", "merge_on": "with_data", "own_heads": "heads",
-    "rebasin": "alignment", "repair": "alignment", "sweep": "sweeping",
-}  # fmt: skip
+    "Cancellation": "cancellation_result",
+    "Delta": "deltas",
+    "Learned": "adamerging",
+    "Soup": "soup",
+    "SweepResult": "sweep_result",
+    "adamerge": "adamerging",
+    "assign": "deltas",
+    "balanced_point": "sweeping",
+    "cancel": "cancellation",
+    "combine": "deltas",
+    "delta": "deltas",
+    "fit_head": "heads",
+    "greedy_soup": "soup",
+    "merge": "merging",
+    "merge_files": "streaming",
+    "merge_on": "with_data",
+    "own_heads": "heads",
+    "rebasin": "alignment",
+    "repair": "alignment",
+    "sweep": "sweeping",
+}
 
 __all__ = sorted(_HOME)
 

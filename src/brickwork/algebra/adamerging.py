@@ -56,12 +56,7 @@ class Learned:
 
 
 def adamerge(
-    models: Sequence[nn.Module],
-    images: Sequence[Images],
-    *,
-    base: nn.Module,
-    progress: bool = True,
-    **options: Any,
+    models: Sequence[nn.Module], images: Sequence[Images], *, base: nn.Module, progress: bool = True, **options: Any
 ) -> Learned:
     """λ for every layer (or one a model, per="task"), learned on unlabelled images of all tasks; nothing is changed.
 
@@ -115,9 +110,7 @@ def _learn(
             else:
                 loss = F.cross_entropy(logits, torch.cat([y[i] for y, i in zip(said, drawn, strict=True)]))
             if not bool(torch.isfinite(loss)):
-                raise JobFailed(
-                    f"the loss became {loss.item()} in step {step + 1}; a smaller lr often helps."
-                )
+                raise JobFailed(f"the loss became {loss.item()} in step {step + 1}; a smaller lr often helps.")
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -129,9 +122,7 @@ def _learn(
         recalibrated(space.network(s, models[0]), tasks, seed=options["seed"])
         for s in (torch.full_like(found, start), found)
     )
-    rows = {
-        n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, found.tolist(), strict=True)
-    }
+    rows = {n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, found.tolist(), strict=True)}
     return Learned(model, rows, (_mean_entropy(begun, tasks), _mean_entropy(model, tasks)))
 
 

@@ -39,12 +39,7 @@ def repair(model: nn.Module, images: Images) -> nn.Module:
 
 
 def rebasined(
-    models: list[nn.Module],
-    tasks: list[Task],
-    *,
-    shares: list[float],
-    progress: bool,
-    batch_size: int = BATCH,
+    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, batch_size: int = BATCH
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
     example = tasks[0].images[:2]

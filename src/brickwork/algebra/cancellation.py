@@ -91,9 +91,13 @@ def cancel(
                 real = in_sequence - assigned
                 fits += _fits(slope, rate, count, real, alone - slope.start, guesses)
                 networks = {
-                    "start": slope.start, "first": moved[count], "second": alone, "sequential": in_sequence,
-                    "assigned": assigned, "assigned + ggc": assigned + guesses["ggc"],
-                }  # fmt: skip
+                    "start": slope.start,
+                    "first": moved[count],
+                    "second": alone,
+                    "sequential": in_sequence,
+                    "assigned": assigned,
+                    "assigned + ggc": assigned + guesses["ggc"],
+                }
                 for name, theta in networks.items():
                     found = [slope.judge(theta, task, plain=loss is None) for task in tasks]
                     judged.append(Judged(rate, count, name, *zip(*found, strict=True)))
@@ -155,9 +159,7 @@ class _Slope:
     def gradient(self, theta: Tensor, batches: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         return self._over(theta, None, batches)[0]
 
-    def product(
-        self, theta: Tensor, vector: Tensor, batches: Sequence[tuple[Tensor, Tensor]]
-    ) -> tuple[Tensor, Tensor]:
+    def product(self, theta: Tensor, vector: Tensor, batches: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The gradient, and the Hessian times a vector (by differentiating ⟨gradient, vector⟩)."""
         return self._over(theta, vector, batches)
 
@@ -210,15 +212,18 @@ def _again(slope: Tensor, here: Tensor) -> Tensor:
         if "not implemented" not in str(error):
             raise
         told = " ".join(str(error).split())
-        raise Unsupported(
-            f"the network has an operation without a second derivative: {told[:200]}"
-        ) from error
+        raise Unsupported(f"the network has an operation without a second derivative: {told[:200]}") from error
 
 
 def _descend(
-    slope: _Slope, theta: Tensor, task: Task, lr: float, counts: Sequence[int], advance: Any,
+    slope: _Slope,
+    theta: Tensor,
+    task: Task,
+    lr: float,
+    counts: Sequence[int],
+    advance: Any,
     tangent: Tensor | None = None,
-) -> Iterator[tuple[int, Tensor, Tensor | None]]:  # fmt: skip
+) -> Iterator[tuple[int, Tensor, Tensor | None]]:
     """Gradient descent; (steps, weights, tangent) after each of `counts`. A tangent is carried along to first order."""
     for t in range(1, max(counts) + 1):
         batches = task.step(t - 1)
@@ -228,9 +233,7 @@ def _descend(
             gradient, bent = slope.product(theta, tangent, batches)
             theta, tangent = theta - lr * gradient, tangent - lr * bent
         if not bool(torch.isfinite(theta).all()):
-            raise JobFailed(
-                f"training on {task.name} with lr {lr:g} left the numbers in step {t}; a smaller lr helps."
-            )
+            raise JobFailed(f"training on {task.name} with lr {lr:g} left the numbers in step {t}; a smaller lr helps.")
         advance()
         if t in counts:
             yield t, theta, tangent
@@ -246,13 +249,11 @@ def _terms(slope: _Slope, tasks: Sequence[Task]) -> tuple[list[Terms], Tensor, T
         a, b, h = first[index], second[index], product[index]
         found.append(
             Terms(name, len(index), float(a.norm()), float(b.norm()), _cosine(a, b), float(h.norm()), float(a @ h))
-        )  # fmt: skip
+        )
     return found, second, product
 
 
-def _fits(
-    slope: _Slope, lr: float, steps: int, real: Tensor, learned: Tensor, guesses: dict[str, Tensor]
-) -> list[Fit]:
+def _fits(slope: _Slope, lr: float, steps: int, real: Tensor, learned: Tensor, guesses: dict[str, Tensor]) -> list[Fit]:
     everything = torch.arange(len(real), device=real.device)
     found = []
     for name, index in {ALL: everything, **slope.layers}.items():

@@ -38,9 +38,7 @@ class Task:
         return [(self.images[index], self.labels[index])]
 
 
-def check_request(
-    lr: Any, steps: Any, batch_size: int | None, bn: str, seed: int
-) -> tuple[list[float], list[int]]:
+def check_request(lr: Any, steps: Any, batch_size: int | None, bn: str, seed: int) -> tuple[list[float], list[int]]:
     """The rates and numbers of steps as lists; everything that is wrong at once.
 
     >>> check_request(0.1, (5, 1), None, "batch", 0)
@@ -55,9 +53,7 @@ def check_request(
     if not counts or not whole or len(set(counts)) < len(counts):
         wrong.append(f"steps is {steps}; it must be one number from 1 up or several different ones")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        wrong.append(
-            f"batch_size is {batch_size}; it must be 1 or more, or None for all images in every step"
-        )
+        wrong.append(f"batch_size is {batch_size}; it must be 1 or more, or None for all images in every step")
     if bn not in BN:
         wrong.append(f"bn is {bn!r}; it must be {' or '.join(BN)}")
     if not isinstance(seed, int) or seed < 0:
@@ -69,7 +65,7 @@ def check_request(
 
 def tasks_for(
     base: nn.Module, first: Any, second: Any, where: torch.device, steps: int, batch_size: int | None, seed: int
-) -> list[Task]:  # fmt: skip
+) -> list[Task]:
     """Both tasks, prepared alike: as the network does, or, where it does not say, by their common mean and spread."""
     given = [_unpacked(one, which) for one, which in ((first, "first"), (second, "second"))]
     prepared = origin_of(base).preprocessing or _common([images for _, images, _ in given])
@@ -94,9 +90,7 @@ def _unpacked(given: Any, which: str) -> tuple[str, Any, Any]:
     if isinstance(given, ImageData):
         return given.name, given.train_images, given.train_labels
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise BadData(
-            f"the {which} task is a {type(given).__name__}; it must be ImageData or (images, labels)."
-        )
+        raise BadData(f"the {which} task is a {type(given).__name__}; it must be ImageData or (images, labels).")
     return which, *given
 
 

@@ -98,19 +98,19 @@ class Cancellation:
         """One row for every lr, number of steps and layer ("all": the whole network)."""
         return [
             {"lr": f.lr, "steps": f.steps, "layer": f.layer, "real": f.real, "share": f.share}
-            | {
-                f"{name}_{what}": getattr(f, what)[name]
-                for name in PREDICTIONS
-                for what in ("cosine", "error")
-            }
+            | {f"{name}_{what}": getattr(f, what)[name] for name in PREDICTIONS for what in ("cosine", "error")}
             for f in self.fits
         ]
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "data": list(self.data), "images": list(self.images), "terms": [asdict(t) for t in self.terms],
-            "rows": self.table(), "judged": [asdict(j) for j in self.judged], "seconds": self.seconds,
-        }  # fmt: skip
+            "data": list(self.data),
+            "images": list(self.images),
+            "terms": [asdict(t) for t in self.terms],
+            "rows": self.table(),
+            "judged": [asdict(j) for j in self.judged],
+            "seconds": self.seconds,
+        }
 
     def __str__(self) -> str:
         whole = self.whole

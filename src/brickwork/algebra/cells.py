@@ -88,9 +88,7 @@ class Cells:
         return torch.vmap(run)(state).transpose(0, 1)
 
 
-def _sizes(
-    folded: Folded, where: torch.device, item: int, cells: int | None, batch: int | None
-) -> tuple[int, int]:
+def _sizes(folded: Folded, where: torch.device, item: int, cells: int | None, batch: int | None) -> tuple[int, int]:
     if folded.macs is None or folded.largest is None:
         return cells or 1, batch or 512
     macs, largest = max(1, folded.macs), folded.largest * item

@@ -73,9 +73,7 @@ class Delta:
             raise BadFile(f"{path} does not exist.")
         notes = read_header(path)[0].get("__metadata__", {})
         if notes.get("format") != FORMAT:
-            raise BadFile(
-                f"{path} is not a delta; make one with: brickwork delta TRAINED INITIAL --out {path}"
-            )
+            raise BadFile(f"{path} is not a delta; make one with: brickwork delta TRAINED INITIAL --out {path}")
         return cls(read_safetensors(path), notes["base"] or None, json.loads(notes.get("facts", "{}")))
 
     def __str__(self) -> str:
@@ -115,9 +113,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", stri
         raise BadModel(
             f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
         )
-    _same_names(
-        {n: t for n, t in state.items() if t.is_floating_point()}, g.tensors, ("the network", "the delta")
-    )
+    _same_names({n: t for n, t in state.items() if t.is_floating_point()}, g.tensors, ("the network", "the delta"))
     tied, moved = tied_names(dict(state)), {}
     for name, value in state.items():
         statistic = name.rpartition(".")[2] in STATISTICS
@@ -136,9 +132,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", stri
             )
     moved |= {name: moved[first] for name, first in tied.items()}
     return like(
-        model,
-        {name: moved[name] for name in state},
-        {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}},
+        model, {name: moved[name] for name in state}, {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}}
     )
 
 
@@ -153,9 +147,7 @@ def combine(terms: Any, *, bn: str = "linear") -> Any:
     start = pairs[0][1]
     first = state_of(start, "the first network")
     zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in first.items()}
-    total = sum(
-        (factor * delta(model, zero) for factor, model in pairs[1:]), pairs[0][0] * delta(start, zero)
-    )
+    total = sum((factor * delta(model, zero) for factor, model in pairs[1:]), pairs[0][0] * delta(start, zero))
     floating = dict(total.tensors)
     if bn == "keep":
         floating |= {n: first[n] for n in floating if n.rpartition(".")[2] in STATISTICS}

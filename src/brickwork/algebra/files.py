@@ -126,9 +126,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 class Writer:
     """A safetensors file written in the order of its entries; the header is known before the first tensor."""
 
-    def __init__(
-        self, file: BinaryIO, entries: list[tuple[str, str, tuple[int, ...]]], metadata: dict[str, str]
-    ):
+    def __init__(self, file: BinaryIO, entries: list[tuple[str, str, tuple[int, ...]]], metadata: dict[str, str]):
         self.file, self.kinds, position = file, {}, 0
         header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
         for name, kind, shape in entries:

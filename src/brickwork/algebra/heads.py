@@ -74,9 +74,13 @@ def own_heads(
 
 
 def _check(
-    networks: Sequence[nn.Module], images: Sequence[Images], goal: str, weights: Sequence[float] | None, ridge: float,
+    networks: Sequence[nn.Module],
+    images: Sequence[Images],
+    goal: str,
+    weights: Sequence[float] | None,
+    ridge: float,
     temperature: float,
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     if goal not in GOALS:
         raise RequestError(f"goal is {goal!r}; it must be {', '.join(GOALS)}.")
     if not networks or len(networks) != len(images):
@@ -90,9 +94,14 @@ def _check(
 
 
 def _fitted(
-    trunk: nn.Module, networks: Sequence[nn.Module], tasks: list[Task], goal: str, shares: list[float], ridge: float,
+    trunk: nn.Module,
+    networks: Sequence[nn.Module],
+    tasks: list[Task],
+    goal: str,
+    shares: list[float],
+    ridge: float,
     temperature: float,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     model = copy.deepcopy(trunk)
     path, head = _head(model)
     features, answers = [], []
@@ -101,9 +110,7 @@ def _fitted(
         features.append(seen)
         answers.append(_targets(said, goal, temperature))
     if answers[0].shape[1] != head.out_features:
-        raise BadModel(
-            f"the head has {head.out_features} outputs, and the networks answer {answers[0].shape[1]}."
-        )
+        raise BadModel(f"the head has {head.out_features} outputs, and the networks answer {answers[0].shape[1]}.")
     weight, bias = (_entropy if goal == "entropy" else _squares)(features, answers, shares, ridge, head)
     with torch.no_grad():
         head.weight.copy_(weight)
@@ -122,9 +129,7 @@ def _head(model: nn.Module) -> tuple[str, nn.Linear]:
     return linear[-1]
 
 
-def _look(
-    model: nn.Module, head: nn.Linear, network: nn.Module, task: Task, path: str
-) -> tuple[Tensor, Tensor]:
+def _look(model: nn.Module, head: nn.Linear, network: nn.Module, task: Task, path: str) -> tuple[Tensor, Tensor]:
     """What arrives at the head (n, features), and what the network of this task answers (n, classes)."""
     came: list[Tensor] = []
     handle = head.register_forward_pre_hook(lambda _, inputs: came.append(inputs[0]))

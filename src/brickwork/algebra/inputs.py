@@ -61,9 +61,7 @@ def batches_of(images: Tensor, batch_size: int) -> tuple[Tensor, ...]:
     return images.tensor_split(-(-len(images) // batch_size))
 
 
-def refuse_other_sizes(
-    prepared: Sequence[Preprocessing | None], names: Sequence[object] | None = None
-) -> None:
+def refuse_other_sizes(prepared: Sequence[Preprocessing | None], names: Sequence[object] | None = None) -> None:
     """Networks that take images of different sizes cannot look at the same ones."""
     names = names or [f"model {k}" for k in range(len(prepared))]
     shapes = {(p.size, p.channels): k for k, p in reversed(list(enumerate(prepared))) if p is not None}

@@ -49,9 +49,7 @@ def merge(
     origin = None if base is None else state_of(base, "the base")
     every = [*tensors, origin] if origin is not None else tensors
     kinds = kinds_of(
-        [{n: (tuple(t.shape), t.is_floating_point()) for n, t in s.items()} for s in every],
-        len(given),
-        request,
+        [{n: (tuple(t.shape), t.is_floating_point()) for n, t in s.items()} for s in every], len(given), request
     )
     tied = tied_names(dict(tensors[0]))
     plan = steps(request, {n: k for n, k in kinds.items() if n not in tied})

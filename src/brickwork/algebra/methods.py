@@ -50,12 +50,8 @@ class Method:
     needs_base: bool
     models: tuple[int, int | None]  # fewest and most
     options: Mapping[str, Any]  # name -> default
-    survey: Callable[..., Mapping[str, Any]] | None = (
-        None  # a first pass over all tensors, where one is needed
-    )
-    elementwise: bool = (
-        False  # an entry depends on the same entry of the inputs alone (and on what a survey found)
-    )
+    survey: Callable[..., Mapping[str, Any]] | None = None  # a first pass over all tensors, where one is needed
+    elementwise: bool = False  # an entry depends on the same entry of the inputs alone (and on what a survey found)
 
     def check(self, count: int, base: bool, options: Mapping[str, Any]) -> list[str]:
         """Everything that is wrong with a request, in words."""
@@ -75,9 +71,7 @@ class Method:
                 wrong.append(f"{name} of {self.name} is {value!r}; it must be a word")
             elif isinstance(self.options[name], float) and not is_number(value):
                 wrong.append(f"{name} of {self.name} is {value!r}; it must be a number")
-        return wrong + list(
-            LIMITS.get(self.name, lambda **_: [])(**{**self.options, **options}) if not wrong else []
-        )
+        return wrong + list(LIMITS.get(self.name, lambda **_: [])(**{**self.options, **options}) if not wrong else [])
 
 
 REGISTRY: dict[str, Method] = {}
@@ -135,9 +129,7 @@ def check_weights(weights: Any, count: int) -> list[str]:
         return []
     if not isinstance(weights, Sequence) or isinstance(weights, str) or not all(map(is_number, weights)):
         return [f"weights are {weights!r}; they must be numbers, one a model"]
-    return (
-        [] if len(weights) == count else [f"{counted(len(weights), 'weight')} for {counted(count, 'model')}"]
-    )
+    return [] if len(weights) == count else [f"{counted(len(weights), 'weight')} for {counted(count, 'model')}"]
 
 
 def share(name: str, value: Any) -> list[str]:
@@ -154,12 +146,7 @@ def weighted_sum(tensors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
 
 @method("linear", paper="https://arxiv.org/abs/2203.05482", elementwise=True)
 def linear(
-    tensors: Sequence[np.ndarray],
-    base: np.ndarray | None,
-    place: Place,
-    *,
-    weights: Any = None,
-    normalize: str = "no",
+    tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, *, weights: Any = None, normalize: str = "no"
 ) -> np.ndarray:
     """Weighted sum; the mean (a model soup) without weights. normalize="yes" divides by the sum of the weights.
 
@@ -184,9 +171,7 @@ LIMITS["linear"] = _linear_limits
 
 
 @method("slerp", paper="https://doi.org/10.1145/325165.325242", models=(2, 2))
-def slerp(
-    tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, *, t: float = 0.5
-) -> np.ndarray:
+def slerp(tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, *, t: float = 0.5) -> np.ndarray:
     """Along the great circle from the first (t=0) to the second (t=1); a straight line where they are parallel.
 
     >>> slerp([np.array([1.0, 0.0]), np.array([0.0, 1.0])], None, Place()).round(3)
@@ -196,9 +181,7 @@ def slerp(
     norms = [float(np.linalg.norm(x.astype(np.float64, copy=False))) for x in (a, b)]
     if min(norms) == 0:
         return weighted_sum(tensors, [1 - t, t])
-    cosine = float(np.vdot(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False))) / (
-        norms[0] * norms[1]
-    )
+    cosine = float(np.vdot(a.astype(np.float64, copy=False), b.astype(np.float64, copy=False))) / (norms[0] * norms[1])
     angle = float(np.arccos(np.clip(cosine, -1, 1)))
     if np.sin(angle) < 1e-4:
         return weighted_sum(tensors, [1 - t, t])

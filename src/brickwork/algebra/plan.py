@@ -59,9 +59,7 @@ class Request:
                 wrong += found.check(count, base, {n: _end(v, end) for n, v in rule.options.items()})
         if base and not (wrong or self.uses_base):
             told = " and ".join(dict.fromkeys(rule.method for rule in self.rules))
-            wrong.append(
-                f"{told} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep"
-            )
+            wrong.append(f"{told} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep")
         for name, allowed in POLICIES.items():
             if getattr(self, name) not in allowed:
                 wrong.append(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
@@ -122,12 +120,7 @@ def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
 
 
 def run(
-    request: Request,
-    models: Sequence[Model],
-    base: Model | None,
-    plan: Sequence[Step],
-    *,
-    piece: int | None = None,
+    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step], *, piece: int | None = None
 ) -> Iterator[tuple[str, Iterator[np.ndarray] | None]]:
     """Merged arrays in the order of the plan, each in one piece or several; None for a tensor that is kept.
 
@@ -139,16 +132,17 @@ def run(
             yield step.name, None
             continue
         found = surveys.get(step.rule, {})
-        yield (
-            step.name,
-            _merged(request, models, base if step.method.needs_base else None, step, found, piece),
-        )
+        yield (step.name, _merged(request, models, base if step.method.needs_base else None, step, found, piece))
 
 
 def _merged(
-    request: Request, models: Sequence[Model], base: Model | None, step: Step, found: Mapping[str, Any],
+    request: Request,
+    models: Sequence[Model],
+    base: Model | None,
+    step: Step,
+    found: Mapping[str, Any],
     piece: int | None,
-) -> Iterator[np.ndarray]:  # fmt: skip
+) -> Iterator[np.ndarray]:
     assert step.method is not None
     if step.method.survey is not None and not found:
         found = step.method.survey(_vectors(models, base, [step.name], piece), step.options)
@@ -169,9 +163,7 @@ def _pieces(model: Model, name: str, piece: int | None, number: int | None) -> I
     return (get_piece() for get_piece in _lazy_pieces(model, name, piece, number))
 
 
-def _lazy_pieces(
-    model: Model, name: str, piece: int | None, number: int | None
-) -> Iterator[Callable[[], np.ndarray]]:
+def _lazy_pieces(model: Model, name: str, piece: int | None, number: int | None) -> Iterator[Callable[[], np.ndarray]]:
     """The same as functions, so that a piece that is not wanted is not read."""
     if piece is not None and isinstance(model, Tensors) and model.entries[name].numbers > piece:
         for start in range(0, model.entries[name].numbers, piece):

@@ -43,10 +43,7 @@ class Recipe:
             found["base"] = str(self.base)
         if last.options:
             found["options"] = dict(last.options)
-        layers = [
-            {"match": r.match, "method": r.method, "options": dict(r.options)}
-            for r in self.request.rules[:-1]
-        ]
+        layers = [{"match": r.match, "method": r.method, "options": dict(r.options)} for r in self.request.rules[:-1]]
         if layers:
             found["layers"] = layers
         return {**found, "bn": self.request.bn, "heads": self.request.heads, "seed": self.request.seed}
@@ -78,20 +75,14 @@ def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Re
         layers = []
     for number, layer in enumerate(layers):
         wrong += [
-            unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS)
-            for key in layer
-            if key not in LAYER_KEYS
+            unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS) for key in layer if key not in LAYER_KEYS
         ]
         if not isinstance(layer.get("match"), str):
-            wrong.append(
-                f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*"
-            )
+            wrong.append(f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*")
             continue
         rules.append(Rule(layer["match"], str(layer.get("method", method)), _options(layer, wrong)))
     rules.append(Rule("*", str(method), _options(told, wrong)))
-    request = Request(
-        tuple(rules), told.get("bn", "linear"), told.get("heads", "refuse"), told.get("seed", 0)
-    )
+    request = Request(tuple(rules), told.get("bn", "linear"), told.get("heads", "refuse"), told.get("seed", 0))
     if models:
         wrong += request.problems(len(models), base is not None)
     if len(models) == 1 and not wrong and not request.changes_one:

@@ -33,9 +33,7 @@ class Soup:
 
     def to_dict(self) -> dict[str, Any]:
         tried = [{"model": k, "accuracy": value, "kept": kept} for k, value, kept in self.tried]
-        return {
-            "used": list(self.used), "accuracy": self.accuracy, "alone": list(self.alone), "tried": tried,
-        }  # fmt: skip
+        return {"used": list(self.used), "accuracy": self.accuracy, "alone": list(self.alone), "tried": tried}
 
     def __str__(self) -> str:
         return (

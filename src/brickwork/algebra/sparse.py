@@ -119,9 +119,15 @@ def _summed(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.nd
 
 @method("ties", paper="https://arxiv.org/abs/2306.01708", base=True, survey=_survey, elementwise=True)
 def ties(
-    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.2, scale: float = 1.0,
-    trim: str = "global", weights: Any = None,
-) -> np.ndarray:  # fmt: skip
+    tensors: Sequence[np.ndarray],
+    base: np.ndarray,
+    place: Place,
+    *,
+    density: float = 0.2,
+    scale: float = 1.0,
+    trim: str = "global",
+    weights: Any = None,
+) -> np.ndarray:
     """Trim each task vector to its largest entries, elect a sign an entry, average what agrees.
 
     trim: "global" (the paper's: the largest of the whole vector) or "tensor" (the largest of every tensor).
@@ -140,9 +146,14 @@ def ties(
 
 @method("dare", paper="https://arxiv.org/abs/2311.03099", base=True, elementwise=True)
 def dare(
-    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.5, elect: str = "none",
+    tensors: Sequence[np.ndarray],
+    base: np.ndarray,
+    place: Place,
+    *,
+    density: float = 0.5,
+    elect: str = "none",
     weights: Any = None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Drop entries of the task vectors at random and divide the rest by the share that stays.
 
     elect: "none" adds the vectors up, "sign" averages those that agree in sign, as TIES does.
@@ -156,9 +167,16 @@ def dare(
 
 @method("della", paper="https://arxiv.org/abs/2406.11617", base=True)
 def della(
-    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.5, window: float = 0.2,
-    elect: str = "sign", scale: float = 1.0, weights: Any = None,
-) -> np.ndarray:  # fmt: skip
+    tensors: Sequence[np.ndarray],
+    base: np.ndarray,
+    place: Place,
+    *,
+    density: float = 0.5,
+    window: float = 0.2,
+    elect: str = "sign",
+    scale: float = 1.0,
+    weights: Any = None,
+) -> np.ndarray:
     """As DARE, but small entries are dropped more often: the chance to stay rises with the rank within a row.
 
     window: how far the chances lie apart, around `density`.
@@ -178,9 +196,14 @@ def della(
 
 @method("breadcrumbs", paper="https://arxiv.org/abs/2312.06795", base=True)
 def breadcrumbs(
-    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, density: float = 0.9, outliers: float = 0.01,
+    tensors: Sequence[np.ndarray],
+    base: np.ndarray,
+    place: Place,
+    *,
+    density: float = 0.9,
+    outliers: float = 0.01,
     weights: Any = None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Drop the largest entries of every tensor of a task vector (outliers) and the smallest, so that `density` stays."""
     vectors = []
     for x in tensors:
@@ -205,9 +228,7 @@ def _limits(**options: Any) -> list[str]:
         if name in options and not (is_number(options[name]) and 0 <= options[name] < 1):
             wrong.append(f"{name} is {options[name]!r}; it must be 0 or more and below 1")
     if not wrong and options.get("outliers", 0) + options["density"] > 1 + 1e-12:
-        wrong.append(
-            f"density {options['density']} and outliers {options['outliers']} are more than everything"
-        )
+        wrong.append(f"density {options['density']} and outliers {options['outliers']} are more than everything")
     return wrong
 
 

@@ -92,9 +92,7 @@ class _Convolution(_Side):
             elif self.count > 1:
                 x = x.repeat(1, self.count, *[1] * (x.dim() - 2))
         if self.fused and bias is not None:
-            return torch.cudnn_convolution_relu(
-                x, weight, bias, self.stride, self.padding, self.dilation, groups
-            )
+            return torch.cudnn_convolution_relu(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         if self.winograd is not None:
             found = convolve(x, self.winograd, bias, self.padding)
         else:
@@ -187,9 +185,7 @@ def _noisy(model: nn.Module, count: int, dtype: torch.dtype) -> dict[str, Tensor
     found = {}
     for name, value in model.state_dict().items():
         if value.is_floating_point():
-            noise = torch.randn(count, *value.shape, generator=generator, dtype=torch.float32).to(
-                value.device
-            )
+            noise = torch.randn(count, *value.shape, generator=generator, dtype=torch.float32).to(value.device)
             found[name] = (value * (1 + 0.5 * noise)).to(dtype)
             if name.endswith("running_var"):
                 found[name].abs_()

@@ -19,9 +19,7 @@ def state_of(given: nn.Module | State, who: str) -> State:
     """The tensors of a network, or of a dictionary of them."""
     state = given.state_dict() if isinstance(given, nn.Module) else given
     if not isinstance(state, Mapping):
-        raise RequestError(
-            f"{who} is a {type(given).__name__}; it must be a network or a dictionary of tensors."
-        )
+        raise RequestError(f"{who} is a {type(given).__name__}; it must be a network or a dictionary of tensors.")
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise BadModel(f"{name} of {who} is a {type(value).__name__}, not a tensor.")

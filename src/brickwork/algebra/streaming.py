@@ -23,10 +23,22 @@ from brickwork.words import counted
 
 #: safetensors' types as torch, and so a model folder's config.json, calls them
 TORCH_NAMES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2", "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
-    "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool",
-}  # fmt: skip
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U64": "uint64",
+    "U32": "uint32",
+    "U16": "uint16",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
 OWNS = ("config.json", SINGLE, INDEX)
 
 
@@ -49,9 +61,7 @@ class MergedFiles:
         return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}"
 
 
-def merge_files(
-    recipe: Recipe, out: str | Path, *, force: bool = False, progress: bool = True
-) -> MergedFiles:
+def merge_files(recipe: Recipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
     """Merge the recipe's files into a folder shaped like the first: same shards, same types, same order.
 
     A Brickwork model folder stays one (config.json, card); the recipe stands in the files' metadata and in the card.
@@ -75,29 +85,23 @@ def merge_files(
     plan = steps(recipe.request, {name: kinds[name] for name in order})
     notes = {"brickwork": brickwork.__version__, "recipe": json.dumps(recipe.to_dict(), ensure_ascii=False)}
     kept = []
-    with (
-        write_folder(out, force=force, owns=OWNS) as draft,
-        bar("merging", len(plan), show=progress) as advance,
-    ):
+    with write_folder(out, force=force, owns=OWNS) as draft, bar("merging", len(plan), show=progress) as advance:
         results = run(recipe.request, models, base, plan, piece=PIECE)
         for shard in first.shards:
             mine = [n for n in order if first.entries[n].file == shard]
             name = shard.name if len(first.shards) > 1 else SINGLE
             with open(draft / name, "wb") as file:
                 writer = Writer(
-                    file, [(n, first.entries[n].kind, first.entries[n].shape) for n in mine],
+                    file,
+                    [(n, first.entries[n].kind, first.entries[n].shape) for n in mine],
                     {**first.metadata[shard.name], **notes},
-                )  # fmt: skip
+                )
                 for tensor in mine:
                     found, values = next(results)
                     assert found == tensor
                     if values is None:
                         same = kept_from.entries[tensor].shape == first.entries[tensor].shape
-                        source = (
-                            kept_from
-                            if same and kept_from.entries[tensor].kind == writer.kinds[tensor]
-                            else first
-                        )
+                        source = kept_from if same and kept_from.entries[tensor].kind == writer.kinds[tensor] else first
                         writer.put_bits(tensor, source.bits(tensor))
                         kept.append(tensor)
                     else:
@@ -128,11 +132,11 @@ def _finish(first: Tensors, draft: Path, recipe: Recipe, shards: int) -> None:
         tied = facts["weights"].get("tied", {})
         facts["provenance"] = {"merge": recipe.to_dict()}
         facts["weights"] = {
-            **facts["weights"], "sha256": file_hash(draft / SINGLE), "state_hash": _state_hash(written, tied),
-        }  # fmt: skip
-    (draft / "config.json").write_text(
-        json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+            **facts["weights"],
+            "sha256": file_hash(draft / SINGLE),
+            "state_hash": _state_hash(written, tied),
+        }
+    (draft / "config.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _state_hash(tensors: Tensors, tied: dict[str, str]) -> str:
@@ -140,9 +144,7 @@ def _state_hash(tensors: Tensors, tied: dict[str, str]) -> str:
     digest = hashlib.sha256()
     for name, entry in _all(tensors, tied):
         digest.update(f"{name}\0{TORCH_NAMES[entry.kind]}\0{list(entry.shape)}\0".encode())
-        digest.update(
-            np.ascontiguousarray(tensors.bits(entry.name)).view(np.uint8).data if entry.size else b""
-        )
+        digest.update(np.ascontiguousarray(tensors.bits(entry.name)).view(np.uint8).data if entry.size else b"")
     return digest.hexdigest()
 
 

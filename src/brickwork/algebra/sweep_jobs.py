@@ -40,26 +40,36 @@ def sweep_folders(
     jobs = [
         engines.Job(
             row,
-            {"folders": paths, "weights": weights, "data": list(data), "alpha": [float(a) for a in alpha],
-             "beta": float(b), "device": device, "options": options},
+            {
+                "folders": paths,
+                "weights": weights,
+                "data": list(data),
+                "alpha": [float(a) for a in alpha],
+                "beta": float(b),
+                "device": device,
+                "options": options,
+            },
             name=f"β = {b:g}",
         )
         for b in beta
-    ]  # fmt: skip
+    ]
     found = engines.run(jobs, engine=engine, store=kept, progress=progress)
     for result in found:
         if not result.ok:
-            raise JobFailed(
-                f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}"
-            )
+            raise JobFailed(f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}")
     rows = tuple((a, b, str(name), v) for result in found for a, b, name, v in result.value["rows"])
     return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3))
 
 
 def row(
-    folders: dict[str, str], weights: dict[str, str], data: list[str], alpha: list[float], beta: float, device: str,
+    folders: dict[str, str],
+    weights: dict[str, str],
+    data: list[str],
+    alpha: list[float],
+    beta: float,
+    device: str,
     options: dict[str, Any],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """One β of a sweep. `weights` are hashes: they are what makes a kept result this one's."""
     del weights
     where = pick(device)
@@ -67,6 +77,13 @@ def row(
     prepared = origin_of(models["A"]).preprocessing
     sets = {spec: images_of.load_for(prepared, spec, progress=False) for spec in data}
     found = sweep(
-        models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=alpha, beta=[beta], progress=False, **options
-    )  # fmt: skip
+        models["A"],
+        models.get("B"),
+        base=models.get("base"),
+        data=sets,
+        alpha=alpha,
+        beta=[beta],
+        progress=False,
+        **options,
+    )
     return {"rows": [list(r) for r in found.rows], "formula": found.formula}

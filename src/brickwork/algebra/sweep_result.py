@@ -55,8 +55,7 @@ class SweepResult:
         for a, b, name, accuracy in self.rows:
             cells.setdefault((a, b), {})[name] = accuracy
         (a, b), found = max(
-            cells.items(),
-            key=lambda c: (min(c[1].values()), sum(c[1].values()), -abs(c[0][0]) - abs(c[0][1])),
+            cells.items(), key=lambda c: (min(c[1].values()), sum(c[1].values()), -abs(c[0][0]) - abs(c[0][1]))
         )
         return {"alpha": a, "beta": b, "worst": min(found.values()), "accuracy": found}
 
@@ -68,12 +67,7 @@ class SweepResult:
         return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "formula": self.formula,
-            "seconds": self.seconds,
-            "balanced": self.balanced(),
-            "rows": self.table(),
-        }
+        return {"formula": self.formula, "seconds": self.seconds, "balanced": self.balanced(), "rows": self.table()}
 
     def __str__(self) -> str:
         best = self.balanced()

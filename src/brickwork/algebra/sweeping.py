@@ -73,11 +73,23 @@ def sweep(
 
 
 def balanced_point(
-    a: nn.Module, b: nn.Module, *, start: tuple[float, float] = (0.5, 0.5), step: float = 0.5, smallest: float = 0.02,
-    tries: int = 80, base: nn.Module | None = None, data: Sequence[Data] | Mapping[str, Data], bn: str = "linear",
-    batch_size: int | None = None, cells: int | None = None, precision: str = "auto",
-    journal: str | Path | None = None, device: str | torch.device | None = None, progress: bool = True,
-) -> SweepResult:  # fmt: skip
+    a: nn.Module,
+    b: nn.Module,
+    *,
+    start: tuple[float, float] = (0.5, 0.5),
+    step: float = 0.5,
+    smallest: float = 0.02,
+    tries: int = 80,
+    base: nn.Module | None = None,
+    data: Sequence[Data] | Mapping[str, Data],
+    bn: str = "linear",
+    batch_size: int | None = None,
+    cells: int | None = None,
+    precision: str = "auto",
+    journal: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: bool = True,
+) -> SweepResult:
     """Search for the cell whose worst data set is best, without the whole grid: uphill in ever smaller steps.
 
     start, step: where it begins, and how far it looks at first; it ends below `smallest` or after about `tries` cells.
@@ -115,9 +127,18 @@ class _Survey:
     """Cells of one plane, each looked at once."""
 
     def __init__(
-        self, a: nn.Module, b: nn.Module | None, base: nn.Module | None, data: Any, bn: str, batch_size: int | None,
-        cells: int | None, precision: str, journal: str | Path | None, device: str | torch.device | None,
-    ) -> None:  # fmt: skip
+        self,
+        a: nn.Module,
+        b: nn.Module | None,
+        base: nn.Module | None,
+        data: Any,
+        bn: str,
+        batch_size: int | None,
+        cells: int | None,
+        precision: str,
+        journal: str | Path | None,
+        device: str | torch.device | None,
+    ) -> None:
         _check_options(bn, batch_size, cells, precision)
         where = device_of(a) if device is None else pick(device)
         self.began = time.perf_counter()
@@ -165,9 +186,7 @@ class _Journal:
         if told and told[0] != key:
             raise RequestError(f"{self.path} is the journal of another sweep; choose another file.")
         self.rows = {(x, y, name): value for x, y, name, value in told[1:]}
-        with write_file(
-            self.path
-        ) as draft:  # whole lines only: the next one must not go on where a kill broke off
+        with write_file(self.path) as draft:  # whole lines only: the next one must not go on where a kill broke off
             draft.write_text("".join(json.dumps(entry) + "\n" for entry in told or [key]), encoding="utf-8")
 
     def add(self, alpha: float, beta: float, name: str, accuracy: float) -> None:
@@ -204,9 +223,7 @@ def _check_options(bn: str, batch_size: int | None, cells: int | None, precision
         raise RequestError(f"batch_size is {batch_size} and cells {cells}; both must be 1 or more.")
 
 
-def _tests(
-    data: Any, a: nn.Module, b: nn.Module | None, where: torch.device
-) -> list[tuple[str, Tensor, Tensor]]:
+def _tests(data: Any, a: nn.Module, b: nn.Module | None, where: torch.device) -> list[tuple[str, Tensor, Tensor]]:
     given = dict(data) if isinstance(data, Mapping) else {_name(d, k): d for k, d in enumerate(data)}
     if not given or (not isinstance(data, Mapping) and len(given) != len(data)):
         raise BadData("a sweep needs data sets, each with a name of its own.")

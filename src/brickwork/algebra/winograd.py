@@ -17,16 +17,18 @@ WIDE = 256  # outputs from which on it is faster
 PIECE = 2**21  # numbers in a piece of the transformed images: what stays near the core
 
 _INPUT = [
-    [4, 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0], [0, -2, -1, 2, 1, 0], [0, 2, -1, -2, 1, 0],
+    [4, 0, -5, 0, 1, 0],
+    [0, -4, -4, 1, 1, 0],
+    [0, 4, -4, -1, 1, 0],
+    [0, -2, -1, 2, 1, 0],
+    [0, 2, -1, -2, 1, 0],
     [0, 4, 0, -5, 0, 1],
-]  # fmt: skip
+]
 _WEIGHT = [[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]]  # in 24ths
 _OUTPUT = [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]
 
 
-def suits(
-    weight: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
-) -> bool:
+def suits(weight: Tensor, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> bool:
     """Whether a convolution can go this way, and is faster for it."""
     plain = weight.dim() == 4 and weight.shape[2:] == (3, 3) and groups == 1
     once = all(n == 1 for n in (*stride, *dilation))

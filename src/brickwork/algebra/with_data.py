@@ -48,9 +48,7 @@ def merge_on(
     chosen = find(method)
     chosen.check(len(models), len(data), base=base is not None, weights=weights, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
-    refuse_differences(
-        {who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()}
-    )
+    refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
     tasks = tasks_of(models, data, pairs=chosen.pairs(options), labels=chosen.needs_labels)
     given = [copy.deepcopy(m).eval() for m in models]
     if chosen.folds:
@@ -72,22 +70,23 @@ def matched(
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md)."""
     start = merge(models, weights=[w / sum(shares) for w in shares])
-    sources = [
-        Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)
-    ]
+    sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)]
     found = match_responses(start, sources, ridge=ridge, progress=progress)
     return found.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in found.fits}}
 
 
 def regmean(
-    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, shrink: float = 0.9,
+    models: list[nn.Module],
+    tasks: list[Task],
+    *,
+    shares: list[float],
+    progress: bool,
+    shrink: float = 0.9,
     ridge: float = 1e-6,
-) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
+) -> tuple[nn.Module, dict[str, Any]]:
     """W = (Σ G_i)⁻¹ Σ G_i W_i, the off-diagonal of each Gram matrix times `shrink`."""
     merged = merge(models, weights=[w / sum(shares) for w in shares])
-    grams = [
-        collect_moments(m, t.own.split(250), progress=progress) for m, t in zip(models, tasks, strict=True)
-    ]
+    grams = [collect_moments(m, t.own.split(250), progress=progress) for m, t in zip(models, tasks, strict=True)]
     with torch.no_grad():
         for path in grams[0]:
             total: Moments | None = None
@@ -98,9 +97,13 @@ def regmean(
                 zero = torch.zeros_like(found[path].sum_x)
                 cross = gram @ weight
                 part = replace(
-                    found[path], gram=gram, cross=cross, sum_x=zero, sum_y=torch.zeros_like(cross[..., 0, :]),
+                    found[path],
+                    gram=gram,
+                    cross=cross,
+                    sum_x=zero,
+                    sum_y=torch.zeros_like(cross[..., 0, :]),
                     sum_yy=(weight * cross).sum(-2),
-                ).scaled(share / found[path].rows)  # fmt: skip
+                ).scaled(share / found[path].rows)
                 total = part if total is None else total.plus(part)
             layer = merged.get_submodule(path)
             assert total is not None
@@ -113,9 +116,14 @@ def regmean(
 
 
 def fisher(
-    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, floor: float = 1e-6,
+    models: list[nn.Module],
+    tasks: list[Task],
+    *,
+    shares: list[float],
+    progress: bool,
+    floor: float = 1e-6,
     seed: int = 0,
-) -> tuple[nn.Module, dict[str, Any]]:  # fmt: skip
+) -> tuple[nn.Module, dict[str, Any]]:
     """θ = Σ F_i θ_i / Σ F_i, F the diagonal of the Fisher matrix under each network's own predictions."""
     merged = copy.deepcopy(models[0])
     importance = [_information(m, t.own, seed) for m, t in zip(models, tasks, strict=True)]

@@ -38,9 +38,15 @@ TOLERANCE = 1e-6
 
 @benchmark("backdistill", help="One step of back-distillation, against autograd's double backward.")
 def backdistill(
-    *, arch: str = "vgg16", size: int = 0, batch: int = 0, steps: int = 3, device: str = "cpu", repeat: int = 3,
+    *,
+    arch: str = "vgg16",
+    size: int = 0,
+    batch: int = 0,
+    steps: int = 3,
+    device: str = "cpu",
+    repeat: int = 3,
     separate: bool = True,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """size 0: 32 and 224 px; batch 0: 50, and 4 above 64 px without a GPU; steps: in one measurement.
 
     separate: each measurement in its own process.
@@ -120,9 +126,21 @@ def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = tor
     channels = example.shape[1]
     adapter = Adapter(channels, channels, start="random", seed=2, scale=0.8).to(where, dtype)
     return _Job(
-        adapter, halves[1].above, halves[0].above, None, None, None, example, None, 1, 10.0, None, Dummy("second", 0.5),
-        None, 0,
-    )  # fmt: skip
+        adapter,
+        halves[1].above,
+        halves[0].above,
+        None,
+        None,
+        None,
+        example,
+        None,
+        1,
+        10.0,
+        None,
+        Dummy("second", 0.5),
+        None,
+        0,
+    )
 
 
 def by_chain(job: _Job, batch: int) -> Step:
@@ -191,9 +209,7 @@ class Scale(nn.Module):
 
 def linear_twin(above: Above) -> Above:
     """The module as a pseudo-gradient sees it, for autograd to differentiate."""
-    twin = copy.deepcopy(
-        above, {id(t): t for t in above.state_dict(keep_vars=True).values()}
-    ).eval()  # weights shared
+    twin = copy.deepcopy(above, {id(t): t for t in above.state_dict(keep_vars=True).values()}).eval()  # weights shared
     place = 0
     for node in list(twin.net.graph.nodes):
         if node.op == "call_function" and node.target in (F.relu, torch.relu):
@@ -228,10 +244,7 @@ def differences(arch: str, size: int) -> dict[str, float]:
         assert isinstance(weight, Tensor) and weight.grad is not None
         found.append((loss, weight.grad))
     (one, a), (two, b) = found
-    errors = {
-        "loss_error": float((one - two).abs() / two),
-        "gradient_error": float((a - b).norm() / b.norm()),
-    }
+    errors = {"loss_error": float((one - two).abs() / two), "gradient_error": float((a - b).norm() / b.norm())}
     if max(errors.values()) > TOLERANCE:
         raise JobFailed(f"the two do not compute the same: {errors}.")
     return errors

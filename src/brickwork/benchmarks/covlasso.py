@@ -42,9 +42,15 @@ Solve = Callable[[np.ndarray, np.ndarray, float, list[float]], np.ndarray]
 
 @benchmark("covlasso", help="All classes' sparse dependencies from one Gram matrix, against scikit-learn.")
 def covlasso(
-    *, data: str = "both", rows: int = 50_000, classes: int = 1000, path: int = 20, smallest: float = 0.1,
-    repeat: int = 1, separate: bool = True,
-) -> Outcome:  # fmt: skip
+    *,
+    data: str = "both",
+    rows: int = 50_000,
+    classes: int = 1000,
+    path: int = 20,
+    smallest: float = 0.1,
+    repeat: int = 1,
+    separate: bool = True,
+) -> Outcome:
     """data: real (the shared ImageNet logits), synthetic (rows × classes) or both; path: λ's, down to smallest·λ_max."""
     if data not in ("real", "synthetic", "both"):
         raise RequestError(f"data is {data!r}; it must be real, synthetic or both.")
@@ -55,20 +61,12 @@ def covlasso(
     kinds = ("real", "synthetic") if data == "both" else (data,)
     found: list[dict[str, Any]] = []
     gains: dict[str, float] = {}
-    with (
-        bar("covlasso", len(kinds) * 2 * len(who) * repeat) as advance,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+    with bar("covlasso", len(kinds) * 2 * len(who) * repeat) as advance, tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
-            logits = (
-                shared_logits("efficientnet_lite0").logits if kind == "real" else synthetic(rows, classes)
-            )
+            logits = shared_logits("efficientnet_lite0").logits if kind == "real" else synthetic(rows, classes)
             gram = logit_gram(logits).gram
             np.save(Path(folder) / "gram.npy", gram)
-            tasks = {
-                "one λ": [_share(gram)],
-                f"path of {path}": np.geomspace(1, smallest, path + 1)[1:].tolist(),
-            }
+            tasks = {"one λ": [_share(gram)], f"path of {path}": np.geomspace(1, smallest, path + 1)[1:].tolist()}
             for task, shares in tasks.items():
                 arguments = {"folder": folder, "shares": shares}
                 part = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
@@ -84,9 +82,7 @@ def synthetic(rows: int, classes: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(0)
     latent = max(4, classes // 4)
     basis = rng.normal(size=(latent, classes)) / np.sqrt(latent)
-    basis += (
-        1.5 * np.repeat(rng.normal(size=(latent, -(-classes // 5))), 5, axis=1)[:, :classes] / np.sqrt(latent)
-    )
+    basis += 1.5 * np.repeat(rng.normal(size=(latent, -(-classes // 5))), 5, axis=1)[:, :classes] / np.sqrt(latent)
     for start in range(0, rows, 5000):
         count = min(5000, rows - start)
         made = rng.normal(size=(count, latent)) @ basis + 0.5 * rng.normal(size=(count, classes)) + 0.1
@@ -109,9 +105,7 @@ def _share(gram: np.ndarray) -> float:
     return middle
 
 
-def _judge(
-    rows: list[dict[str, Any]], gram: np.ndarray, share: float, folder: str, who: dict[str, str]
-) -> None:
+def _judge(rows: list[dict[str, Any]], gram: np.ndarray, share: float, folder: str, who: dict[str, str]) -> None:
     """Beside each row: nonzeros, and how far its objective at the last λ is above the best, the worst class."""
     problem = _problem(gram)
     lam = share * problem.lam_max
@@ -173,9 +167,7 @@ def sklearn_cd(folder: str, shares: list[float]) -> Work:
     def solve(gram: np.ndarray, q: np.ndarray, square: float, alphas: list[float]) -> np.ndarray:
         w, y = np.zeros(len(q)), np.array([np.sqrt(square)])
         for alpha in alphas:
-            w = enet_coordinate_descent_gram(
-                w, alpha, 0.0, gram, q, y, 100_000, TOL, rng, False, False, True
-            )[0]
+            w = enet_coordinate_descent_gram(w, alpha, 0.0, gram, q, y, 100_000, TOL, rng, False, False, True)[0]
         return np.asarray(w)
 
     return _one_by_one(folder, shares, "sklearn_cd", solve)
@@ -185,9 +177,7 @@ def sklearn_lars(folder: str, shares: list[float]) -> Work:
     from sklearn.linear_model import lars_path_gram
 
     def solve(gram: np.ndarray, q: np.ndarray, square: float, alphas: list[float]) -> np.ndarray:
-        knots, _, path = lars_path_gram(
-            q, gram, n_samples=1, alpha_min=alphas[-1], method="lasso", max_iter=5000
-        )
+        knots, _, path = lars_path_gram(q, gram, n_samples=1, alpha_min=alphas[-1], method="lasso", max_iter=5000)
         for alpha in alphas[:-1]:  # the path is linear between its knots
             k = max(1, int(np.searchsorted(-knots, -alpha)))
             share = (alpha - knots[k]) / (knots[k - 1] - knots[k])
@@ -220,10 +210,7 @@ def skglm(folder: str, shares: list[float]) -> Work:
 
 
 def _on_root(
-    folder: str,
-    shares: list[float],
-    name: str,
-    fit: Callable[[np.ndarray, np.ndarray, list[float]], np.ndarray],
+    folder: str, shares: list[float], name: str, fit: Callable[[np.ndarray, np.ndarray, list[float]], np.ndarray]
 ) -> Work:
     """For solvers that take a design, not a Gram matrix: X with XᵀX / n = Gram, the target's column at zero."""
     gram = np.load(Path(folder) / "gram.npy")

@@ -27,9 +27,7 @@ from brickwork.zoo.summary import parameters_of
 OURS, MATCHED, PEER = "brickwork, cut", "brickwork, cut + match", "torch-pruning"
 
 
-@benchmark(
-    "disassemble", help="Score, cut and repair half of a network's channels, against Torch-Pruning's Taylor."
-)
+@benchmark("disassemble", help="Score, cut and repair half of a network's channels, against Torch-Pruning's Taylor.")
 def disassemble(
     *,
     arch: str = "resnet50",
@@ -73,15 +71,7 @@ def _ours(arch: str, images: int, keep: float, device: str, repair: str) -> Work
         # a fifth of the images is held out to judge; five quarters make it as many as the peer's
         more = torch.cat([x, x[: -(-len(x) // 4)]]), torch.cat([y, y[: -(-len(y) // 4)]])
         brick = brickwork.disassemble(
-            net,
-            None,
-            more,
-            keep=keep,
-            repair=repair,
-            images=len(x),
-            scored=len(x),
-            round_to=8,
-            progress=False,
+            net, None, more, keep=keep, repair=repair, images=len(x), scored=len(x), round_to=8, progress=False
         )
         return brick.model
 

@@ -121,10 +121,7 @@ def quiet() -> Iterator[None]:
 
 def memory(field: str, process: int | str = "self") -> float:
     """A field of a process's status in MB; where there is none, the peak that the system keeps of this one."""
-    with (
-        contextlib.suppress(OSError),
-        open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file,
-    ):
+    with contextlib.suppress(OSError), open(f"/proc/{process}/status", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith(field + ":"):
                 return int(line.split()[1]) / 1024

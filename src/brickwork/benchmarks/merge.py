@@ -31,17 +31,13 @@ METHODS = {"linear": {}, "ties": {"density": 0.2}}
 
 
 @benchmark("merge", help="Merge three files, against mergekit and against cp.")
-def merge(
-    *, layers: int = 12, width: int = 768, words: int = 50257, peer: str = "", repeat: int = 3
-) -> Outcome:
+def merge(*, layers: int = 12, width: int = 768, words: int = 50257, peer: str = "", repeat: int = 3) -> Outcome:
     """peer: the bin folder of a virtual environment with mergekit; without, ours and cp alone."""
     if repeat < 1 or layers < 1 or width < 1:
         raise RequestError("repeat, layers and width must be 1 or more")
     command = Path(peer) / "mergekit-yaml"
     if peer and not command.exists():
-        raise RequestError(
-            f"there is no {command}; pip install mergekit into a virtual environment of its own"
-        )
+        raise RequestError(f"there is no {command}; pip install mergekit into a virtual environment of its own")
     with tempfile.TemporaryDirectory(prefix="brickwork-merge-") as scratch:
         folder = Path(scratch)
         for number, name in enumerate(("zero", "a", "b")):
@@ -72,35 +68,14 @@ def _command(run: tuple[str, str], folder: Path, peer: Path) -> list[str]:
         options = [f"--arg={k}={v}" for k, v in METHODS[method].items()]
         options += ["--arg=trim=tensor"] if method == "ties" else []  # what mergekit does
         models = [str(folder / n) for n in (("zero", "a", "b") if method == "linear" else ("a", "b"))]
-        return [
-            sys.executable,
-            "-m",
-            "brickwork",
-            "merge",
-            *models,
-            "--method",
-            method,
-            *base,
-            *options,
-            "--out",
-            out,
-        ]
+        return [sys.executable, "-m", "brickwork", "merge", *models, "--method", method, *base, *options, "--out", out]
     names = ("zero", "a", "b") if method == "linear" else ("a", "b")
-    models_told = [
-        {"model": str(folder / n), "parameters": {"weight": 1.0, **METHODS[method]}} for n in names
-    ]
+    models_told = [{"model": str(folder / n), "parameters": {"weight": 1.0, **METHODS[method]}} for n in names]
     told: dict[str, Any] = {"merge_method": method, "models": models_told, "dtype": "float32"}
     if method != "linear":
         told["base_model"] = str(folder / "zero")
     (folder / "peer.yaml").write_text(json.dumps(told))
-    return [
-        str(peer),
-        str(folder / "peer.yaml"),
-        out,
-        "--no-copy-tokenizer",
-        "--no-write-model-card",
-        "--quiet",
-    ]
+    return [str(peer), str(folder / "peer.yaml"), out, "--no-copy-tokenizer", "--no-write-model-card", "--quiet"]
 
 
 def _cost(command: list[str], out: Path, found: dict[Any, Any], run: tuple[str, str]) -> dict[str, float]:
@@ -159,20 +134,23 @@ def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
         mine = by[method, OURS]
         if (method, PEER) in by:
             for column in ("cpu_s", "peak_mb"):
-                found[f"{method}: {PEER} / {OURS}: {column}"] = round(
-                    by[method, PEER][column] / mine[column], 3
-                )
-        found[f"{method}: {OURS} / {COPY}: cpu_s"] = round(
-            mine["cpu_s"] / max(by["copy", COPY]["cpu_s"], 1e-3), 3
-        )
+                found[f"{method}: {PEER} / {OURS}: {column}"] = round(by[method, PEER][column] / mine[column], 3)
+        found[f"{method}: {OURS} / {COPY}: cpu_s"] = round(mine["cpu_s"] / max(by["copy", COPY]["cpu_s"], 1e-3), 3)
     return found
 
 
 def _write(folder: Path, layers: int, width: int, words: int, seed: int) -> None:
     """A GPT-2-like set of tensors, with the config that mergekit wants."""
     folder.mkdir()
-    config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer": layers, "n_embd": width,
-              "n_head": max(1, width // 64), "vocab_size": words, "n_positions": 1024}  # fmt: skip
+    config = {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "n_layer": layers,
+        "n_embd": width,
+        "n_head": max(1, width // 64),
+        "vocab_size": words,
+        "n_positions": 1024,
+    }
     (folder / "config.json").write_text(json.dumps(config))
     shapes: dict[str, tuple[int, ...]] = {
         "transformer.wte.weight": (words, width),
@@ -180,8 +158,12 @@ def _write(folder: Path, layers: int, width: int, words: int, seed: int) -> None
     }
     for k in range(layers):
         block = f"transformer.h.{k}"
-        for part, matrix in (("attn.c_attn", (width, 3 * width)), ("attn.c_proj", (width, width)),
-                            ("mlp.c_fc", (width, 4 * width)), ("mlp.c_proj", (4 * width, width))):  # fmt: skip
+        for part, matrix in (
+            ("attn.c_attn", (width, 3 * width)),
+            ("attn.c_proj", (width, width)),
+            ("mlp.c_fc", (width, 4 * width)),
+            ("mlp.c_proj", (4 * width, width)),
+        ):
             shapes |= {f"{block}.{part}.weight": matrix, f"{block}.{part}.bias": matrix[1:]}
         for part in ("ln_1", "ln_2"):
             shapes |= {f"{block}.{part}.weight": (width,), f"{block}.{part}.bias": (width,)}

@@ -22,10 +22,7 @@ from brickwork.progress import bar
 OURS = "brickwork"
 
 
-@benchmark(
-    "nearest",
-    help="Nearest of K kernels for many vectors, against torch.cdist, the published form and faiss.",
-)
+@benchmark("nearest", help="Nearest of K kernels for many vectors, against torch.cdist, the published form and faiss.")
 def nearest(
     *,
     rows: int = 262_144,

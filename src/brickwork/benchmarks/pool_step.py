@@ -27,10 +27,7 @@ REFRESH = (1, 4, 16)
 WARM = 2  # steps that are left out
 
 
-@benchmark(
-    "pool-step",
-    help="A step of learning with a pool against one of plain fine-tuning, for several refreshes.",
-)
+@benchmark("pool-step", help="A step of learning with a pool against one of plain fine-tuning, for several refreshes.")
 def pool_step(
     *,
     arch: str = "resnet18",
@@ -87,8 +84,18 @@ def _work(arch: str, batch_size: int, steps: int, size: int, device: str, refres
     clock = _Clock(search, where)
 
     def work() -> dict[str, float]:
-        train(start, images, torch.arange(batch_size) % 5, epochs=steps, batch_size=batch_size, lr=0.02, record=True,
-              device=where, progress=False, before_step=clock.tick)  # fmt: skip
+        train(
+            start,
+            images,
+            torch.arange(batch_size) % 5,
+            epochs=steps,
+            batch_size=batch_size,
+            lr=0.02,
+            record=True,
+            device=where,
+            progress=False,
+            before_step=clock.tick,
+        )
         return {"step_s": clock.step_s()}
 
     return work

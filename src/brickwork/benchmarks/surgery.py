@@ -44,9 +44,7 @@ def surgery(
         raise RequestError(f"repeat must be 1 or more, not {repeat}")
     net, x = _build(arch, stem, size)
     bp = brickwork.trace(net, x)
-    keep = {
-        n: list(range(-(-s // 2))) for n, s in bp.spaces.items() if n != CLASSES and not bp.space(n).fixed
-    }
+    keep = {n: list(range(-(-s // 2))) for n, s in bp.spaces.items() if n != CLASSES and not bp.space(n).fixed}
     arguments = {"arch": arch, "stem": stem, "size": size, "keep": keep, "removed": _removed(bp, keep)}
     contenders = {OURS: f"{__name__}:ours", PEER: f"{__name__}:peer"}
     with bar("surgery", repeat * 2 + len(CONSTRUCTS) + 1) as advance:
@@ -120,9 +118,7 @@ def _made(bp: Blueprint, space: str) -> np.ndarray:
     return next(s.makes for s in bp.sites if s.module == first and s.makes is not None)
 
 
-def _prune(
-    graph: Any, model: nn.Module, removed: Removed, note: Callable[[Any], None] = lambda group: None
-) -> None:
+def _prune(graph: Any, model: nn.Module, removed: Removed, note: Callable[[Any], None] = lambda group: None) -> None:
     """Torch-Pruning's own way: a group of coupled layers for each root, pruned together."""
     for path, channels in removed.items():
         layer = model.get_submodule(path)
@@ -217,9 +213,7 @@ def _silenced(model: nn.Module, left: Removed) -> nn.Module:
         for kind in ("weight", "bias"):
             if getattr(layer, kind, None) is not None:
                 tensor = getattr(layer, kind).detach().clone()
-                tensor.index_fill_(
-                    1 if kind == "weight" and getattr(layer, "transposed", False) else 0, gone, 0
-                )
+                tensor.index_fill_(1 if kind == "weight" and getattr(layer, "transposed", False) else 0, gone, 0)
                 setattr(layer, kind, nn.Parameter(tensor))
     return twin
 

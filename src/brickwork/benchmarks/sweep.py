@@ -66,15 +66,11 @@ def sweep(
     return Outcome(table, found)
 
 
-def ours(
-    arch: str, side: int, images: int, device: str, cells: int, batch: int, precision: str = "auto"
-) -> Work:
+def ours(arch: str, side: int, images: int, device: str, cells: int, batch: int, precision: str = "auto") -> Work:
     nets, sets, grid = _problem(arch, side, images, device)
     options: dict[str, Any] = {"base": nets[0], "data": sets, "precision": precision, "progress": False}
     options |= {"cells": cells or None, "batch_size": batch or None}
-    first = (
-        grid if pick(device).type == "cuda" else grid[:1]
-    )  # a GPU chooses its kernels by the shapes it has met
+    first = grid if pick(device).type == "cuda" else grid[:1]  # a GPU chooses its kernels by the shapes it has met
     swept(nets[1], nets[2], alpha=first, beta=first, **options)
 
     def work() -> dict[str, float]:
@@ -126,9 +122,7 @@ def _accuracy(model: nn.Module, pixels: np.ndarray, labels: np.ndarray, where: t
     return right / len(labels)
 
 
-def _problem(
-    arch: str, side: int, images: int, device: str
-) -> tuple[list[nn.Module], dict[str, Any], list[float]]:
+def _problem(arch: str, side: int, images: int, device: str) -> tuple[list[nn.Module], dict[str, Any], list[float]]:
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     channels, height, width = zoo.input_shape(arch)

@@ -48,12 +48,7 @@ class _Matcher:
             if n in self.mine and self.mine[n].ndim and any(axes)
         }
         for site in bp.sites:  # a grouped kernel is matched as the dense one it stands for
-            if (
-                site.kind == "conv"
-                and site.groups > 1
-                and site.weight in self.axes
-                and site.reads is not None
-            ):
+            if site.kind == "conv" and site.groups > 1 and site.weight in self.axes and site.reads is not None:
                 shape = self.mine[site.weight].shape
                 if shape[1] > 1 and not site.transposed and shape[0] % site.groups == 0:
                     self.mine[site.weight] = _dense(self.mine[site.weight], site.groups)
@@ -87,9 +82,7 @@ class _Matcher:
             self._match(space, settled)
             settled.add(space)
         for _ in range(ROUNDS):
-            moved = [
-                self._match(space, settled) for space in self.free
-            ]  # all of them, not only up to the first
+            moved = [self._match(space, settled) for space in self.free]  # all of them, not only up to the first
             if not any(moved):
                 break
         return {n: self.order[n] for n in self.free}
@@ -105,9 +98,7 @@ class _Matcher:
                 )
                 gain += a @ b.T
         kinds = self.bp.kinds(space, groups=True)
-        gain = np.where(
-            kinds[:, None] == kinds[None, :], gain, -1e30
-        )  # nor do channels of different layers or groups
+        gain = np.where(kinds[:, None] == kinds[None, :], gain, -1e30)  # nor do channels of different layers or groups
         fixed = list(self.bp.space(space).fixed)
         if fixed:
             gain[fixed, :] = gain[:, fixed] = -1e30

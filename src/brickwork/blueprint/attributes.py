@@ -22,13 +22,18 @@ if TYPE_CHECKING:
 #: how public models call the number of heads, and the width of all heads together
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_key_value_heads")
 WIDTHS = (
-    "all_head_size", "attn_dim", "inner_dim", "embed_dim", "hidden_dim", "inner_size", "key_attn_dim", "val_attn_dim",
-)  # fmt: skip
+    "all_head_size",
+    "attn_dim",
+    "inner_dim",
+    "embed_dim",
+    "hidden_dim",
+    "inner_size",
+    "key_attn_dim",
+    "val_attn_dim",
+)
 
 
-def patch_attributes(
-    bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True
-) -> None:
+def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True) -> None:
     """`own`: also guess at numbers in modules of somebody's own that equal a size that was cut."""
     grouped = {s.module: s for s in bp.sites if s.kind == "conv" and s.groups > 1}
     before = dict(old.named_modules())
@@ -78,9 +83,7 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
     for site in bp.sites:
         axis = draft.axes[site.weight][0] if site.kind == "linear" and site.weight in draft.axes else None
         if (site.module.startswith(path + ".") or not path) and axis is not None and site.makes is not None:
-            layer = (
-                site.module.rpartition(".parts.")[0] or site.module
-            )  # a joined layer's parts count together
+            layer = site.module.rpartition(".parts.")[0] or site.module  # a joined layer's parts count together
             layers.setdefault(layer, []).append((site.makes, axis))
     for pairs in layers.values():
         makes, axis = (np.concatenate(x) for x in zip(*pairs, strict=True))
@@ -99,11 +102,7 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
 
 def _patch_own(old: nn.Module | None, module: nn.Module) -> None:
     """A module of somebody's own that keeps the size of its tensors in a number or a tuple."""
-    if (
-        old is None
-        or type(module) is not type(old)
-        or type(module).__module__.startswith(("torch.", "brickwork."))
-    ):
+    if old is None or type(module) is not type(old) or type(module).__module__.startswith(("torch.", "brickwork.")):
         return
     sizes: dict[int, int] = {}
     for name, tensor in module.named_parameters(recurse=False):

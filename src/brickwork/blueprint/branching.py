@@ -98,9 +98,7 @@ def branching_place(model: nn.Module, images: Tensor, head: str) -> str:
     for least in (3, 2):
         for place in candidates:
             if any(
-                axes[name] >= least
-                for name in axes
-                if _is_used(name, place.behind) and not name.startswith(f"{head}.")
+                axes[name] >= least for name in axes if _is_used(name, place.behind) and not name.startswith(f"{head}.")
             ):
                 return place.name
     if candidates:

@@ -36,9 +36,7 @@ class Draft:
     reads: dict[str, np.ndarray] = field(default_factory=dict)  # grouped convolution's weight -> input units
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
     guess: bool = True  # bring numbers up to date that look like a width
-    gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(
-        default_factory=dict
-    )  # index buffer -> units from, to
+    gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
 
 
 def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
@@ -57,9 +55,7 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
             continue
         if not (_follow(draft, units) | _follow_gathers(draft, walk, units)):
             return new
-    raise Unsupported(
-        "the order of channels did not settle after twelve tries; this model cannot be cut exactly"
-    )
+    raise Unsupported("the order of channels did not settle after twelve tries; this model cannot be cut exactly")
 
 
 def _fitting(example: Any, model: nn.Module) -> Any:
@@ -94,9 +90,7 @@ def _beside(graph: Graph) -> set[str]:
     return {op.module for op in graph.ops if id(op) not in live and any(v.name for v in op.inputs())}
 
 
-def given_labels(
-    bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits
-) -> dict[str, list[Tensor | None]]:
+def given_labels(bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits) -> dict[str, list[Tensor | None]]:
     """The ids of every axis of the new model: those its places had in the old one."""
     given: dict[str, list[Tensor | None]] = {}
     for name, value in graph.tensors.items():
@@ -130,9 +124,7 @@ def _axis_home(draft: Draft, name: str, dim: int, ndim: int) -> tuple[str, np.nd
 def _group_reads(bp: Blueprint, draft: Draft) -> dict[str, np.ndarray]:
     """What grouped (not depthwise) convolutions were built to read."""
     shapes = {s.weight: bp.graph.tensors[s.weight].shape for s in bp.sites if s.kind == "conv" and s.weight}
-    return {
-        name: reads for name, reads in draft.reads.items() if shapes[name][1] > 1 or _transposed(bp, name)
-    }
+    return {name: reads for name, reads in draft.reads.items() if shapes[name][1] > 1 or _transposed(bp, name)}
 
 
 def _transposed(bp: Blueprint, name: str) -> bool:
@@ -182,9 +174,7 @@ def _same_constants(before: Graph, after: Graph) -> None:
     for module, floats in numbers(after).items():
         if module in old and len(old[module]) == len(floats) and old[module] != floats:
             pair = next((a, b) for a, b in zip(old[module], floats, strict=True) if a != b)
-            raise Mismatch(
-                module or "the top module", f"a constant depends on the width ({pair[0]:g} → {pair[1]:g})"
-            )
+            raise Mismatch(module or "the top module", f"a constant depends on the width ({pair[0]:g} → {pair[1]:g})")
 
 
 def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -201,9 +191,7 @@ def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
-    tensors = dict(
-        [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    )
+    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
     memo: dict[int, Any] = {}
     grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     for name, (source, result) in draft.gathers.items():
@@ -223,9 +211,7 @@ def assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
                     data = data.index_select(dim, places)
             if data.data_ptr() == tensor.data_ptr():
                 data = data.clone()
-        memo[id(tensor)] = (
-            nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
-        )
+        memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
     new = copy.deepcopy(model, memo)
     _replace_norms(bp, new, draft)
     patch_attributes(bp, model, new, draft, own=draft.guess)
@@ -286,13 +272,18 @@ def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
         setattr(new.get_submodule(parent), leaf, module)
 
 
-def _sparse_norm(
-    bp: Blueprint, site: LayerSite, old: nn.Module, axis: np.ndarray
-) -> SparseLayerNorm | SparseGroupNorm:
+def _sparse_norm(bp: Blueprint, site: LayerSite, old: nn.Module, axis: np.ndarray) -> SparseLayerNorm | SparseGroupNorm:
     assert site.reads is not None
     inner = {o.name for o in bp.graph.live() if o.module == site.module}
-    plain = {"aten.native_layer_norm.default", "aten.native_group_norm.default", "aten.permute.default",
-             "aten.transpose.int", "aten.clone.default", "aten.view.default", "aten._to_copy.default"}  # fmt: skip
+    plain = {
+        "aten.native_layer_norm.default",
+        "aten.native_group_norm.default",
+        "aten.permute.default",
+        "aten.transpose.int",
+        "aten.clone.default",
+        "aten.view.default",
+        "aten._to_copy.default",
+    }
     if inner - plain or not hasattr(old, "eps"):
         raise Unsupported(
             f"{site.module} ({type(old).__name__}) normalises channels together in its own way "

@@ -42,8 +42,7 @@ def count(bp: Blueprint, keep: Mapping[str, Any] | None = None) -> Counts:
     lost[list(gone)] = True
     batch = max(1, bp.graph.inputs[0].shape[0] if bp.graph.inputs[0].shape else 1)
     activations = sum(
-        size if units is None else size * int((~lost[units]).sum()) // len(units)
-        for size, units in bp.written
+        size if units is None else size * int((~lost[units]).sum()) // len(units) for size, units in bp.written
     )
     return Counts(_parameters(bp, lost), _macs(bp, lost, batch), activations // batch)
 
@@ -65,9 +64,7 @@ def _groups(bp: Blueprint, site: LayerSite, lost: np.ndarray) -> int:
 
 def _parameters(bp: Blueprint, lost: np.ndarray) -> int:
     grouped = {
-        s.weight: s
-        for s in bp.sites
-        if s.kind == "conv" and s.groups > 1 and s.reads is not None and not s.transposed
+        s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.reads is not None and not s.transposed
     }
     total, seen = 0, set()
     for name in bp.parameters:
@@ -76,8 +73,7 @@ def _parameters(bp: Blueprint, lost: np.ndarray) -> int:
             continue
         seen.add(value.index)
         sizes = [
-            _left(None if a is None else a.units, lost, n)
-            for a, n in zip(bp.axes[name], value.shape, strict=True)
+            _left(None if a is None else a.units, lost, n) for a, n in zip(bp.axes[name], value.shape, strict=True)
         ]
         if name in grouped and value.shape[1] > 1:
             site = grouped[name]
@@ -90,8 +86,11 @@ def _macs(bp: Blueprint, lost: np.ndarray, batch: int) -> int:
     total = 0
     for site in bp.sites:
         if site.kind == "attention":
-            share = (1, 1) if site.reads is None else (len(np.unique(site.reads[~lost[site.reads]])),
-                                                       len(np.unique(site.reads)))  # fmt: skip
+            share = (
+                (1, 1)
+                if site.reads is None
+                else (len(np.unique(site.reads[~lost[site.reads]])), len(np.unique(site.reads)))
+            )
             total += site.positions * share[0] // share[1] // batch
         if site.kind not in ("conv", "linear") or site.raw.input is None or site.raw.output is None:
             continue

@@ -22,10 +22,32 @@ if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
 
 _MOVES = {
-    "view", "reshape", "transpose", "permute", "contiguous", "chunk", "split", "flatten", "unflatten", "unbind",
-    "narrow", "unsqueeze", "squeeze", "getitem", "flip", "roll", "swapaxes", "channel_shuffle", "movedim",
-    "tensor_split", "split_with_sizes", "select", "index_select", "clone", "detach",
-}  # fmt: skip
+    "view",
+    "reshape",
+    "transpose",
+    "permute",
+    "contiguous",
+    "chunk",
+    "split",
+    "flatten",
+    "unflatten",
+    "unbind",
+    "narrow",
+    "unsqueeze",
+    "squeeze",
+    "getitem",
+    "flip",
+    "roll",
+    "swapaxes",
+    "channel_shuffle",
+    "movedim",
+    "tensor_split",
+    "split_with_sizes",
+    "select",
+    "index_select",
+    "clone",
+    "detach",
+}
 
 
 class _Tracer(fx.Tracer):
@@ -146,10 +168,6 @@ def _anchor(node: fx.Node, values: dict[str, Value], walk: Walk, mine: tuple[Ten
             continue
         if any(a != b for d, (a, b) in enumerate(zip(value.shape, shape, strict=True)) if d != dim):
             continue
-        if (
-            len(set(found[0].tolist())) == len(found[0])
-            and wanted <= set(found[0].tolist())
-            and 0 not in wanted
-        ):
+        if len(set(found[0].tolist())) == len(found[0]) and wanted <= set(found[0].tolist()) and 0 not in wanted:
             best = current
     return best

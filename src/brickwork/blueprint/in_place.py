@@ -24,10 +24,37 @@ _OPERATORS: dict[Any, Any] = {
 }
 #: what shares memory with its source, or may
 _VIEWS = {
-    "chunk", "contiguous", "diagonal", "double", "expand", "expand_as", "flatten", "float", "getitem", "half", "movedim",
-    "narrow", "permute", "ravel", "reshape", "select", "split", "squeeze", "swapaxes", "t", "tensor_split", "to",
-    "transpose", "type_as", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
-}  # fmt: skip
+    "chunk",
+    "contiguous",
+    "diagonal",
+    "double",
+    "expand",
+    "expand_as",
+    "flatten",
+    "float",
+    "getitem",
+    "half",
+    "movedim",
+    "narrow",
+    "permute",
+    "ravel",
+    "reshape",
+    "select",
+    "split",
+    "squeeze",
+    "swapaxes",
+    "t",
+    "tensor_split",
+    "to",
+    "transpose",
+    "type_as",
+    "unbind",
+    "unflatten",
+    "unfold",
+    "unsqueeze",
+    "view",
+    "view_as",
+}
 
 
 def without_writes(graph: fx.GraphModule) -> None:
@@ -61,12 +88,7 @@ def _writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return getattr(layer, "inplace", False) is True and not idle
     if node.op not in ("call_method", "call_function"):
         return False
-    return (
-        node.target in _OPERATORS
-        or bool(node.kwargs.get("inplace"))
-        or "out" in node.kwargs
-        or _by_name(node)
-    )
+    return node.target in _OPERATORS or bool(node.kwargs.get("inplace")) or "out" in node.kwargs or _by_name(node)
 
 
 def _by_name(node: fx.Node) -> bool:

@@ -37,9 +37,13 @@ Axis = list[tuple[int, int]]  # (part, place on that part's axis) for each place
 
 
 def join(
-    models: Sequence[nn.Module], example: Any, *, how: str = "auto", output: str | int | None = None,
+    models: Sequence[nn.Module],
+    example: Any,
+    *,
+    how: str = "auto",
+    output: str | int | None = None,
     trust: bool = False,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """A new module whose output is the outputs of `models` side by side; the models are left unchanged.
 
     how: "blocks" interleaves networks of one architecture layer by layer, "branches" runs them whole,
@@ -83,9 +87,13 @@ def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, ho
     first = origins[0]
     step = {"op": "join", "how": how, "example": example_to_json(bps[0].example), "output": output}
     origin = Origin(
-        arch="join", parts=tuple(origins), steps=(step,), classes=names, input_shape=first.input_shape,
+        arch="join",
+        parts=tuple(origins),
+        steps=(step,),
+        classes=names,
+        input_shape=first.input_shape,
         preprocessing=first.preprocessing if len({o.preprocessing for o in origins}) == 1 else None,
-    )  # fmt: skip
+    )
     attach(joined, origin)
     joined.train(models[0].training)
 
@@ -112,11 +120,7 @@ class _Joiner:
         ops = [o.name for o in bp.graph.live()]
         for k, (model, other) in enumerate(zip(self.models[1:], self.bps[1:], strict=True), 1):
             same = kinds == [(n, type(m)) for n, m in model.named_modules()]
-            if (
-                not same
-                or ops != [o.name for o in other.graph.live()]
-                or set(self.tensors[0]) != set(self.tensors[k])
-            ):
+            if not same or ops != [o.name for o in other.graph.live()] or set(self.tensors[0]) != set(self.tensors[k]):
                 raise Unsupported(
                     f"network {k} has another structure than network 0; networks of different architectures are "
                     'joined as branches: how="branches"'
@@ -151,9 +155,7 @@ class _Joiner:
         for bp in self.bps:
             layout = bp.axes[name][dim]
             if layout is None or not all(bp.has_place(int(u)) for u in layout.units):
-                raise Unsupported(
-                    f"{name} reads channels of the parts together with ones that belong to no part"
-                )
+                raise Unsupported(f"{name} reads channels of the parts together with ones that belong to no part")
             ids = bp.ids[name][dim]
             starts = self._runs(bp, layout.units, None if ids is None else ids.numpy())
             cuts.append([*starts, len(layout.units)])
@@ -179,9 +181,7 @@ class _Joiner:
 
     def build(self) -> nn.Module:
         for _ in range(24):
-            self.home: dict[
-                str, tuple[int, str]
-            ] = {}  # tensor of the joined model -> (part, tensor) where copied
+            self.home: dict[str, tuple[int, str]] = {}  # tensor of the joined model -> (part, tensor) where copied
             model = self._assemble()
             try:
                 graph = record(model, self.bps[0].example, output=self.bps[0].output)
@@ -206,9 +206,7 @@ class _Joiner:
         if any(on_meta(m) for m in self.models):
             return
         dtype = precision(self.bps[0], self.models[0])
-        twins = [
-            scrambled(m, k, dtype) for k, m in enumerate(self.models)
-        ]  # unlike weights: crosstalk must show
+        twins = [scrambled(m, k, dtype) for k, m in enumerate(self.models)]  # unlike weights: crosstalk must show
         first = _tensors(twins[0])
         for twin in twins[1:]:
             for name, tensor in _tensors(twin).items():
@@ -222,8 +220,12 @@ class _Joiner:
         finally:
             self.models = kept
         dim = 1 if self.bps[0].output_dim is None else self.bps[0].output_dim
-        prove(self.bps[0], lambda: run(joined, numbers, output),
-              lambda: torch.cat([run(t, numbers, output) for t in twins], dim), "this join")  # fmt: skip
+        prove(
+            self.bps[0],
+            lambda: run(joined, numbers, output),
+            lambda: torch.cat([run(t, numbers, output) for t in twins], dim),
+            "this join",
+        )
 
     def _assemble(self) -> nn.Module:
         first = self.models[0]
@@ -355,9 +357,7 @@ class _Joiner:
         if site is not None and len(dims) == 2 and site.reads is None:
             dims = dims[:1]
         if not dims:
-            if any(
-                t.shape != tensors[0].shape or not (self.trust or _equal(t, tensors[0])) for t in tensors[1:]
-            ):
+            if any(t.shape != tensors[0].shape or not (self.trust or _equal(t, tensors[0])) for t in tensors[1:]):
                 raise Unsupported(f"{name} belongs to no channel and differs between the parts")
             data = tensors[0].detach().clone()
         elif len(dims) > 1:
@@ -377,8 +377,11 @@ class _Joiner:
         return data
 
     def _patch_heads(self, joined: nn.Module) -> None:
-        heads = {s.module.rpartition(".")[0] for s in self.bps[0].sites
-                 if s.kind == "linear" and s.makes is not None and len(np.unique(s.makes)) < len(s.makes)}  # fmt: skip
+        heads = {
+            s.module.rpartition(".")[0]
+            for s in self.bps[0].sites
+            if s.kind == "linear" and s.makes is not None and len(np.unique(s.makes)) < len(s.makes)
+        }
         for path, module in joined.named_modules():
             if isinstance(module, _NormBase) and module.running_mean is not None:
                 module.num_features = module.running_mean.shape[0]
@@ -399,9 +402,7 @@ class _Joiner:
                 if size == 1:
                     given[name].append(None)
                 elif part is not None:
-                    ids = (
-                        self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
-                    )
+                    ids = self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
                     given[name].append(units.fresh(size) if ids is None else ids + int(self.offsets[part]))
                 elif self.axes.get((name, dim)):
                     given[name].append(self._ids(name, dim, self.axes[name, dim]))
@@ -467,9 +468,7 @@ class _Joiner:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return dict(
-        [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    )
+    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

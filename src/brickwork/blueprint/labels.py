@@ -191,9 +191,7 @@ class KnownUnits(Units):
         a, b = self.unit(a), self.unit(b)
         wrong = (a != b) & (a != 0) & (b != 0)
         if bool(wrong.any()):
-            raise Mismatch(
-                where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner"
-            )
+            raise Mismatch(where, f"{int(wrong.sum())} of {wrong.numel()} channels would meet the wrong partner")
 
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         return

@@ -19,9 +19,7 @@ class SparseLayerNorm(nn.Module):
     True
     """
 
-    def __init__(
-        self, present: int, full: int, *, eps: float = 1e-5, dim: int = -1, bias: bool = True
-    ) -> None:
+    def __init__(self, present: int, full: int, *, eps: float = 1e-5, dim: int = -1, bias: bool = True) -> None:
         super().__init__()
         self.full, self.eps, self.dim = full, eps, dim
         self.weight = nn.Parameter(torch.ones(present))
@@ -34,9 +32,7 @@ class SparseLayerNorm(nn.Module):
             x = x.movedim(self.dim, -1)
         mean = x.sum(-1, keepdim=True) / self.full
         centred = (x - mean) * self.present
-        absent = (
-            self.full - self.present.sum()
-        )  # each absent channel deviates from the mean by the mean itself
+        absent = self.full - self.present.sum()  # each absent channel deviates from the mean by the mean itself
         variance = ((centred * centred).sum(-1, keepdim=True) + absent * mean * mean) / self.full
         x = centred * torch.rsqrt(variance + self.eps) * self.weight
         if self.bias is not None:

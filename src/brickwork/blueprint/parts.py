@@ -26,9 +26,13 @@ class Parts(nn.Module):
     """
 
     def __init__(
-        self, layers: Sequence[nn.Module], reads: Sequence[Tensor | None], total: int, dim: int,
+        self,
+        layers: Sequence[nn.Module],
+        reads: Sequence[Tensor | None],
+        total: int,
+        dim: int,
         order: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.parts = nn.ModuleDict({str(k): layer for k, layer in enumerate(layers)})
         self.total, self.dim = total, dim
@@ -50,9 +54,7 @@ class Parts(nn.Module):
                 run = len(index) == 1 or bool((index.diff() == 1).all())
                 self.spans[key] = (int(index[0]), len(index)) if run else None
         self.total = sum(
-            len(getattr(self, f"index{key}"))
-            for key in self.parts
-            if getattr(self, f"index{key}") is not None
+            len(getattr(self, f"index{key}")) for key in self.parts if getattr(self, f"index{key}") is not None
         )
 
     def reads(self, key: str, x: Tensor) -> Tensor:
@@ -74,17 +76,14 @@ class Parts(nn.Module):
 class Branches(nn.Module):
     """Whole networks side by side on one input; their outputs are concatenated along the class axis."""
 
-    def __init__(
-        self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None
-    ) -> None:
+    def __init__(self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None) -> None:
         super().__init__()
         self.branches = nn.ModuleList(models)
         self.outputs = list(outputs) if outputs is not None else [None] * len(models)
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         results = [
-            pick_output(model(*args, **kwargs), which)
-            for model, which in zip(self.branches, self.outputs, strict=True)
+            pick_output(model(*args, **kwargs), which) for model, which in zip(self.branches, self.outputs, strict=True)
         ]
         return torch.cat(results, 1)
 

@@ -87,18 +87,14 @@ class Blueprint:
     torch.Size([1, 2])
     """
 
-    def __init__(
-        self, graph: Graph, walk: Walk, example: Any, output: str | int | None, parameters: set[str]
-    ) -> None:
+    def __init__(self, graph: Graph, walk: Walk, example: Any, output: str | int | None, parameters: set[str]) -> None:
         self.graph, self.example, self.output = graph, example, output
         self.walk = walk
         units = walk.units
         self.classes = units.classes()  # id -> unit
         self._fixed = units.reasons(self.classes)
         self.sites = [self._site(s) for s in walk.sites]
-        self.raw_segments = [
-            s.numpy() for s in walk.segments
-        ]  # ids that a split takes out of a layer's output
+        self.raw_segments = [s.numpy() for s in walk.segments]  # ids that a split takes out of a layer's output
         self.mixes = list(dict.fromkeys(walk.mixes))
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
@@ -108,9 +104,7 @@ class Blueprint:
         self.written = self._written(walk)  # (bytes, units or None) of everything the operations write
         self.parameters = [n for n in graph.tensors if n in parameters]
         self.gathers = {name: (self._units(a), self._units(b)) for name, a, b in walk.gathers}
-        self.channel_dims = self._channel_dims(
-            walk
-        )  # module -> the axis of its (first) input that holds channels
+        self.channel_dims = self._channel_dims(walk)  # module -> the axis of its (first) input that holds channels
         self.ids = walk.axes  # labels before uniting: every place of an axis has its own
         self._plain = {u for u, f in self._fixed.items() if not f.channel}
         self._spaces = self._find_spaces(raw)
@@ -165,16 +159,23 @@ class Blueprint:
             a.units.tobytes(): a.units for layouts in self.axes.values() for a in layouts if a is not None
         }
         for site in self.sites if groups else ():
-            own = site.kind == "group_norm" or (site.kind == "conv" and site.weight and
-                                                self.graph.tensors[site.weight].shape[1] > 1)  # fmt: skip
+            own = site.kind == "group_norm" or (
+                site.kind == "conv" and site.weight and self.graph.tensors[site.weight].shape[1] > 1
+            )
             if site.groups > 1 and own and site.makes is not None:
                 for units_of in (site.reads, site.makes):
                     if units_of is not None:
                         size = len(units_of) // site.groups
-                        axes.update({(site.module, k, id(units_of)): units_of[k * size : (k + 1) * size]
-                                     for k in range(site.groups)})  # fmt: skip
-        counts = [np.bincount(np.searchsorted(np.sort(units), a[np.isin(a, units)]), minlength=len(units))
-                  for a in axes.values()]  # fmt: skip
+                        axes.update(
+                            {
+                                (site.module, k, id(units_of)): units_of[k * size : (k + 1) * size]
+                                for k in range(site.groups)
+                            }
+                        )
+        counts = [
+            np.bincount(np.searchsorted(np.sort(units), a[np.isin(a, units)]), minlength=len(units))
+            for a in axes.values()
+        ]
         back = np.argsort(np.argsort(units))
         table = np.stack(counts, 1)[back] if counts else np.zeros((len(units), 1), int)
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
@@ -214,12 +215,18 @@ class Blueprint:
     def to_dict(self) -> dict[str, Any]:
         return {
             "spaces": [
-                {"name": s.name, "size": s.size, "made_by": s.made_by, "read_by": s.read_by,
-                 "fixed": len(s.fixed), "why_fixed": sorted(set(s.fixed.values()))}
+                {
+                    "name": s.name,
+                    "size": s.size,
+                    "made_by": s.made_by,
+                    "read_by": s.read_by,
+                    "fixed": len(s.fixed),
+                    "why_fixed": sorted(set(s.fixed.values())),
+                }
                 for s in self._spaces.values()
             ],
             "axes": {n: [None if a is None else str(a) for a in axes] for n, axes in self.axes.items()},
-        }  # fmt: skip
+        }
 
     # -- surgery (each returns a new module; the given one is left unchanged) ----------------------------
 
@@ -254,8 +261,19 @@ class Blueprint:
 
     def _site(self, site: Site) -> LayerSite:
         ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
-        return LayerSite(site.kind, site.module, site.weight, site.bias, ids[0], ids[1], site.groups,
-                         site.transposed, site.positions, site.kernel, site)  # fmt: skip
+        return LayerSite(
+            site.kind,
+            site.module,
+            site.weight,
+            site.bias,
+            ids[0],
+            ids[1],
+            site.groups,
+            site.transposed,
+            site.positions,
+            site.kernel,
+            site,
+        )
 
     def _written(self, walk: Walk) -> list[tuple[int, np.ndarray | None]]:
         found = []
@@ -281,9 +299,7 @@ class Blueprint:
 
     def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
         """Units made by one layer, and all that share a unit with them, are one space."""
-        made = [
-            (s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")
-        ]
+        made = [(s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")]
         covered = {int(u) for _, units in made for u in units}
         used = {v.index for op in self.graph.live() for v in op.inputs()}
         for name, axes in raw.items():  # parameters that no layer makes: embeddings, tokens, free gains
@@ -398,7 +414,9 @@ def trace(model: nn.Module, example: Any, *, output: str | int | None = None) ->
         if site.kind in ("layer_norm", "group_norm") and site.reads is not None:
             module = model.get_submodule(site.module)
             if not isinstance(module, (nn.LayerNorm, nn.GroupNorm)) or module.weight is None:
-                why = "its channels are normalised together by something else than a LayerNorm or GroupNorm with weights"
+                why = (
+                    "its channels are normalised together by something else than a LayerNorm or GroupNorm with weights"
+                )
                 walk.units.fix(site.reads, f"{why} ({site.module or 'the top module'})")
     if not walk.sites:
         raise BadModel("nothing to cut: the output does not pass through any convolution or linear layer")
@@ -410,6 +428,4 @@ def shapes_of(example: Any) -> Any:
     """The example without its data, so that a blueprint never holds on to images."""
     from torch.utils._pytree import tree_map
 
-    return tree_map(
-        lambda x: torch.empty_like(x, device="meta") if isinstance(x, torch.Tensor) else x, example
-    )
+    return tree_map(lambda x: torch.empty_like(x, device="meta") if isinstance(x, torch.Tensor) else x, example)

@@ -108,9 +108,7 @@ def prove(bp: Blueprint, new: Callable[[], Tensor], reference: Callable[[], Tens
     try:
         left, right = new(), reference()
     except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
-        raise Unsupported(
-            f"{what} cannot run: {type(error).__name__}: {str(error).splitlines()[0]}"
-        ) from error
+        raise Unsupported(f"{what} cannot run: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     if left.shape != right.shape:
         raise Unsupported(f"{what} gives shape {tuple(left.shape)}, where {tuple(right.shape)} was due")
     if not bool(torch.isfinite(right).all()):

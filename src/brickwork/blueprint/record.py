@@ -120,18 +120,12 @@ def pick_output(result: Any, which: str | int | None) -> Tensor:
         if len(named) == 1:
             return next(iter(named.values()))
         if not named:
-            raise BadModel(
-                f"the model returned no tensor (a {type(result).__name__}); return logits from forward"
-            )
+            raise BadModel(f"the model returned no tensor (a {type(result).__name__}); return logits from forward")
         choices = ", ".join(map(repr, named))
-        raise BadModel(
-            f"the model returns several tensors ({choices}); name the one that matters with output=…"
-        )
+        raise BadModel(f"the model returns several tensors ({choices}); name the one that matters with output=…")
     named = {"0": result} if isinstance(result, Tensor) else _named_tensors(result)
     if str(which) not in named:
-        raise BadModel(
-            f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}"
-        )
+        raise BadModel(f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}")
     return named[str(which)]
 
 
@@ -167,9 +161,7 @@ def meta_copy(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {}
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta", requires_grad=False)
-        memo[id(tensor)] = (
-            nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
-        )
+        memo[id(tensor)] = nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
     return copy.deepcopy(model, memo).eval()
 
 
@@ -179,9 +171,22 @@ def _to_meta(kwargs: Mapping[str, Any]) -> bool:
 
 #: what makes a tensor out of numbers
 _MAKERS = {
-    torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange, torch.linspace, torch.logspace, torch.eye, torch.full,
-    torch.zeros, torch.ones, torch.empty, torch.tril_indices, torch.triu_indices, torch.fft.fftfreq, torch.fft.rfftfreq,
-}  # fmt: skip
+    torch.tensor,
+    torch.as_tensor,
+    torch.scalar_tensor,
+    torch.arange,
+    torch.linspace,
+    torch.logspace,
+    torch.eye,
+    torch.full,
+    torch.zeros,
+    torch.ones,
+    torch.empty,
+    torch.tril_indices,
+    torch.triu_indices,
+    torch.fft.fftfreq,
+    torch.fft.rfftfreq,
+}
 
 
 class _RealConstants(TorchFunctionMode):
@@ -195,11 +200,7 @@ class _RealConstants(TorchFunctionMode):
             own = {"dtype": args[0].dtype, "device": args[0].device}
             kwargs = {**own, **{name: value for name, value in kwargs.items() if value is not None}}
             func, args = torch.tensor, args[1:]
-        if (
-            func not in _MAKERS
-            or not _to_meta(kwargs)
-            or any(isinstance(x, Tensor) for x in _leaves((args, kwargs)))
-        ):
+        if func not in _MAKERS or not _to_meta(kwargs) or any(isinstance(x, Tensor) for x in _leaves((args, kwargs))):
             return func(*args, **kwargs)
         real = func(*args, **{**kwargs, "device": "cpu"})
         return (real.zero_() if func is torch.empty else real).to("meta")
@@ -276,11 +277,7 @@ class _Recorder(TorchDispatchMode):
             self.values[id(made)].constant = func(*args, **{**kwargs, "device": "cpu"})
             return made
         made = func(*args, **kwargs)  # constants among themselves: compute for real
-        if (
-            _to_meta(kwargs)
-            and torch.Tag.nondeterministic_seeded not in func.tags
-            and isinstance(made, Tensor)
-        ):
+        if _to_meta(kwargs) and torch.Tag.nondeterministic_seeded not in func.tags and isinstance(made, Tensor):
             # made by an operation for its own use; what is empty will be written into
             empty = func._schema.name.startswith("aten::empty")
             real = torch.zeros((), dtype=made.dtype).expand(made.shape) if empty else None
@@ -355,10 +352,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     twin = meta_copy(model)
     mode = _Recorder()
     names: dict[str, Value] = {}
-    for name, tensor in [
-        *twin.named_parameters(remove_duplicate=False),
-        *twin.named_buffers(remove_duplicate=False),
-    ]:
+    for name, tensor in [*twin.named_parameters(remove_duplicate=False), *twin.named_buffers(remove_duplicate=False)]:
         value = mode.value(tensor)
         value.name = value.name or name
         names[name] = value
@@ -442,13 +436,7 @@ def _refusal(error: Exception, mode: _Recorder, shapes: list[tuple[int, ...]]) -
     )
     text = str(error).strip().split("\n")[0]
     at = f"{where or 'the top module'}{f' ({line})' if line else ''}"
-    data_dependent = (
-        "meta tensors",
-        "data-dependent",
-        "Tensor.item()",
-        "aten::_local_scalar_dense",
-        "aten::nonzero",
-    )
+    data_dependent = ("meta tensors", "data-dependent", "Tensor.item()", "aten::_local_scalar_dense", "aten::nonzero")
     if any(mark in str(error) for mark in data_dependent):
         return Unsupported(
             f"the forward of {at} depends on the values of its tensors, not only on their shapes "

@@ -20,17 +20,12 @@ def check_model(bp: Blueprint, model: nn.Module) -> None:
     mine = {n: tuple(v.shape) for n, v in bp.graph.tensors.items()}
     theirs = {
         n: tuple(t.shape)
-        for n, t in [
-            *model.named_parameters(remove_duplicate=False),
-            *model.named_buffers(remove_duplicate=False),
-        ]
+        for n, t in [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     }
     if mine == theirs:
         return
     differ = [n for n in {**mine, **theirs} if mine.get(n) != theirs.get(n)][:3]
-    shown = "; ".join(
-        f"{n}: {mine.get(n, 'absent')} in the blueprint, {theirs.get(n, 'absent')} here" for n in differ
-    )
+    shown = "; ".join(f"{n}: {mine.get(n, 'absent')} in the blueprint, {theirs.get(n, 'absent')} here" for n in differ)
     raise BadModel(f"this blueprint is of another model ({shown}); trace this model first")
 
 
@@ -50,20 +45,14 @@ def as_indices(what: Any, size: int, space: str) -> np.ndarray:
     array = array.astype(np.int64)
     bad = array[(array < 0) | (array >= size)]
     if bad.size:
-        raise RequestError(
-            f"index {int(bad[0])} is out of range for space {space!r}; it has channels 0 to {size - 1}."
-        )
+        raise RequestError(f"index {int(bad[0])} is out of range for space {space!r}; it has channels 0 to {size - 1}.")
     values, counts = np.unique(array, return_counts=True)
     if (counts > 1).any():
-        raise RequestError(
-            f"index {int(values[counts > 1][0])} of space {space!r} is given twice; give it once"
-        )
+        raise RequestError(f"index {int(values[counts > 1][0])} of space {space!r} is given twice; give it once")
     return array
 
 
-def kept_indices(
-    bp: Blueprint, keep: Mapping[str, Any], round_to: int | None = None
-) -> dict[str, np.ndarray]:
+def kept_indices(bp: Blueprint, keep: Mapping[str, Any], round_to: int | None = None) -> dict[str, np.ndarray]:
     """What is kept of each named space, checked: known space, valid indices, nothing fixed removed."""
     if not isinstance(keep, Mapping):
         raise RequestError(f"keep must be a mapping from space to indices, not {type(keep).__name__}")

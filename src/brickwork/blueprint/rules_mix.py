@@ -77,9 +77,22 @@ def convolution(walk: Walk, op: Op) -> None:
     walk.put(out, Tags([makes.reshape(1, -1, *([1] * (len(out.shape) - 2)))], zero=True))
     spatial = math.prod(x.shape[2:]) if transposed else math.prod(out.shape[2:])
     walk.sites.append(
-        Site("conv", op.module, weight.source, walk.of(b).source if isinstance(b, Value) else None, reads, makes,
-             groups, transposed, spatial, math.prod(w.shape[2:]), x, out, op)
-    )  # fmt: skip
+        Site(
+            "conv",
+            op.module,
+            weight.source,
+            walk.of(b).source if isinstance(b, Value) else None,
+            reads,
+            makes,
+            groups,
+            transposed,
+            spatial,
+            math.prod(w.shape[2:]),
+            x,
+            out,
+            op,
+        )
+    )
 
 
 def _grouped(walk: Walk, op: Op, w: Value, reads: Tensor | None, groups: int, transposed: bool) -> Tensor:
@@ -142,9 +155,7 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     for tags in (ta, tb):
         if tags.weight and not tags.zero:
             for plane in tags.planes:
-                walk.units.fix(
-                    plane, f"its weights are computed in a way that does not keep zeros ({op.place})"
-                )
+                walk.units.fix(plane, f"its weights are computed in a way that does not keep zeros ({op.place})")
     if len(a.shape) < 2 or len(b.shape) < 2:
         walk.freeze(op, "a product with a vector")
         return
@@ -180,15 +191,9 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     batch = [(_ghost(a, ndim), Tags(rest_a)), (_ghost(b, ndim), Tags(rest_b))]
     planes = _product_planes(walk, op, batch, label, ta, tb, shape)
     if bias is not None:
-        planes = merge_planes(
-            walk, op, [(Value(-1, shape, out.dtype), Tags(planes)), (bias, walk.of(bias))], shape
-        )
+        planes = merge_planes(walk, op, [(Value(-1, shape, out.dtype), Tags(planes)), (bias, walk.of(bias))], shape)
     # zero where a factor is zero in the very units of the result, and the bias too
-    factors = [
-        *(label if ta.zero or tb.zero else ()),
-        *(rest_a if ta.zero else ()),
-        *(rest_b if tb.zero else ()),
-    ]
+    factors = [*(label if ta.zero or tb.zero else ()), *(rest_a if ta.zero else ()), *(rest_b if tb.zero else ())]
     zero = all(touches(factors, units) for units in planes)
     if bias is not None:
         known = walk.of(bias)
@@ -201,9 +206,7 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
 def _note_attention(walk: Walk, op: Op, a: Value, out: Value, labels: list[Tensor]) -> None:
     macs = math.prod(out.shape) * a.shape[-1]
     heads = next((p.reshape(-1) for p in labels if varies(p)), None)
-    walk.sites.append(
-        Site("attention", op.module, None, None, heads, None, positions=macs, input=a, output=out, op=op)
-    )
+    walk.sites.append(Site("attention", op.module, None, None, heads, None, positions=macs, input=a, output=out, op=op))
 
 
 def _ghost(value: Value, ndim: int) -> Value:
@@ -212,7 +215,7 @@ def _ghost(value: Value, ndim: int) -> Value:
 
 def _product_planes(
     walk: Walk, op: Op, batch: list[tuple[Value, Tags]], label: list[Tensor], ta: Tags, tb: Tags, shape: tuple[int, ...]
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     ndim = len(shape)
     found: list[Tensor] = list(label)
     order = [(batch[0][1].planes, ta.weight), (batch[1][1].planes, tb.weight)]
@@ -237,9 +240,7 @@ def _product_planes(
     return found
 
 
-def _note_linear(
-    walk: Walk, op: Op, a: Value, b: Value, bias: Value | None, planes: list[Tensor], out: Value
-) -> None:
+def _note_linear(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None, planes: list[Tensor], out: Value) -> None:
     tb = walk.of(b)
     if not tb.weight or tb.source is None or walk.of(a).weight:
         return
@@ -248,25 +249,19 @@ def _note_linear(
     source = walk.of(bias).source if bias is not None else None
     positions = math.prod(a.shape[:-1])
     walk.sites.append(
-        Site(
-            "linear",
-            op.module,
-            tb.source,
-            source,
-            reads,
-            makes,
-            positions=positions,
-            input=a,
-            output=out,
-            op=op,
-        )
+        Site("linear", op.module, tb.source, source, reads, makes, positions=positions, input=a, output=out, op=op)
     )
 
 
 @rule(
-    "native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "cudnn_batch_norm",
-    "_native_batch_norm_legit_functional", "batch_norm", "_batch_norm_no_update",
-)  # fmt: skip
+    "native_batch_norm",
+    "_native_batch_norm_legit_no_training",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+    "_native_batch_norm_legit_functional",
+    "batch_norm",
+    "_batch_norm_no_update",
+)
 def batch_norm(walk: Walk, op: Op) -> None:
     x = op.args[0]
     labels = _channel_labels(walk, x, 1, op) if not walk.of(x).weight else along(walk.of(x), 1)
@@ -284,9 +279,7 @@ def batch_norm(walk: Walk, op: Op) -> None:
     out = op.outputs[0]
     assert out is not None
     planes = [] if labels is None else [labels.reshape(1, -1, *([1] * (len(out.shape) - 2)))]
-    if walk.of(
-        x
-    ).weight:  # weight standardisation: statistics run over the other axes, which therefore must stay
+    if walk.of(x).weight:  # weight standardisation: statistics run over the other axes, which therefore must stay
         planes = [align(p, len(x.shape)) for p in walk.of(x).planes]
         for plane in planes:
             if varies(plane) - {1}:
@@ -295,9 +288,19 @@ def batch_norm(walk: Walk, op: Op) -> None:
     for extra in op.outputs[1:]:
         walk.put(extra, Tags())
     walk.sites.append(
-        Site("batch_norm", op.module, names[0], names[1], labels, labels, input=x, output=out, op=op,
-             positions=math.prod(out.shape[2:]))
-    )  # fmt: skip
+        Site(
+            "batch_norm",
+            op.module,
+            names[0],
+            names[1],
+            labels,
+            labels,
+            input=x,
+            output=out,
+            op=op,
+            positions=math.prod(out.shape[2:]),
+        )
+    )
 
 
 def _normalised(tags: Tags, op: Op) -> str:
@@ -319,9 +322,18 @@ def layer_norm(walk: Walk, op: Op) -> None:
         if not tags.zero or varies(labels) - dims or len(normal) > 1:
             walk.units.fix(labels, _normalised(tags, op))
         walk.sites.append(
-            Site("layer_norm", op.module, walk.of(op.args[2]).source, walk.of(op.args[3]).source,
-                 labels.reshape(-1), labels.reshape(-1), input=x, output=out, op=op)
-        )  # fmt: skip
+            Site(
+                "layer_norm",
+                op.module,
+                walk.of(op.args[2]).source,
+                walk.of(op.args[3]).source,
+                labels.reshape(-1),
+                labels.reshape(-1),
+                input=x,
+                output=out,
+                op=op,
+            )
+        )
     affine = isinstance(op.args[2], Value)
     scaled = affine and all(varies(plane) & dims for plane in planes)  # what is cut has no weight and no bias
     walk.put(out, Tags(planes, zero=scaled or (tags.zero and not inside)))
@@ -345,18 +357,7 @@ def group_norm(walk: Walk, op: Op) -> None:
         if not walk.of(x).zero:
             walk.units.fix(labels, _normalised(walk.of(x), op))
         walk.sites.append(
-            Site(
-                "group_norm",
-                op.module,
-                names[0],
-                names[1],
-                labels,
-                labels,
-                groups,
-                input=x,
-                output=out,
-                op=op,
-            )
+            Site("group_norm", op.module, names[0], names[1], labels, labels, groups, input=x, output=out, op=op)
         )
     planes = [] if labels is None else [labels.reshape(1, -1, *([1] * (len(out.shape) - 2)))]
     walk.put(out, Tags(planes, zero=isinstance(op.args[1], Value)))

@@ -69,10 +69,29 @@ def _matching(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
 
 
 @rule(
-    "expand", "squeeze", "slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "flip", "roll",
-    "repeat", "repeat_interleave", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "unfold", "diagonal",
-    "flatten", "unflatten", "tile", "swapaxes",
-)  # fmt: skip
+    "expand",
+    "squeeze",
+    "slice",
+    "select",
+    "narrow",
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unbind",
+    "flip",
+    "roll",
+    "repeat",
+    "repeat_interleave",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "unfold",
+    "diagonal",
+    "flatten",
+    "unflatten",
+    "tile",
+    "swapaxes",
+)
 def move(walk: Walk, op: Op) -> None:
     source = op.args[0]
     tags = walk.of(source)
@@ -122,9 +141,7 @@ def restride(walk: Walk, op: Op) -> None:
     source, out = op.args[0], op.outputs[0]
     assert out is not None
     if tuple(source.shape) != tuple(out.shape) or sum(n > 1 for n in source.shape) > 2:
-        raise Unsupported(
-            f"{op.place} ({op.line}) re-reads memory by strides; use view, permute or reshape instead"
-        )
+        raise Unsupported(f"{op.place} ({op.line}) re-reads memory by strides; use view, permute or reshape instead")
     identity(walk, op)
 
 
@@ -160,12 +177,13 @@ def cat(walk: Walk, op: Op) -> None:
         shape = [*value.shape[:dim], 1, *value.shape[dim:]] if stack else list(value.shape)
         planes = [p.unsqueeze(dim) if stack else align(p, ndim) for p in known.planes]
         beside = [n if d != dim else 1 for d, n in enumerate(shape)]
-        across.append(
-            (Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)]))
-        )
+        across.append((Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)])))
         mine = next((p for p in planes if dim in varies(p)), None)
-        pieces.append(mine if mine is not None else torch.zeros([n if d == dim else 1 for d, n in enumerate(shape)],
-                                                                dtype=torch.int64))  # fmt: skip
+        pieces.append(
+            mine
+            if mine is not None
+            else torch.zeros([n if d == dim else 1 for d, n in enumerate(shape)], dtype=torch.int64)
+        )
     planes = merge_planes(walk, op, across, tuple(1 if d == dim else n for d, n in enumerate(out.shape)))
     if any(bool(p.any()) for p in pieces):
         common = [max(p.shape[d] for p in pieces) for d in range(ndim)]
@@ -190,9 +208,7 @@ def index(walk: Walk, op: Op) -> None:
     for plane in tags.planes:
         plane = align(plane, len(source.shape))
         if varies(plane) & dims and not known:
-            walk.units.fix(
-                plane, f"it is picked by an index that is not a constant at {op.place}", channel=False
-            )
+            walk.units.fix(plane, f"it is picked by an index that is not a constant at {op.place}", channel=False)
             continue
         full = plane.expand(source.shape)
         args = [full, *(_index_value(a, dims, known) for a in op.args[1:])]
@@ -204,9 +220,7 @@ def index(walk: Walk, op: Op) -> None:
     if name == "gather" and not tags.planes:
         walk.freeze(op, "a gather by labelled indices")
         return
-    weight = all(
-        walk.of(v).weight for v in op.inputs()
-    )  # picked by the input, a table's rows are activations
+    weight = all(walk.of(v).weight for v in op.inputs())  # picked by the input, a table's rows are activations
     walk.put(op.outputs[0], Tags(planes, tags.zero, weight))
 
 

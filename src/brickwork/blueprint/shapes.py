@@ -59,10 +59,17 @@ _RULES: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.addmm.default: _addmm,
     **dict.fromkeys(
-        (aten.relu.default, aten.gelu.default, aten.elu.default, aten.leaky_relu.default, aten.hardtanh.default,
-         aten.hardswish.default),
+        (
+            aten.relu.default,
+            aten.gelu.default,
+            aten.elu.default,
+            aten.leaky_relu.default,
+            aten.hardtanh.default,
+            aten.hardswish.default,
+        ),
         _like,
     ),
-    **dict.fromkeys((aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.elu_.default),
-                    _itself),
-}  # fmt: skip
+    **dict.fromkeys(
+        (aten.hardtanh_.default, aten.hardswish_.default, aten.leaky_relu_.default, aten.elu_.default), _itself
+    ),
+}

@@ -42,9 +42,7 @@ class Above(nn.Module):
         if not self.sizes:
             return self.net(features, *carried)
         if image is None:
-            raise RequestError(
-                "this module crops its output to the image; give image=, the image or its shape."
-            )
+            raise RequestError("this module crops its output to the image; give image=, the image or its shape.")
         shape = image.shape if isinstance(image, Tensor) else image
         return self.net(features, *carried, *(int(shape[axis]) for axis in self.sizes))
 
@@ -63,9 +61,7 @@ class Split:
         return self.above(*values, image=x)
 
 
-def split(
-    model: nn.Module, at: str, *, carry: Sequence[str] = (), image: Sequence[int] | None = None
-) -> Split:
+def split(model: nn.Module, at: str, *, carry: Sequence[str] = (), image: Sequence[int] | None = None) -> Split:
     """Cut `model` behind the layer `at`: two new modules with copies of its tensors, under their old names.
 
     carry: layers whose outputs go past the cut as well, as skip connections need; a connection that crosses the cut and is
@@ -159,9 +155,7 @@ def places(model: nn.Module) -> dict[str, Place]:
             last[name] = k
     known = [name for name, _ in model.named_modules() if name in last]
     return {
-        name: Place(
-            name, last[name], clean[nodes[last[name]]], frozenset(filter(None, used[last[name] + 1 :]))
-        )
+        name: Place(name, last[name], clean[nodes[last[name]]], frozenset(filter(None, used[last[name] + 1 :])))
         for name in sorted(known, key=last.__getitem__)
     }
 
@@ -223,18 +217,12 @@ def _traced(model: nn.Module) -> fx.GraphModule:
     """The network as a graph; arguments that may be left out are left out."""
     copied = copy.deepcopy(model).eval()
     given = list(inspect.signature(copied.forward).parameters.values())[1:]
-    usual = {
-        p.name: p.default
-        for p in given
-        if p.default is None or isinstance(p.default, bool | int | float | str)
-    }
+    usual = {p.name: p.default for p in given if p.default is None or isinstance(p.default, bool | int | float | str)}
     try:
         graph = fx.symbolic_trace(copied, concrete_args=usual)
     except Exception as error:  # whatever a forward does that cannot be followed
         text = str(error).split("\n")[0]
-        raise BadModel(
-            f"the network's forward pass cannot be followed, so it cannot be split: {text}"
-        ) from error
+        raise BadModel(f"the network's forward pass cannot be followed, so it cannot be split: {text}") from error
     for node in [n for n in graph.graph.nodes if n.op == "placeholder" and n.name.rsplit("_", 1)[0] in usual]:
         _drop(graph.graph, node)
     without_writes(graph)
@@ -259,15 +247,8 @@ def _layer(node: fx.Node) -> str:
 
 def _output_of(nodes: list[fx.Node], name: str) -> fx.Node:
     """The value that comes out of a layer or of a module made of layers; or a value by its name in the graph."""
-    found = [
-        n
-        for n in nodes
-        if n.op == "call_module" and (n.target == name or str(n.target).startswith(name + "."))
-    ]
-    inside = [
-        n for n in nodes
-        if any(str(path) == name for path, _ in (n.meta.get("nn_module_stack") or {}).values())
-    ]  # fmt: skip
+    found = [n for n in nodes if n.op == "call_module" and (n.target == name or str(n.target).startswith(name + "."))]
+    inside = [n for n in nodes if any(str(path) == name for path, _ in (n.meta.get("nn_module_stack") or {}).values())]
     by_name = [n for n in nodes if n.name == name]
     last = [*found, *inside] or by_name
     if not last:
@@ -357,11 +338,7 @@ def _graph_below(
 
 
 def _graph_above(
-    whole: fx.GraphModule,
-    nodes: list[fx.Node],
-    cuts: list[fx.Node],
-    sizes: dict[fx.Node, int],
-    axes: list[int],
+    whole: fx.GraphModule, nodes: list[fx.Node], cuts: list[fx.Node], sizes: dict[fx.Node, int], axes: list[int]
 ) -> fx.GraphModule:
     graph = fx.Graph()
     made = {cut: graph.placeholder("features" if k == 0 else f"carried{k}") for k, cut in enumerate(cuts)}

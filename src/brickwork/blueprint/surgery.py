@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
 
 
-def select(
-    bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None
-) -> nn.Module:
+def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to: int | None = None) -> nn.Module:
     check_model(bp, model)
     kept = kept_indices(bp, keep, round_to)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
@@ -55,9 +53,7 @@ def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
                         f"a part needs one or more of the classes that {name} makes, which are the model's outputs "
                         f"{some}; keep one of them too"
                     )
-                raise RequestError(
-                    f"nothing would be left of {name} (an axis over {axis}); keep a channel of it"
-                )
+                raise RequestError(f"nothing would be left of {name} (an axis over {axis}); keep a channel of it")
 
 
 def _whole_part(bp: Blueprint, name: str, lost: np.ndarray) -> bool:
@@ -133,9 +129,7 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
         crossed = np.flatnonzero(kinds[indices] != kinds)
         if len(crossed):
             a, b = int(crossed[0]), int(indices[crossed[0]])
-            raise BadModel(
-                f"channels {a} and {b} of space {name!r} live in different layers and cannot change places"
-            )
+            raise BadModel(f"channels {a} and {b} of space {name!r} live in different layers and cannot change places")
         to.update({int(u): int(v) for u, v in zip(space.units, space.units[indices], strict=True)})
     draft = _draft(bp, lambda units: np.array([to.get(int(u), int(u)) for u in units], np.int64))
     moved = build(bp, model, draft)
@@ -167,9 +161,7 @@ def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
 def _blank(bp: Blueprint, blank: nn.Module, gone: set[int]) -> nn.Module:
     """In place: zeros wherever a weight makes or reads what goes."""
     lost = _lost(bp, gone)
-    tensors = dict(
-        [*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)]
-    )
+    tensors = dict([*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)])
     grouped = {s.weight for s in bp.sites if s.kind == "conv" and s.groups > 1}
     with torch.no_grad():
         for name, axes in bp.axes.items():

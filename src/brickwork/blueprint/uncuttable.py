@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def uncuttable(
-    bp: Blueprint,
-    model: nn.Module,
-    keep: Mapping[str, Any],
-    *,
-    settled: Sequence[str] = (),
-    progress: bool = True,
+    bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, settled: Sequence[str] = (), progress: bool = True
 ) -> dict[str, str]:
     """The spaces of `keep` that have to stay whole, with the reason of each; empty if nothing has to.
 

@@ -59,15 +59,9 @@ class Walk:
     units: Units
     tags: dict[int, Tags] = field(default_factory=dict)
     sites: list[Site] = field(default_factory=list)
-    segments: list[Tensor] = field(
-        default_factory=list
-    )  # label sets that a split takes out of a layer's output
-    mixes: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # (module, how) channels meet without parameters
-    gathers: list[tuple[str, Tensor, Tensor]] = field(
-        default_factory=list
-    )  # (index buffer, source, result labels)
+    segments: list[Tensor] = field(default_factory=list)  # label sets that a split takes out of a layer's output
+    mixes: list[tuple[str, str]] = field(default_factory=list)  # (module, how) channels meet without parameters
+    gathers: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)  # (index buffer, source, result labels)
     axes: dict[str, list[Tensor | None]] = field(default_factory=dict)  # parameter -> labels of each axis
 
     def run(self, given: dict[str, list[Tensor | None]] | None = None) -> Walk:
@@ -170,16 +164,10 @@ def rule_name(op: Op) -> str:
     if isinstance(op.func, str):
         return op.func
     name = str(op.func._overloadpacket).removeprefix("aten.")
-    return (
-        name.removesuffix("_")
-        if not name.startswith("_") and name not in ("copy_", "fill_", "zero_")
-        else name
-    )
+    return name.removesuffix("_") if not name.startswith("_") and name not in ("copy_", "fill_", "zero_") else name
 
 
-def merge_planes(
-    walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: tuple[int, ...]
-) -> list[Tensor]:
+def merge_planes(walk: Walk, op: Op, operands: list[tuple[Value, Tags]], shape: tuple[int, ...]) -> list[Tensor]:
     """Planes of an element-wise result: planes that change along common axes are united."""
     ndim = len(shape)
     merged: list[Tensor] = []
@@ -221,16 +209,35 @@ def merge_planes(
 
 def _has_act(operands: list[tuple[Value, Tags]]) -> bool:
     """A parameter axis that meets nothing labelled (positions, say) is no channel axis; an activation's is."""
-    return any(t.planes and not t.weight for _, t in operands) and not any(
-        t.weight and t.planes for _, t in operands
-    )
+    return any(t.planes and not t.weight for _, t in operands) and not any(t.weight and t.planes for _, t in operands)
 
 
 @rule(
-    "pointwise", "_prelu_kernel", "where", "native_dropout", "dropout", "hardswish", "hardsigmoid", "hardtanh",
-    "leaky_relu", "elu", "celu", "selu", "mish", "softplus", "softshrink", "hardshrink", "threshold", "relu6",
-    "log_sigmoid_forward", "masked_fill", "clamp", "lerp", "nan_to_num", "rrelu_with_noise",
-)  # fmt: skip
+    "pointwise",
+    "_prelu_kernel",
+    "where",
+    "native_dropout",
+    "dropout",
+    "hardswish",
+    "hardsigmoid",
+    "hardtanh",
+    "leaky_relu",
+    "elu",
+    "celu",
+    "selu",
+    "mish",
+    "softplus",
+    "softshrink",
+    "hardshrink",
+    "threshold",
+    "relu6",
+    "log_sigmoid_forward",
+    "masked_fill",
+    "clamp",
+    "lerp",
+    "nan_to_num",
+    "rrelu_with_noise",
+)
 def pointwise(walk: Walk, op: Op) -> None:
     operands = [(v, walk.of(v)) for v in op.inputs()]
     shape = op.outputs[0].shape  # type: ignore[union-attr]

@@ -17,13 +17,7 @@ from brickwork.prediction import device_of
 
 
 def adapt(
-    model: nn.Module,
-    known: Images,
-    new: Images,
-    *,
-    ridge: float = 1e-3,
-    seed: int = 0,
-    progress: bool = True,
+    model: nn.Module, known: Images, new: Images, *, ridge: float = 1e-3, seed: int = 0, progress: bool = True
 ) -> nn.Module:
     """A copy that answers on the new images as the model answers on the known ones; the model is left unchanged.
 

@@ -82,9 +82,7 @@ def _check_options(calibrate: str, target: Images | None, shared: str) -> None:
         if value not in allowed:
             raise RequestError(f"{name} is {value!r}; it must be {', '.join(allowed)}.")
     if (calibrate == "target") != (target is not None):
-        raise RequestError(
-            'target images go with calibrate="target", and it needs some; give both or neither.'
-        )
+        raise RequestError('target images go with calibrate="target", and it needs some; give both or neither.')
 
 
 def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: Images | None) -> list[Brick]:
@@ -94,9 +92,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
         groups.setdefault(part.source, []).append(part)
     if shared == "apart" or len(groups) == len(parts):
         if shared == "union":
-            raise RequestError(
-                "no two of the bricks were cut from the same network; there is nothing to unite."
-            )
+            raise RequestError("no two of the bricks were cut from the same network; there is nothing to unite.")
         return parts
     known = state_hash(source) if source is not None else None
     found = []
@@ -108,11 +104,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
             found += group
             continue
         prepared = origin_of(group[0].model).preprocessing
-        given = (
-            as_input(torch.as_tensor(images), prepared, device_of(own))
-            if images is not None and own
-            else None
-        )
+        given = as_input(torch.as_tensor(images), prepared, device_of(own)) if images is not None and own else None
         found.append(unite(group, source=own, images=given))
     return found
 
@@ -156,9 +148,7 @@ def _check(parts: list[Brick], names: list[str]) -> None:
             )
 
 
-def rescaling(
-    first: Preprocessing | None, other: Preprocessing | None
-) -> tuple[list[float], list[float]] | None:
+def rescaling(first: Preprocessing | None, other: Preprocessing | None) -> tuple[list[float], list[float]] | None:
     """What turns images prepared the first way into the other; None where more than mean and spread differ."""
     if first is None or other is None or first.size != other.size or first.channels != other.channels:
         return None

@@ -89,9 +89,5 @@ def frat_absolute(a: Tensor, g: Tensor) -> Tensor:
 
 
 REGISTRY["contribution"] = Attribution(
-    "contribution",
-    None,
-    margin,
-    0.0,
-    "Forward: what the class's route adds up, by channel (contribution.py).",
+    "contribution", None, margin, 0.0, "Forward: what the class's route adds up, by channel (contribution.py)."
 )

@@ -40,9 +40,7 @@ class Brick:
     source: str  # state hash of the whole network
     kept: dict[str, list[int]] = field(repr=False)  # space -> channels, in the whole network's ids
     judged_by: str  # "accuracy", or "auroc" (one against the rest) for a part of one class
-    accuracy_before: (
-        float | None
-    )  # of the whole restricted to the classes, on held-out images; None: no images
+    accuracy_before: float | None  # of the whole restricted to the classes, on held-out images; None: no images
     accuracy_after: float | None  # of the part
     parameters: float  # share of the whole's
     macs: float
@@ -72,10 +70,21 @@ class Brick:
             mean, std = tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
             spread = spread_of(logits)
         return cls(
-            model=copied, classes=origin.classes, source=store.state_hash(model), kept={}, judged_by="accuracy",
-            accuracy_before=None, accuracy_after=None, parameters=1.0, macs=1.0, mean=mean, std=std, spread=spread,
-            input_shape=tuple(origin.input_shape), settings={"repair": "none"},
-        )  # fmt: skip
+            model=copied,
+            classes=origin.classes,
+            source=store.state_hash(model),
+            kept={},
+            judged_by="accuracy",
+            accuracy_before=None,
+            accuracy_after=None,
+            parameters=1.0,
+            macs=1.0,
+            mean=mean,
+            std=std,
+            spread=spread,
+            input_shape=tuple(origin.input_shape),
+            settings={"repair": "none"},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only, without the network."""
@@ -94,9 +103,7 @@ class Brick:
         """The brick of a model folder; BadFile if the folder holds an ordinary model."""
         facts = store.read_config(folder).provenance.get(PROVENANCE)
         if not isinstance(facts, dict):
-            raise BadFile(
-                f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}"
-            )
+            raise BadFile(f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}")
         known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
         try:
             for name in ("classes", "mean", "std", "input_shape"):
@@ -123,9 +130,7 @@ class Brick:
         ]
         if self.accuracy_after is not None:
             name = "AUROC" if self.judged_by == "auroc" else "accuracy"
-            rows.append(
-                (f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part")
-            )
+            rows.append((f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part"))
         rows.append(("source", self.source[:16]))
         return [*rows, ("note", self.note)] if self.note else rows
 

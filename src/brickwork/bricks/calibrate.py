@@ -76,15 +76,11 @@ def _on_target(part: Brick, target: Images | None) -> tuple[tuple[float, ...], t
     assert target is not None
     with evaluating(part.model):
         inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
-        logits = torch.cat(
-            [pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)]
-        )
+        logits = torch.cat([pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)])
     return tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
 
 
-def fold(
-    model: nn.Module, scale: Tensor, shift: Tensor, example: Tensor, output: str | int | None
-) -> nn.Module:
+def fold(model: nn.Module, scale: Tensor, shift: Tensor, example: Tensor, output: str | int | None) -> nn.Module:
     """A copy whose logits are scale · logit + shift, exactly: the last layer's rows and biases are changed.
 
     >>> net = nn.Linear(2, 2)
@@ -100,9 +96,7 @@ def fold(
     else:
         heads = [s for s in made if s.makes is not None and np.array_equal(s.makes, bp.output_units)]
     if len(heads) != 1:
-        raise Unsupported(
-            "calibration needs one linear or convolution layer that makes all logits of a part."
-        )
+        raise Unsupported("calibration needs one linear or convolution layer that makes all logits of a part.")
     head = heads[0]
     new = copy.deepcopy(model)
     layer = new.get_submodule(head.module)

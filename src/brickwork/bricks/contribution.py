@@ -99,18 +99,14 @@ def _flow(layer: Layer, module: nn.Module, x: Tensor, one_hot: Tensor) -> Tensor
             count = picked.stop - picked.start
             own = slice(group * taken + picked.start, group * taken + picked.stop)
             kernels = weight[rows, picked].transpose(0, 1).flatten(0, 1)[:, None]
-            parts = convolve(
-                x[:, own], kernels, stride=stride, padding=padding, dilation=dilation, groups=count
-            )
+            parts = convolve(x[:, own], kernels, stride=stride, padding=padding, dilation=dilation, groups=count)
             sums = parts.clamp_(min=0).flatten(2).sum(2)
             result[:, rows, own] = (one_hot.t() @ sums).reshape(-1, count, made).transpose(1, 2)
     return result
 
 
 def _down(
-    bp: Blueprint,
-    reads: dict[str, tuple[np.ndarray, np.ndarray]],
-    flows: dict[str, np.ndarray],
+    bp: Blueprint, reads: dict[str, tuple[np.ndarray, np.ndarray]], flows: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """From the logits to the input: each channel's share in what the layers above it add up."""
     classes = len(bp.output_units)

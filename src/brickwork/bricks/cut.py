@@ -88,10 +88,6 @@ def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.nda
     for site in bp.sites:
         if site.kind in ("conv", "linear") and site.makes is not None:
             rows[site.module] = np.flatnonzero(~np.isin(site.makes, lost))
-            if (
-                order is not None
-                and list(order) != sorted(order)
-                and np.array_equal(site.makes, bp.output_units)
-            ):
+            if order is not None and list(order) != sorted(order) and np.array_equal(site.makes, bp.output_units):
                 rows[site.module] = locate(site.makes, bp.space(CLASSES).units[order])
     return rows

@@ -25,15 +25,7 @@ from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
-LADDER = (
-    0.05,
-    0.1,
-    0.15,
-    0.25,
-    0.35,
-    0.5,
-    0.7,
-)  # budgets among which the accuracy bound looks for the smallest
+LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
 
 
@@ -79,9 +71,19 @@ def disassemble(
     (('2', '0'), torch.Size([200, 2]), 16)
     """
     check_options(
-        attribution=attribution, keep=keep, budget=budget, of=of, threshold=threshold, tolerance=tolerance,
-        repair=repair, images=images, scored=scored, ridge=ridge, round_to=round_to, seed=seed,
-    )  # fmt: skip
+        attribution=attribution,
+        keep=keep,
+        budget=budget,
+        of=of,
+        threshold=threshold,
+        tolerance=tolerance,
+        repair=repair,
+        images=images,
+        scored=scored,
+        ridge=ridge,
+        round_to=round_to,
+        seed=seed,
+    )
     subject = take_up(model, classes, data, device=device, output=output, seed=seed)
     whole, bp, wanted, samples = subject.whole, subject.bp, subject.wanted, subject.samples
     cuttable = spaces_above(bp, depth)
@@ -89,25 +91,13 @@ def disassemble(
     judge = Judge(whole, samples, wanted, output)
     unlabelled = samples.inputs(samples.some(images, seed))
     cut_out = partial(
-        _cut,
-        whole,
-        bp,
-        classes=wanted,
-        images=unlabelled,
-        repair=repair,
-        ridge=ridge,
-        seed=seed,
-        progress=progress,
+        _cut, whole, bp, classes=wanted, images=unlabelled, repair=repair, ridge=ridge, seed=seed, progress=progress
     )
     bound = keep is None and budget is None and threshold is None
     if bound and judge.before is None:
         raise BadData(
             "there is nothing to judge a part by: "
-            + (
-                "one class needs images of others too"
-                if len(wanted) == 1
-                else "every class has too few images"
-            )
+            + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
             + "; give more data, or one of keep, budget, threshold."
         )
     scores = subject.score(attribution, scored, seed, progress).within(cuttable)
@@ -224,9 +214,15 @@ def check_options(**given: Any) -> None:
 
 
 def _kept(
-    bp: Blueprint, scores: Scores, classes: list[int], keep: float | None, budget: float | None,
-    threshold: float | None, of: str, round_to: int | None,
-) -> Kept:  # fmt: skip
+    bp: Blueprint,
+    scores: Scores,
+    classes: list[int],
+    keep: float | None,
+    budget: float | None,
+    threshold: float | None,
+    of: str,
+    round_to: int | None,
+) -> Kept:
     joint, step = scores.of(classes), round_to or 1
     if keep is not None:
         return by_ratio(bp, joint, keep, step=step)
@@ -242,9 +238,15 @@ def _kept(
 
 
 def _smallest(
-    bp: Blueprint, scores: Scores, classes: list[int], of: str, round_to: int | None, tolerance: float,
-    judge: Judge, cut_out: partial[Cut],
-) -> tuple[Cut, str]:  # fmt: skip
+    bp: Blueprint,
+    scores: Scores,
+    classes: list[int],
+    of: str,
+    round_to: int | None,
+    tolerance: float,
+    judge: Judge,
+    cut_out: partial[Cut],
+) -> tuple[Cut, str]:
     """Bisection over the ladder for the smallest budget whose part is good enough; else the whole."""
     assert judge.before is not None
     low, high = 0, len(LADDER)  # the answer is in low..high; high == len(LADDER): none of them

@@ -98,9 +98,18 @@ def distil(
     }
     answers = labels if labels is not None else np.zeros(len(images), np.int64)
     result = train(
-        pupil, images, answers, epochs=epochs, lr=lr, seed=seed, device=where, loss=loss, penalty=penalty,
-        progress=progress, **options,
-    )  # fmt: skip
+        pupil,
+        images,
+        answers,
+        epochs=epochs,
+        lr=lr,
+        seed=seed,
+        device=where,
+        loss=loss,
+        penalty=penalty,
+        progress=progress,
+        **options,
+    )
     if labels is None:  # without labels the loop's accuracy says nothing
         for row in result.history:
             row.pop("accuracy", None)
@@ -115,9 +124,7 @@ def distil(
     return Distilled(pupil.eval().to(device_of(student)), result)
 
 
-def teacher_columns(
-    wanted: tuple[str, ...] | None, known: Sequence[tuple[str, ...] | None]
-) -> list[int] | None:
+def teacher_columns(wanted: tuple[str, ...] | None, known: Sequence[tuple[str, ...] | None]) -> list[int] | None:
     """Where the student's classes stand among the teachers' logits side by side; None: they are the same.
 
     >>> teacher_columns(("cat", "car"), [("dog", "cat"), ("car",)])

@@ -65,11 +65,7 @@ def image_rows(
         twin = other.get(value.index)
         if twin is None or len(twin.shape) != len(value.shape):
             raise _another_way()
-        grown = [
-            d
-            for d, (a, b) in enumerate(zip(value.shape, twin.shape, strict=True))
-            if a * len(some) == b * count
-        ]
+        grown = [d for d, (a, b) in enumerate(zip(value.shape, twin.shape, strict=True)) if a * len(some) == b * count]
         if len(grown) == 1:
             found[value.index] = Rows(grown[0], value.shape[grown[0]] // count)
     mixed = [other[index] for index, rows in found.items() if rows.each > 1]
@@ -83,14 +79,10 @@ def _alike(one: Graph, two: Graph) -> bool:
 
 
 def _another_way() -> Unsupported:
-    return Unsupported(
-        "the forward takes another way with more images; scores need one that treats them alike"
-    )
+    return Unsupported("the forward takes another way with more images; scores need one that treats them alike")
 
 
-def _check_order(
-    model: nn.Module, graph: Graph, images: Tensor, values: list[Value], rows: dict[int, Rows]
-) -> None:
+def _check_order(model: nn.Module, graph: Graph, images: Tensor, values: list[Value], rows: dict[int, Rows]) -> None:
     """The first image is replaced by another: its rows, and no others, may change."""
     changed = torch.cat([images[:1].flip(-1) + 1, images[1:]])
     before, after = (Program(model, graph, [batch]) for batch in (images, changed))

@@ -15,11 +15,7 @@ from brickwork.errors import RequestError
 
 
 def increment(
-    model: nn.Module,
-    bricks: Sequence[Brick | Folder] | Brick | Folder,
-    *,
-    images: Images | None = None,
-    **options: Any,
+    model: nn.Module, bricks: Sequence[Brick | Folder] | Brick | Folder, *, images: Images | None = None, **options: Any
 ) -> nn.Module:
     """A network with the model's classes and the bricks', in this order; nothing is trained, nothing given changes.
 

@@ -27,9 +27,7 @@ def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str
 class Judge:
     """Compares parts with the whole restricted to the same classes."""
 
-    def __init__(
-        self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None
-    ) -> None:
+    def __init__(self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None) -> None:
         self.samples, self.classes, self.output = samples, classes, output
         self.kind = "accuracy" if len(classes) > 1 else "auroc"
         held = samples.held

@@ -30,9 +30,7 @@ class Prices:
         total = sum(cost for cost, _ in self.terms) or 1.0
         prices: dict[str, float] = {}
         for cost, axes in self.terms:
-            rest = [
-                1 - sum(share * (1 - left.get(name, 1.0)) for name, share in axis.items()) for axis in axes
-            ]
+            rest = [1 - sum(share * (1 - left.get(name, 1.0)) for name, share in axis.items()) for axis in axes]
             for k, axis in enumerate(axes):
                 others = math.prod(rest[:k] + rest[k + 1 :])
                 for name, share in axis.items():

@@ -21,9 +21,7 @@ class RouteLayer:
     kind: str  # "input", "layer" or "classes"
     size: int  # channels
     on: dict[str, tuple[int, ...]]  # class -> channels on its route
-    scores: dict[str, tuple[float, ...]] = field(
-        default_factory=dict, repr=False
-    )  # class -> of every channel
+    scores: dict[str, tuple[float, ...]] = field(default_factory=dict, repr=False)  # class -> of every channel
     made_by: tuple[str, ...] = ()  # several layers where channels are coupled, as by a residual sum
     reads: tuple[str, ...] = ()  # the columns it is computed from
     fixed: int = 0  # channels that no cut can remove, and which are on every route for that reason
@@ -138,9 +136,7 @@ class Routes:
         widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
         lines = []
         for row in [head, *rows]:
-            cells = [
-                c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-            ]
+            cells = [c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
             lines.append("  ".join(cells))
         return "\n".join([f"{self.title()} ({self.summary()})", *lines])
 

@@ -67,9 +67,7 @@ def routes(
     names = {k: known[k] if known.count(known[k]) == 1 else f"{known[k]} ({k})" for k in wanted}
     return Routes(
         classes=tuple(names.values()),
-        layers=_layers(
-            bp, scores, names, threshold, inputs=subject.samples.inputs(np.zeros(1, int)).shape[1]
-        ),
+        layers=_layers(bp, scores, names, threshold, inputs=subject.samples.inputs(np.zeros(1, int)).shape[1]),
         network=origin_of(model).arch or type(model).__name__,
         images={name: int(scores.counts[k]) for k, name in names.items()},
         settings={"attribution": attribution, "threshold": threshold, "scored": scored, "seed": seed},
@@ -108,12 +106,7 @@ def _scored(subject: Subject, scored: int, *, attribution: str, seed: int, progr
         labels = torch.from_numpy(samples.labels[index]).to(samples.device)
         found.append(
             score_channels(
-                subject.whole,
-                subject.bp,
-                samples.inputs(index),
-                labels,
-                attribution=attribution,
-                progress=progress,
+                subject.whole, subject.bp, samples.inputs(index), labels, attribution=attribution, progress=progress
             )
         )
     tables = {name: np.sum([one.scores[name] for one in found], 0) for name in found[0].scores}
@@ -125,8 +118,7 @@ def _layers(
 ) -> tuple[RouteLayer, ...]:
     """The input, every scored space in the network's order, the classes."""
     kept = {
-        k: by_threshold(bp, {space: table[[k]] for space, table in scores.scores.items()}, threshold)
-        for k in names
+        k: by_threshold(bp, {space: table[[k]] for space, table in scores.scores.items()}, threshold) for k in names
     }
     first = "input"
     while first in bp.spaces:

@@ -69,9 +69,7 @@ def find_classes(asked: Sequence[str | int] | str | int, known: Sequence[str]) -
         elif isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(known):
             found.append(int(item))
         else:
-            raise RequestError(
-                f"the model has no class {item!r}; it has {len(known)}, 0 to {len(known) - 1}."
-            )
+            raise RequestError(f"the model has no class {item!r}; it has {len(known)}, 0 to {len(known) - 1}.")
     if not found:
         raise RequestError(f"no classes were asked for; the model has {', '.join(known[:40])}.")
     twice = [known[k] for k in found if found.count(k) > 1]
@@ -95,9 +93,7 @@ def take_in(
     if isinstance(data, ImageData):
         labels = _renumbered(data, known, named)[labels]
     if labels.min() < 0 or labels.max() >= len(known):
-        raise BadData(
-            f"labels run from {labels.min()} to {labels.max()}; the model has {len(known)} classes."
-        )
+        raise BadData(f"labels run from {labels.min()} to {labels.max()}; the model has {len(known)} classes.")
     use, held = _split(labels, seed)
     return Samples(images, labels.astype(np.int64), use, held, preprocessing, device, dtype)
 

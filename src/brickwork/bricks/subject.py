@@ -46,9 +46,14 @@ class Subject:
         inputs = self.samples.inputs(index)
         said: list[Tensor] = []
         scores = score_channels(
-            self.whole, self.bp, inputs, labels, attribution=attribution, progress=progress,
+            self.whole,
+            self.bp,
+            inputs,
+            labels,
+            attribution=attribution,
+            progress=progress,
             answered=lambda output: said.append(output.double().cpu()),
-        )  # fmt: skip
+        )
         if said:
             self._logits.update(zip(index.tolist(), torch.cat(said), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
@@ -93,14 +98,17 @@ def take_up(
         known = tuple(map(str, range(len(bp.output_units))))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
     samples = take_in(
-        data, known, origin.classes is not None,
-        preprocessing=origin.preprocessing, device=where, dtype=dtype, seed=seed,
-    )  # fmt: skip
+        data,
+        known,
+        origin.classes is not None,
+        preprocessing=origin.preprocessing,
+        device=where,
+        dtype=dtype,
+        seed=seed,
+    )
     missing = [known[k] for k in wanted if not (samples.labels[samples.use] == k).any()]
     if missing:
-        raise BadData(
-            f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class."
-        )
+        raise BadData(f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class.")
     if bp is None:
         bp = _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
@@ -116,9 +124,7 @@ def one_dtype(model: nn.Module) -> None:
             kinds.setdefault(tensor.dtype, name)
     if len(kinds) > 1:
         (one, first), (two, second) = list(kinds.items())[:2]
-        raise BadModel(
-            f"{first} is {one} and {second} {two}; bring the model to one dtype first, as in model.float()."
-        )
+        raise BadModel(f"{first} is {one} and {second} {two}; bring the model to one dtype first, as in model.float().")
 
 
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:

@@ -78,21 +78,24 @@ def transfer(
         free = float(sum(m.sum() for m in masks.values()) / sum(m.numel() for m in masks.values()))
         if free == 0:
             raise RequestError("every channel is on the route of a class; give a larger threshold.")
-        handles = [
-            p.register_hook(_Hold(masks[name])) for name, p in pupil.named_parameters() if name in masks
-        ]
+        handles = [p.register_hook(_Hold(masks[name])) for name, p in pupil.named_parameters() if name in masks]
         options["weight_decay"] = 0.0  # decay would move what is held
     try:
         result = train(
-            pupil, target.samples.images, target.samples.labels, epochs=epochs, lr=lr, seed=seed,
-            device=subject.samples.device, progress=progress, **options,
-        )  # fmt: skip
+            pupil,
+            target.samples.images,
+            target.samples.labels,
+            epochs=epochs,
+            lr=lr,
+            seed=seed,
+            device=subject.samples.device,
+            progress=progress,
+            **options,
+        )
     finally:
         for handle in handles:
             handle.remove()
-    renewed(
-        pupil, "transfer", {"what": what, "threshold": threshold, "free": free, "epochs": epochs, "lr": lr}
-    )
+    renewed(pupil, "transfer", {"what": what, "threshold": threshold, "free": free, "epochs": epochs, "lr": lr})
     return Transferred(pupil.eval().to(device_of(model)), free, result)
 
 

@@ -51,9 +51,7 @@ class Treated:
 
     model: nn.Module = field(repr=False)
     rule: str
-    on_route: dict[
-        str, float
-    ]  # of each layer, the share of channels on the route of a class, averaged over classes
+    on_route: dict[str, float]  # of each layer, the share of channels on the route of a class, averaged over classes
     training: TrainingResult = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,17 +113,21 @@ def treat(
     where = subject.samples.device
     try:
         result = train(
-            patient, subject.samples.images, subject.samples.labels, epochs=epochs, lr=lr, seed=seed, device=where,
-            penalty=watch.penalty if points and strength > 0 else None, progress=progress, **options,
-        )  # fmt: skip
+            patient,
+            subject.samples.images,
+            subject.samples.labels,
+            epochs=epochs,
+            lr=lr,
+            seed=seed,
+            device=where,
+            penalty=watch.penalty if points and strength > 0 else None,
+            progress=progress,
+            **options,
+        )
     finally:
         watch.remove()
     patient.eval().to(device_of(model))
-    renewed(
-        patient,
-        "treat",
-        {"rule": rule, "strength": strength, "threshold": threshold, "epochs": epochs, "lr": lr},
-    )
+    renewed(patient, "treat", {"rule": rule, "strength": strength, "threshold": threshold, "epochs": epochs, "lr": lr})
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
     return Treated(patient, rule, shares, result)
 

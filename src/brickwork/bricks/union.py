@@ -41,15 +41,11 @@ def unite(bricks: Sequence[Brick], *, source: nn.Module | None = None, images: T
 def _from_source(bricks: Sequence[Brick], source: nn.Module, images: Tensor | None) -> Brick:
     first = bricks[0]
     if state_hash(source) != first.source:
-        raise BadModel(
-            f"the network given is not the one that the brick of {', '.join(first.classes)} was cut from."
-        )
+        raise BadModel(f"the network given is not the one that the brick of {', '.join(first.classes)} was cut from.")
     known = origin_of(source).classes
     numbers = [known.index(name) if known else int(name) for brick in bricks for name in brick.classes]
     like = next(source.parameters())
-    bp = trace(
-        source, torch.zeros(2, *first.input_shape, dtype=like.dtype, device=like.device), output=first.output
-    )
+    bp = trace(source, torch.zeros(2, *first.input_shape, dtype=like.dtype, device=like.device), output=first.output)
     kept = _union(bp, bricks)
     # plain cuts stay a plain cut: nothing is matched that was not asked for
     repair = "match" if images is not None else "none"
@@ -66,13 +62,9 @@ def _from_weights(bricks: Sequence[Brick]) -> Brick:
     """The whole's architecture, rebuilt with zeros, filled with what the bricks hold, then cut to the union."""
     first = bricks[0]
     origin = origin_of(first.model)
-    cuts = [
-        k for k, step in enumerate(origin.steps) if step.get("op") == "select"
-    ]  # an order may follow the last
+    cuts = [k for k, step in enumerate(origin.steps) if step.get("op") == "select"]  # an order may follow the last
     if origin.arch is None or not cuts:
-        raise RequestError(
-            "the bricks' architecture is not known to Brickwork; give the network they were cut from."
-        )
+        raise RequestError("the bricks' architecture is not known to Brickwork; give the network they were cut from.")
     before = replace(origin, steps=origin.steps[: cuts[-1]], classes=None, provenance={})
     try:
         whole = rebuild(before).to(device_of(first.model)).eval()
@@ -117,9 +109,7 @@ def _union(bp: Blueprint, bricks: Sequence[Brick]) -> dict[str, list[int]]:
     """Of every space what any brick keeps; a brick that does not name a space keeps all of it."""
     hidden = [name for name in bp.spaces if name != CLASSES]
     every = {name: range(bp.spaces[name]) for name in hidden}
-    return {
-        name: sorted(set().union(*(brick.kept.get(name, every[name]) for brick in bricks))) for name in hidden
-    }
+    return {name: sorted(set().union(*(brick.kept.get(name, every[name]) for brick in bricks))) for name in hidden}
 
 
 def _joint(bricks: Sequence[Brick], what: str) -> tuple[float, ...]:
@@ -127,9 +117,15 @@ def _joint(bricks: Sequence[Brick], what: str) -> tuple[float, ...]:
 
 
 def _sealed(
-    bricks: Sequence[Brick], model: nn.Module, kept: dict[str, list[int]], bp: Blueprint, repair: str, *,
-    mean: tuple[float, ...], std: tuple[float, ...],
-) -> Brick:  # fmt: skip
+    bricks: Sequence[Brick],
+    model: nn.Module,
+    kept: dict[str, list[int]],
+    bp: Blueprint,
+    repair: str,
+    *,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> Brick:
     left, full = bp.count(kept), bp.count()
     return replace(
         bricks[0],

@@ -14,9 +14,7 @@ from brickwork.errors import RequestError
 Kept = dict[str, list[int]]
 
 
-def by_ratio(
-    bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, least: int = 8, step: int = 1
-) -> Kept:
+def by_ratio(bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, least: int = 8, step: int = 1) -> Kept:
     """The best-scored share of every space; at least `least` channels, widths a multiple of `step`."""
     if not 0 < ratio <= 1:
         raise RequestError(f"a keep ratio must be above 0 and at most 1, not {ratio}")

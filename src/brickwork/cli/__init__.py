@@ -20,11 +20,7 @@ from brickwork.cli.misuse import told
 
 #: verb, module of brickwork.cli, help line
 VERBS = (
-    (
-        "demo",
-        "demo",
-        "The tour: every part of Brickwork once, on embedded digits, ending in a page.",
-    ),
+    ("demo", "demo", "The tour: every part of Brickwork once, on embedded digits, ending in a page."),
     ("info", "info", "Layers, channel spaces, parameters and FLOPs of an architecture or a model folder."),
     ("train", "train", "Train an architecture on a data set and save a model folder."),
     ("eval", "eval", "Evaluate a model folder on a data set."),
@@ -36,29 +32,17 @@ VERBS = (
     ("routes", "routes", "Draw which channels decide for which class: SVG, PNG or an HTML page."),
     ("treat", "treat", "Fine-tune a model folder with the route of each class as a constraint."),
     ("distil", "distil", "Train a student model folder towards what its teachers answer."),
-    (
-        "transfer",
-        "transfer",
-        "Train a model folder on images of another kind, holding what belongs to a class.",
-    ),
+    ("transfer", "transfer", "Train a model folder on images of another kind, holding what belongs to a class."),
     ("adapt", "adapt", "Match a model folder to images of another kind on unlabelled pairs."),
     ("depend", "depend", "Find which classes' logits are combinations of a few others', and what they cost."),
     ("transplant", "transplant", "Plug category modules into task modules through small learned adapters."),
-    (
-        "pool",
-        "pool",
-        "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each.",
-    ),
+    ("pool", "pool", "Learn task after task by choosing kernels from a frozen pool, well under a megabyte each."),
     ("delta", "delta", "What training added to a network, as a file that knows its base."),
     ("assign", "assign", "Add what one network learned to another."),
     ("merge", "merge", "Merge networks of one architecture, tensor by tensor."),
     ("sweep", "sweep", "Accuracy of αA + βB over a grid: table, heat maps, the balanced point."),
     ("cancel", "cancel", "Why tasks cancel: training in sequence against assigning what was learned."),
-    (
-        "continual",
-        "continual",
-        "Learn task after task with several methods; accuracy against megabytes on disk.",
-    ),
+    ("continual", "continual", "Learn task after task with several methods; accuracy against megabytes on disk."),
     ("report", "report", "One page of what other verbs found: key numbers, figures, tables; opens offline."),
     ("studio", "studio", "A local page: drag classes of networks onto a board, build one network of them."),
     ("bench", "bench", "Measure Brickwork against its peers: time, memory, exactness."),
@@ -142,8 +126,7 @@ def _show_version(wanted: bool) -> None:
 
 def _top(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

@@ -33,9 +33,7 @@ class PanelCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         sections = self.sections(ctx)
-        sections["Options"] = sections.pop(
-            "Options"
-        )  # what most verbs have stands last; --help is always there
+        sections["Options"] = sections.pop("Options")  # what most verbs have stands last; --help is always there
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
@@ -89,9 +87,7 @@ class ActionCommand(PanelCommand):
         found = super().sections(ctx)
         if self.asked is not None:
             own = f"{self.asked}: "  # said by the heading already
-            return {
-                title: [(n, words.removeprefix(own)) for n, words in rows] for title, rows in found.items()
-            }
+            return {title: [(n, words.removeprefix(own)) for n, words in rows] for title, rows in found.items()}
         options = {p.name: max(p.opts, key=len) for p in self.params if p.param_type_name == "option"}
         title = f"Options of each action (brickwork {ctx.info_name} ACTION -h explains them)"
         found[title] = [

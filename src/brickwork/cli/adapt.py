@@ -27,9 +27,7 @@ def command(
     known: Annotated[
         str, typer.Option(help="Images of the kind the model knows: a folder, an .npz, …", show_default=False)
     ],
-    new: Annotated[
-        str, typer.Option(help="The same things, image by image, of the new kind.", show_default=False)
-    ],
+    new: Annotated[str, typer.Option(help="The same things, image by image, of the new kind.", show_default=False)],
     out: OutOption,
     images: Annotated[int, typer.Option(help="Pairs of training images to match on, at most.")] = 2000,
     ridge: RidgeOption = 1e-3,
@@ -48,14 +46,7 @@ def command(
     from brickwork import store
     from brickwork.atomic import check_output
     from brickwork.bricks import adapt
-    from brickwork.cli.brick_folders import (
-        accuracy,
-        before_and_after,
-        check_numbers,
-        images_for,
-        save,
-        some_of,
-    )
+    from brickwork.cli.brick_folders import accuracy, before_and_after, check_numbers, images_for, save, some_of
     from brickwork.devices import pick
 
     # Everything that can be refused is refused here, before a tensor or an image is read.
@@ -75,15 +66,16 @@ def command(
     count = min(images, len(pair[0].train_images))
     facts = {"known": str(specs[0]), "new": str(specs[1]), "images": count}
     save(
-        found, out, force=force, command="adapt", **facts, source=config.weights.state_hash,
+        found,
+        out,
+        force=force,
+        command="adapt",
+        **facts,
+        source=config.weights.state_hash,
         test_accuracy=judged["after"],
-    )  # fmt: skip
-    report = {"folder": str(out), "model": str(folder), **facts, **judged}
-    emit(
-        report,
-        f"matched on {counted(count, 'pair')}; {before_and_after(**judged)}\nsaved in {out}",
-        as_json=as_json,
     )
+    report = {"folder": str(out), "model": str(folder), **facts, **judged}
+    emit(report, f"matched on {counted(count, 'pair')}; {before_and_after(**judged)}\nsaved in {out}", as_json=as_json)
 
 
 def _check_pairs(known: Any, new: Any) -> None:

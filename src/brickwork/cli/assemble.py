@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from brickwork.cli.brick_options import (
-    BricksArgument,
-    Calibrate,
-    CalibrateOption,
-    How,
-    HowOption,
-    TargetOption,
-)
+from brickwork.cli.brick_options import BricksArgument, Calibrate, CalibrateOption, How, HowOption, TargetOption
 from brickwork.cli.common import (
     ArchOption,
     DebugOption,
@@ -48,14 +41,10 @@ def command(
     calibrate: CalibrateOption = Calibrate.auto,
     target: TargetOption = None,
     shared: Annotated[
-        Shared,
-        typer.Option(
-            help="Bricks of one network: channels they share once (union), or side by side (apart)."
-        ),
+        Shared, typer.Option(help="Bricks of one network: channels they share once (union), or side by side (apart).")
     ] = Shared.auto,
     source: Annotated[
-        Path | None,
-        typer.Option(metavar="MODEL", help="The network the bricks were cut from, to unite them."),
+        Path | None, typer.Option(metavar="MODEL", help="The network the bricks were cut from, to unite them.")
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="With --source: unlabelled images of its data, to repair the union on.")
@@ -102,31 +91,27 @@ def command(
     model = assemble(parts, calibrate=str(calibrate), shared=str(shared), how=str(how), **given)
     facts = {"data": data, "target": target}
     store.save(
-        model, out, force=force,
+        model,
+        out,
+        force=force,
         provenance={"command": "assemble", **{name: value for name, value in facts.items() if value}},
-    )  # fmt: skip
+    )
     report = {"folder": str(out), "bricks": [str(b) for b in bricks], **joined(model)}
     text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {told(report)}; saved in {out}"
     emit(report, text, as_json=as_json)
 
 
-def _check_source(
-    bricks: Sequence[Path], shared: Shared, source: Path | None, data: str | None, images: int
-) -> None:
+def _check_source(bricks: Sequence[Path], shared: Shared, source: Path | None, data: str | None, images: int) -> None:
     """Whether --source and --data would be used at all."""
     from brickwork import store
     from brickwork.bricks.brick import PROVENANCE
 
     if source is None:
         if data is not None:
-            raise RequestError(
-                "--data repairs the union of bricks of --source; give both, or --source alone."
-            )
+            raise RequestError("--data repairs the union of bricks of --source; give both, or --source alone.")
         return
     if shared == Shared.apart:
-        raise RequestError(
-            "--source is there to unite bricks, and --shared apart keeps them apart; give one."
-        )
+        raise RequestError("--source is there to unite bricks, and --shared apart keeps them apart; give one.")
     if images < 1:
         raise RequestError(f"images is {images}; it must be 1 or more.")
     hashed = store.read_config(source).weights.state_hash

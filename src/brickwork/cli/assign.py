@@ -25,9 +25,7 @@ def command(
     out: OutOption,
     alpha: Annotated[float, typer.Option(help="How much of it.")] = 1.0,
     bn: StatisticsOption = Statistics.linear,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Only to the network the delta was taken from.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Only to the network the delta was taken from.")] = False,
     arch: ArchOption = None,
     force: ForceOption = False,
     as_json: JsonOption = False,

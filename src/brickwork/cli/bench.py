@@ -10,16 +10,10 @@ from brickwork.cli.common import DebugOption, Device, JsonOption, emit, parse_ar
 
 
 def command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which benchmark to run; none: list.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which benchmark to run; none: list.")] = None,
     arg: Annotated[
         list[str] | None,
-        typer.Option(
-            "--arg",
-            metavar="NAME=VALUE",
-            help="Option of the benchmark, e.g. --arg repeat=5; repeatable.",
-        ),
+        typer.Option("--arg", metavar="NAME=VALUE", help="Option of the benchmark, e.g. --arg repeat=5; repeatable."),
     ] = None,
     device: Annotated[
         Device | None, typer.Option("--device", help="Where to compute, if the benchmark has a choice.")
@@ -36,8 +30,7 @@ def command(
 
     if name is None:
         known = [
-            (b.name, b.help, ", ".join(f"{k}={v}" for k, v in b.options.items()))
-            for b in benchmarks.REGISTRY.values()
+            (b.name, b.help, ", ".join(f"{k}={v}" for k, v in b.options.items())) for b in benchmarks.REGISTRY.values()
         ]
         data: dict[str, Any] = {"benchmarks": [{"name": n, "help": h} for n, h, _ in known]}
         emit(data, table(["name", "what", "options"], known), as_json=as_json)

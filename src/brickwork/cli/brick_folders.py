@@ -40,9 +40,7 @@ def check_calibration(calibrate: str, target: str | None) -> None:
     from brickwork import data as images_of
 
     if (calibrate == "target") != (target is not None):
-        raise RequestError(
-            "--target images go with --calibrate target, and it needs some; give both or neither."
-        )
+        raise RequestError("--target images go with --calibrate target, and it needs some; give both or neither.")
     if target is not None:
         images_of.check(target)
 
@@ -57,9 +55,7 @@ def check_bricks(folders: Sequence[Path], first: Path | None = None) -> None:
     for folder in [*([first] if first else []), *folders]:
         config = store.read_config(folder)
         if folder is not first and not isinstance(config.provenance.get(PROVENANCE), dict):
-            raise BadFile(
-                f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}"
-            )
+            raise BadFile(f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}")
         for name in config.classes or ():
             if name in owner:
                 raise RequestError(
@@ -71,9 +67,7 @@ def check_bricks(folders: Sequence[Path], first: Path | None = None) -> None:
     if len(shapes) > 1:
         (one, a), (two, b) = list(shapes.items())[:2]
         sides = ["×".join(map(str, shape)) for shape in (one, two)]
-        raise BadModel(
-            f"{a} takes inputs of {sides[0]} and {b} of {sides[1]}; bricks must share one input size."
-        )
+        raise BadModel(f"{a} takes inputs of {sides[0]} and {b} of {sides[1]}; bricks must share one input size.")
 
 
 def images_for(model: nn.Module, spec: str | DataSpec, seed: int) -> ImageData:

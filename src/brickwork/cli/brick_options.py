@@ -53,17 +53,13 @@ DataOption = Annotated[
 # how channels are scored
 # attribution.REGISTRY holds these names, but reading it would import torch; a test compares the two
 AttributionOption = Annotated[
-    str,
-    typer.Option(help="Score of a channel: taylor, frat, frat-negative, frat-absolute, contribution."),
+    str, typer.Option(help="Score of a channel: taylor, frat, frat-negative, frat-absolute, contribution.")
 ]
 ScoredOption = Annotated[int, typer.Option(help="Images of the classes to score channels on, at most.")]
 DepthOption = Annotated[
-    str | None,
-    typer.Option(help="From the last layer down to this one only, by name, or number from the input."),
+    str | None, typer.Option(help="From the last layer down to this one only, by name, or number from the input.")
 ]
-OutputOption = Annotated[
-    str | None, typer.Option(help="Which output is the logits, where there are several.")
-]
+OutputOption = Annotated[str | None, typer.Option(help="Which output is the logits, where there are several.")]
 
 # how much stays, and how it is repaired
 KeepOption = Annotated[float | None, typer.Option(help="Keep this share of the channels of every layer.")]
@@ -73,8 +69,7 @@ ThresholdOption = Annotated[
     float | None, typer.Option(help="The paper's: keep what scores above this × the layer's mean.")
 ]
 ToleranceOption = Annotated[
-    float,
-    typer.Option(help="Without the three above: the smallest part that loses at most this accuracy."),
+    float, typer.Option(help="Without the three above: the smallest part that loses at most this accuracy.")
 ]
 RepairOption = Annotated[Repair, typer.Option(help="How to repair the part, without labels.")]
 ImagesOption = Annotated[int, typer.Option(help="Images to repair on, at most.")]
@@ -89,9 +84,7 @@ CalibrateOption = Annotated[
         "--target images (target); auto: source where it can be done."
     ),
 ]
-TargetOption = Annotated[
-    str | None, typer.Option(help="Unlabelled images for --calibrate target: the training split.")
-]
+TargetOption = Annotated[str | None, typer.Option(help="Unlabelled images for --calibrate target: the training split.")]
 HowOption = Annotated[How, typer.Option(help="Interleave layers (blocks) or run parts whole (branches).")]
 
 # training

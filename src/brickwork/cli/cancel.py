@@ -50,24 +50,19 @@ def command(
         ),
     ],
     data: Annotated[
-        list[str],
-        typer.Option(help="Training images; twice, in the order of training.", show_default=False),
+        list[str], typer.Option(help="Training images; twice, in the order of training.", show_default=False)
     ],
     lr: Annotated[str, typer.Option(help="Learning rates, 0.001,0.01.")] = "0.001,0.01",
     steps: Annotated[str, typer.Option(help="Steps of gradient descent on each task, 1,2,5.")] = "1,2,5,10",
     images: Annotated[int, typer.Option(help="Images of each task, at most.")] = 200,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Images in one step.", show_default="all of them")
-    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images in one step.", show_default="all of them")] = None,
     bn: Annotated[
         Norms, typer.Option(help="Batch norms use the batch, as in training, or keep statistics.")
     ] = Norms.batch,
     out: Annotated[
         Path | None, typer.Option("--out", help="Picture to write: .html, .svg or .png.", show_default=False)
     ] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Height and width of the images; default: BASE's.")
-    ] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="Height and width of the images; default: BASE's.")] = None,
     arg: ArgsOption = None,
     arch: ArchOption = None,
     seed: SeedOption = 0,
@@ -110,9 +105,15 @@ def command(
     model = make(max(len(one.classes) for one in sets)).to(where)
     log(f"{counted(count_steps(rates, counts), 'step')} of gradient descent from {base}, in float64 …")
     found = cancel(
-        model, *(_some(one, images, seed) for one in sets), lr=rates, steps=counts,
-        batch_size=batch_size, bn=str(bn), seed=seed, progress=not as_json,
-    )  # fmt: skip
+        model,
+        *(_some(one, images, seed) for one in sets),
+        lr=rates,
+        steps=counts,
+        batch_size=batch_size,
+        bn=str(bn),
+        seed=seed,
+        progress=not as_json,
+    )
     if out is not None:
         replace(draw_cancellation(found), command=typed_line()).save(out, force=force)
     report = {"base": base, "file": str(out) if out else None, "seed": seed, "bn": str(bn), **found.to_dict()}

@@ -43,14 +43,11 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder to write.", show_
 ArgsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--arg",
-        metavar="NAME=VALUE",
-        help="Argument of the architecture, e.g. --arg stem=imagenet; repeatable.",
+        "--arg", metavar="NAME=VALUE", help="Argument of the architecture, e.g. --arg stem=imagenet; repeatable."
     ),
 ]
 ArchOption = Annotated[
-    str | None,
-    typer.Option("--arch", help="package.module:factory, for a folder of an architecture of your own."),
+    str | None, typer.Option("--arch", help="package.module:factory, for a folder of an architecture of your own.")
 ]
 
 
@@ -80,9 +77,7 @@ def typed_line() -> str:
 
 def typed(context: typer.Context) -> list[str]:
     """The parameters that were given on the command line, by their names in Python."""
-    return [
-        n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"
-    ]
+    return [n for n in context.params if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"]
 
 
 def parse_args(pairs: Iterable[str] | None) -> dict[str, Any]:
@@ -176,9 +171,7 @@ def reporting(command: Callable[..., Any]) -> Callable[..., Any]:
                 complain("stopped by Ctrl-C; nothing half-written was left behind.", debug)
                 raise typer.Exit(130) from None
             what = f"{type(error).__name__}: {error}"
-            hint = (
-                "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
-            )
+            hint = "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
             complain(f"unexpected {what}.{hint}", debug)
             raise typer.Exit(1) from None
 

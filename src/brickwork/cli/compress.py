@@ -63,8 +63,27 @@ def command(
     brickwork compress a --data digits:A --budget 0.4 --out small
     """
     cut(
-        "compress", folder, None, data, out, depth=depth, output=output, arch=arch, device=device, force=force,
-        as_json=as_json, attribution=attribution, keep=keep, budget=budget, of=str(of), threshold=threshold,
-        tolerance=tolerance, repair=str(repair), images=images, scored=scored, ridge=ridge, round_to=round_to,
+        "compress",
+        folder,
+        None,
+        data,
+        out,
+        depth=depth,
+        output=output,
+        arch=arch,
+        device=device,
+        force=force,
+        as_json=as_json,
+        attribution=attribution,
+        keep=keep,
+        budget=budget,
+        of=str(of),
+        threshold=threshold,
+        tolerance=tolerance,
+        repair=str(repair),
+        images=images,
+        scored=scored,
+        ridge=ridge,
+        round_to=round_to,
         seed=seed,
-    )  # fmt: skip
+    )

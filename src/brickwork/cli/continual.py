@@ -34,15 +34,13 @@ RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run
 
 def command(
     data: Annotated[
-        list[str],
-        typer.Argument(help="A data set to split by classes; several: one task each, in this order."),
+        list[str], typer.Argument(help="A data set to split by classes; several: one task each, in this order.")
     ],
     out: OutOption,
     start: Annotated[
         str,
         typer.Option(
-            rich_help_panel=START,
-            help="What every method starts from: a model folder, or an architecture, untrained.",
+            rich_help_panel=START, help="What every method starts from: a model folder, or an architecture, untrained."
         ),
     ],
     methods: Annotated[
@@ -56,33 +54,23 @@ def command(
     ] = None,
     class_seed: Annotated[
         int | None,
-        typer.Option(
-            min=0, rich_help_panel=TASKS, help="Shuffle the classes first.", show_default="their order"
-        ),
+        typer.Option(min=0, rich_help_panel=TASKS, help="Shuffle the classes first.", show_default="their order"),
     ] = None,
-    epochs: Annotated[
-        int, typer.Option(min=1, rich_help_panel=TRAINING, help="Of each task, for every method.")
-    ] = 30,
+    epochs: Annotated[int, typer.Option(min=1, rich_help_panel=TRAINING, help="Of each task, for every method.")] = 30,
     batch_size: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            rich_help_panel=TRAINING,
-            help="Images a step.",
-            show_default="up to 128, fewer for small tasks",
+            min=1, rich_help_panel=TRAINING, help="Images a step.", show_default="up to 128, fewer for small tasks"
         ),
     ] = None,
     augment: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."
-        ),
+        typer.Option(rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."),
     ] = None,
     pool: Annotated[
         Path | None,
         typer.Option(
-            rich_help_panel=START,
-            help="A pool folder for the methods that need one; default: clustered from --start.",
+            rich_help_panel=START, help="A pool folder for the methods that need one; default: clustered from --start."
         ),
     ] = None,
     holdout: Annotated[
@@ -94,15 +82,11 @@ def command(
     ] = None,
     forward: Annotated[
         bool,
-        typer.Option(
-            "--forward", rich_help_panel=TASKS, help="Also measure every task just before it is learned."
-        ),
+        typer.Option("--forward", rich_help_panel=TASKS, help="Also measure every task just before it is learned."),
     ] = False,
     size: Annotated[
         int | None,
-        typer.Option(
-            min=1, rich_help_panel=START, help="Height and width of the images, for an architecture."
-        ),
+        typer.Option(min=1, rich_help_panel=START, help="Height and width of the images, for an architecture."),
     ] = None,
     arg: ArgsOption = None,
     seed: SeedOption = 0,
@@ -146,8 +130,10 @@ def command(
 
     scenario = _scenario(
         [images_of.load(s, seed=seed, size=begun.shape[1:], channels=begun.shape[0]) for s in specs],
-        tasks, classes_per_task, class_seed,
-    )  # fmt: skip
+        tasks,
+        classes_per_task,
+        class_seed,
+    )
     if holdout is not None:
         scenario = scenario.held_out(holdout)
     if force:
@@ -161,9 +147,19 @@ def command(
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     try:
         found = run(
-            scenario, list(chosen.values()), _network(begun, scenario, seed), out=out, epochs=epochs, batch_size=batch_size,
-            augment=augment, forward=forward, pool=pool_read, seed=seed, device=where, progress=not as_json,
-        )  # fmt: skip
+            scenario,
+            list(chosen.values()),
+            _network(begun, scenario, seed),
+            out=out,
+            epochs=epochs,
+            batch_size=batch_size,
+            augment=augment,
+            forward=forward,
+            pool=pool_read,
+            seed=seed,
+            device=where,
+            progress=not as_json,
+        )
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise
@@ -171,9 +167,14 @@ def command(
     from brickwork.report.runs import save_figures
 
     report: dict[str, Any] = {
-        "folder": str(out), "start": start, "data": [str(s) for s in specs], "epochs": epochs, "seed": seed,
-        **found.to_dict(), "tasks": scenario.to_dict()["tasks"],
-    }  # fmt: skip
+        "folder": str(out),
+        "start": start,
+        "data": [str(s) for s in specs],
+        "epochs": epochs,
+        "seed": seed,
+        **found.to_dict(),
+        "tasks": scenario.to_dict()["tasks"],
+    }
     _write(out / "continual.csv", found.csv())
     _write(out / RUN, json.dumps(report, indent=1) + "\n")
     page = draw_comparison(found)

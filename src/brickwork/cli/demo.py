@@ -27,10 +27,7 @@ NEXT = (
     ("info {a}", "layers, channel spaces, sizes"),
     ("disassemble {a} --data digits:A --classes 2,3 --out part", "the part of two digits"),
     ("routes {b} --data digits:B --classes 5,6 --out five-six.html", "which channels decide for them"),
-    (
-        "sweep {a} {b} --base {start} --data digits:A --data digits:B --out grid",
-        "both added up, a table and heat maps",
-    ),
+    ("sweep {a} {b} --base {start} --data digits:A --data digits:B --out grid", "both added up, a table and heat maps"),
     ("depend show {map} --class 8", "a digit as a sum of others"),
     ("report {map} grid --out mine.html", "a page of your own"),
 )
@@ -38,9 +35,7 @@ NEXT = (
 
 def command(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything the tour makes.")] = Path("demo"),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the training: to see that it runs.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the training: to see that it runs.")] = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
     force: ForceOption = False,

@@ -64,11 +64,28 @@ class Selection(StrEnum):
 EVERYWHERE = {"action", "source", "as_json", "debug"}
 WORK = {"out", "seed", "device", "force"}
 TAKES = {
-    Action.fit: {"data", "targets", "labels", "names", "lam", "relative", "max_dependencies", "loss", "selection", "refit",
-                 "positive_weight", "holdout", "delta", "bootstrap", "null", "arch", *WORK},
+    Action.fit: {
+        "data",
+        "targets",
+        "labels",
+        "names",
+        "lam",
+        "relative",
+        "max_dependencies",
+        "loss",
+        "selection",
+        "refit",
+        "positive_weight",
+        "holdout",
+        "delta",
+        "bootstrap",
+        "null",
+        "arch",
+        *WORK,
+    },
     Action.show: {"target", "logits", "targets", "out", "force"},
     Action.add: {"data", "base_data", "how", "on", "strength", "epochs", "arch", *WORK},
-}  # fmt: skip
+}
 
 
 def command(
@@ -77,13 +94,10 @@ def command(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE",
-            help="fit: a .npz or .npy of logits, or a model folder; show: a map; add: a model folder.",
+            metavar="SOURCE", help="fit: a .npz or .npy of logits, or a model folder; show: a map; add: a model folder."
         ),
     ],
-    data: Annotated[
-        str | None, typer.Option(help="Images for a model: digits, cifar100, a folder, an .npz, …")
-    ] = None,
+    data: Annotated[str | None, typer.Option(help="Images for a model: digits, cifar100, a folder, an .npz, …")] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -99,16 +113,12 @@ def command(
     lam: Annotated[float | None, typer.Option(help="λ of CovLasso.")] = None,
     relative: Annotated[bool, typer.Option("--relative", help="λ is a share of each class's λ_max.")] = False,
     max_dependencies: Annotated[
-        int | None,
-        typer.Option(help="At most so many others a class (10 if neither this nor --lam is given)."),
+        int | None, typer.Option(help="At most so many others a class (10 if neither this nor --lam is given).")
     ] = None,
     loss: Annotated[
-        Loss,
-        typer.Option(help="plain: the paper's; balanced: positives weigh more; decision: keeps decisions."),
+        Loss, typer.Option(help="plain: the paper's; balanced: positives weigh more; decision: keeps decisions.")
     ] = Loss.plain,
-    selection: Annotated[
-        Selection, typer.Option(help="Who enters: by lasso, or greedily.")
-    ] = Selection.lasso,
+    selection: Annotated[Selection, typer.Option(help="Who enters: by lasso, or greedily.")] = Selection.lasso,
     refit: Annotated[bool, typer.Option("--refit", help="Fit again without λ on who was chosen.")] = False,
     positive_weight: Annotated[
         float | None, typer.Option(help="Weight of a class's own rows (balanced: 100, decision: 10).")
@@ -123,16 +133,12 @@ def command(
         list[str] | None, typer.Option("--class", help="show: this class's equation (repeatable).")
     ] = None,
     logits: Annotated[
-        Path | None,
-        typer.Option(help="show --out: what the map was fitted on, to plot correlation and coefficient."),
+        Path | None, typer.Option(help="show --out: what the map was fitted on, to plot correlation and coefficient.")
     ] = None,
     base_data: Annotated[
-        str | None,
-        typer.Option(help="add: images of the model's own classes, the more the better."),
+        str | None, typer.Option(help="add: images of the model's own classes, the more the better.")
     ] = None,
-    how: Annotated[
-        How, typer.Option(help="add: by cross-entropy over all classes, or in closed form.")
-    ] = How.train,
+    how: Annotated[How, typer.Option(help="add: by cross-entropy over all classes, or in closed form.")] = How.train,
     on: Annotated[
         On,
         typer.Option(
@@ -174,9 +180,7 @@ def command(
     if action == Action.add:
         from brickwork.cli.depend_add import add
 
-        add(
-            source, data, base_data, out, str(how), str(on), strength, epochs, arch, seed, str(device), force, as_json,
-        )  # fmt: skip
+        add(source, data, base_data, out, str(how), str(on), strength, epochs, arch, seed, str(device), force, as_json)
         return
     if action == Action.show:
         if out is not None:
@@ -184,9 +188,7 @@ def command(
         if targets is not None and logits is None:
             raise RequestError("depend show takes --targets only beside --logits.")
         if logits is not None and out is None:
-            raise RequestError(
-                "--logits is for the page: brickwork depend show MAP --logits LOGITS --out page.html"
-            )
+            raise RequestError("--logits is for the page: brickwork depend show MAP --logits LOGITS --out page.html")
         found = DependencyMap.load(source)
         wanted = [int(c) if c.isdecimal() and c not in found.targets else c for c in target or ()]
         errors = found.columns["rel_error"]
@@ -208,9 +210,15 @@ def command(
     if max_dependencies is None and lam is None:
         max_dependencies = 10
     model = CovLasso(
-        lam=lam, relative=relative, max_dependencies=max_dependencies, loss=str(loss), selection=str(selection),
-        refit=refit, positive_weight=positive_weight, device=where,
-    )  # fmt: skip
+        lam=lam,
+        relative=relative,
+        max_dependencies=max_dependencies,
+        loss=str(loss),
+        selection=str(selection),
+        refit=refit,
+        positive_weight=positive_weight,
+        device=where,
+    )
     model.check()
     read = _Reader(data, labels, names, arch, where, seed)
     read.check(source, targets)
@@ -221,9 +229,17 @@ def command(
         options |= {"targets": other[0], "target_names": its_names}
         test = None if test is None or other_test is None else (*test, other_test[0])
     found = fit_map(
-        *fit, model=model, test=test, holdout=holdout, delta=delta, bootstrap=bootstrap, null=null, seed=seed,
-        progress=True, **options,
-    )  # fmt: skip
+        *fit,
+        model=model,
+        test=test,
+        holdout=holdout,
+        delta=delta,
+        bootstrap=bootstrap,
+        null=null,
+        seed=seed,
+        progress=True,
+        **options,
+    )
     found.save(out, force=force)
     emit({"folder": str(out), **found.to_dict()}, f"{found}\nsaved in {out}", as_json=as_json)
 
@@ -237,9 +253,7 @@ def _check_page(out: Path, force: bool) -> None:
     check_file(out, force=force)
 
 
-def _draw(
-    found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool
-) -> None:
+def _draw(found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool) -> None:
     from brickwork.dependencies import logit_gram
     from brickwork.dependencies.sources import read_logits
     from brickwork.errors import RequestError
@@ -248,9 +262,7 @@ def _draw(
     moments = None
     if logits is not None:
         if found.facts.get("within") != (targets is None):
-            needed = (
-                "takes no --targets" if found.facts.get("within") else "needs the --targets it was fitted to"
-            )
+            needed = "takes no --targets" if found.facts.get("within") else "needs the --targets it was fitted to"
             raise RequestError(f"--logits of this map {needed}.")
         others = None if targets is None else read_logits(targets).logits
         moments = logit_gram(read_logits(logits).logits, others)
@@ -261,13 +273,7 @@ class _Reader:
     """Logits, labels and names of what was given: (fit rows), (test rows) or None, names."""
 
     def __init__(
-        self,
-        data: str | None,
-        labels: Path | None,
-        names: Path | None,
-        arch: str | None,
-        device: str,
-        seed: int,
+        self, data: str | None, labels: Path | None, names: Path | None, arch: str | None, device: str, seed: int
     ) -> None:
         self.data, self.labels, self.names = data, labels, names
         self.arch, self.device, self.seed = arch, device, seed
@@ -278,9 +284,7 @@ class _Reader:
 
         models = [s for s in sources if s is not None and s.is_dir()]
         if models and self.data is None:
-            raise RequestError(
-                f"{models[0]} is a model folder; give --data, the images whose logits are wanted."
-            )
+            raise RequestError(f"{models[0]} is a model folder; give --data, the images whose logits are wanted.")
         if self.data is not None:
             images_of.check(self.data)
             if not models:

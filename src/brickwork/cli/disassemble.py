@@ -41,9 +41,7 @@ from brickwork.cli.common import (
 
 def command(
     folder: ModelArgument,
-    classes: Annotated[
-        str, typer.Option(help="Of the model, by number or name: 0-2, cat,dog.", show_default=False)
-    ],
+    classes: Annotated[str, typer.Option(help="Of the model, by number or name: 0-2, cat,dog.", show_default=False)],
     data: DataOption,
     out: OutOption,
     attribution: AttributionOption = "taylor",
@@ -71,17 +69,48 @@ def command(
     brickwork disassemble a --classes 0-2 --data digits:A --out a012
     """
     cut(
-        "disassemble", folder, classes, data, out, depth=depth, output=output, arch=arch, device=device,
-        force=force, as_json=as_json, attribution=attribution, keep=keep, budget=budget, of=str(of),
-        threshold=threshold, tolerance=tolerance, repair=str(repair), images=images, scored=scored, ridge=ridge,
-        round_to=round_to, seed=seed,
-    )  # fmt: skip
+        "disassemble",
+        folder,
+        classes,
+        data,
+        out,
+        depth=depth,
+        output=output,
+        arch=arch,
+        device=device,
+        force=force,
+        as_json=as_json,
+        attribution=attribution,
+        keep=keep,
+        budget=budget,
+        of=str(of),
+        threshold=threshold,
+        tolerance=tolerance,
+        repair=str(repair),
+        images=images,
+        scored=scored,
+        ridge=ridge,
+        round_to=round_to,
+        seed=seed,
+    )
 
 
 def cut(
-    verb: str, folder: Path, classes: str | None, data: str, out: Path, *, depth: str | None, output: str | None,
-    arch: str | None, device: Device, force: bool, as_json: bool, seed: int, **options: Any,
-) -> None:  # fmt: skip
+    verb: str,
+    folder: Path,
+    classes: str | None,
+    data: str,
+    out: Path,
+    *,
+    depth: str | None,
+    output: str | None,
+    arch: str | None,
+    device: Device,
+    force: bool,
+    as_json: bool,
+    seed: int,
+    **options: Any,
+) -> None:
     """A brick of some classes, or of all (None), checked, cut, saved and reported."""
     from brickwork import data as images_of
     from brickwork import store
@@ -101,9 +130,7 @@ def cut(
         find_classes(classes, known)
     spec = images_of.check(data)
     model = store.load(folder, arch=arch, device=where)
-    brick = disassemble(
-        model, classes, images_for(model, spec, seed), depth=depth, output=output, seed=seed, **options
-    )
+    brick = disassemble(model, classes, images_for(model, spec, seed), depth=depth, output=output, seed=seed, **options)
     brick.save(out, force=force, command=verb, data=str(spec))
     report = {"folder": str(out), "model": str(folder), "data": str(spec), **brick.to_dict()}
     emit(report, f"{brick}\nsaved in {out}", as_json=as_json)

@@ -30,18 +30,13 @@ from brickwork.errors import RequestError
 
 
 def command(
-    student: Annotated[
-        Path, typer.Argument(metavar="STUDENT", help="A model folder, best cut from the teachers.")
-    ],
+    student: Annotated[Path, typer.Argument(metavar="STUDENT", help="A model folder, best cut from the teachers.")],
     teacher: Annotated[
-        list[Path],
-        typer.Option(help="A model folder that knows some of the classes; repeatable.", show_default=False),
+        list[Path], typer.Option(help="A model folder that knows some of the classes; repeatable.", show_default=False)
     ],
     data: DataOption,
     out: OutOption,
-    labels: Annotated[
-        bool, typer.Option(help="Learn from the labels too, or from the teachers alone.")
-    ] = True,
+    labels: Annotated[bool, typer.Option(help="Learn from the labels too, or from the teachers alone.")] = True,
     temperature: Annotated[float, typer.Option(help="How soft the teachers' answers are.")] = 2.0,
     hard: Annotated[
         float | None, typer.Option(help="Weight of the labels; the teachers get the rest. Default: 0.5.")
@@ -76,13 +71,7 @@ def command(
     _check_numbers(temperature, hard, labels)
     config, others = store.read_config(student), [store.read_config(folder) for folder in teacher]
     training = check_training(
-        config.arch,
-        epochs=epochs,
-        lr=lr,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        augment=augment,
-        seed=seed,
+        config.arch, epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, augment=augment, seed=seed
     )
     teacher_columns(config.origin().classes, [other.origin().classes for other in others])
     spec = images_of.check(data)
@@ -92,9 +81,14 @@ def command(
     answers = _numbers(pupil, images) if labels else None
     options: dict[str, Any] = {} if hard is None else {"hard": hard}
     found = distil(
-        pupil, [store.load(folder, arch=arch, device=where) for folder in teacher], images.train_images, answers,
-        temperature=temperature, **options, **training,
-    )  # fmt: skip
+        pupil,
+        [store.load(folder, arch=arch, device=where) for folder in teacher],
+        images.train_images,
+        answers,
+        temperature=temperature,
+        **options,
+        **training,
+    )
     judged = {"before": accuracy(pupil, images), "after": accuracy(found.model, images)}
     facts = {
         "data": str(spec),
@@ -103,12 +97,7 @@ def command(
         "test_accuracy": judged["after"],
     }
     save(found.model, out, force=force, command="distil", **facts)
-    report = {
-        "folder": str(out),
-        "student": str(student),
-        "teachers": list(map(str, teacher)),
-        "data": str(spec),
-    }
+    report = {"folder": str(out), "student": str(student), "teachers": list(map(str, teacher)), "data": str(spec)}
     text = f"{found.training}\n{before_and_after(**judged)}\nsaved in {out}"
     emit({**report, **judged, **found.to_dict()}, text, as_json=as_json)
 
@@ -131,6 +120,11 @@ def _numbers(model: Any, images: Any) -> Any:
 
     known = origin_of(model).classes
     return take_in(
-        images, known or images.classes, known is not None, preprocessing=None, device=torch.device("cpu"),
-        dtype=torch.float32, seed=0,
-    ).labels  # fmt: skip
+        images,
+        known or images.classes,
+        known is not None,
+        preprocessing=None,
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        seed=0,
+    ).labels

@@ -75,13 +75,13 @@ def command(
     grown = increment(model, parts, images=own, calibrate=str(calibrate), target=wanted, how=str(how))
     facts = {"data": data, "target": target, "source": store.read_config(folder).weights.state_hash}
     store.save(
-        grown, out, force=force,
+        grown,
+        out,
+        force=force,
         provenance={"command": "increment", **{name: value for name, value in facts.items() if value}},
-    )  # fmt: skip
-    report = {"folder": str(out), "model": str(folder), "bricks": [str(b) for b in bricks], **joined(grown)}
-    emit(
-        report, f"{folder} and {', '.join(map(str, bricks))} {told(report)}; saved in {out}", as_json=as_json
     )
+    report = {"folder": str(out), "model": str(folder), "bricks": [str(b) for b in bricks], **joined(grown)}
+    emit(report, f"{folder} and {', '.join(map(str, bricks))} {told(report)}; saved in {out}", as_json=as_json)
 
 
 def _check_data(calibrate: Calibrate, data: str | None) -> None:

@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from brickwork.cli.common import (
-    ArchOption,
-    ArgsOption,
-    DebugOption,
-    JsonOption,
-    emit,
-    parse_args,
-    parse_shape,
-    table,
-)
+from brickwork.cli.common import ArchOption, ArgsOption, DebugOption, JsonOption, emit, parse_args, parse_shape, table
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.words import counted
 
@@ -30,8 +21,7 @@ def command(
     arg: ArgsOption = None,
     arch: ArchOption = None,
     shape: Annotated[
-        str | None,
-        typer.Option("--input", help="Shape of one example, e.g. 3x32x32; default: the model's own."),
+        str | None, typer.Option("--input", help="Shape of one example, e.g. 3x32x32; default: the model's own.")
     ] = None,
     dry_run: Annotated[
         list[str] | None,
@@ -105,9 +95,7 @@ def _example(model: Any, shape: str | None) -> Any:
 
     given = parse_shape(shape) if shape else origin_of(model).input_shape
     if given is None:
-        raise RequestError(
-            "the model does not say which input it takes; pass --input, as in --input 3x32x32."
-        )
+        raise RequestError("the model does not say which input it takes; pass --input, as in --input 3x32x32.")
     first = next(model.parameters(), torch.empty(()))  # a model may have none
     return torch.zeros(1, *given, dtype=first.dtype)
 
@@ -136,11 +124,7 @@ def _look(model: Any, shape: str | None, keep: dict[str, list[int]]) -> tuple[di
             raise
         return {**data, "spaces": None, "refused": str(refusal)}, f"{text}\nchannel spaces: none, {refusal}"
     counts = bp.count()
-    data |= {
-        "spaces": bp.to_dict()["spaces"],
-        "macs": counts.macs,
-        "activation_bytes": counts.activation_bytes,
-    }
+    data |= {"spaces": bp.to_dict()["spaces"], "macs": counts.macs, "activation_bytes": counts.activation_bytes}
     text += f"\n{counts.macs:,} multiply-adds, {counts.activation_bytes:,} bytes of activations an example"
     text += f"\n\n{_spaces(data['spaces'])}"
     if keep:
@@ -205,9 +189,7 @@ def _architecture(
     emit({"arch": name, "args": args, **data}, f"{name}\n{text}", as_json=as_json)
 
 
-def _folder(
-    folder: Path, arch: str | None, shape: str | None, keep: dict[str, list[int]], as_json: bool
-) -> None:
+def _folder(folder: Path, arch: str | None, shape: str | None, keep: dict[str, list[int]], as_json: bool) -> None:
     from brickwork import store
     from brickwork.origin import origin_of
 
@@ -215,12 +197,7 @@ def _folder(
     config = store.read_config(folder)
     origin = origin_of(model)
     looked, shown = _look(model, shape, keep)
-    data = {
-        "folder": str(folder),
-        **origin.to_dict(),
-        "state_hash": config.weights.state_hash,
-        **looked,
-    }
+    data = {"folder": str(folder), **origin.to_dict(), "state_hash": config.weights.state_hash, **looked}
     facts = [("folder", folder), ("architecture", origin.arch or "not built by Brickwork")]
     if origin.args:
         facts.append(("arguments", origin.args))

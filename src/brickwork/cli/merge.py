@@ -52,8 +52,7 @@ def command(
     models: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="MODEL…|RECIPE",
-            help="safetensors files or folders, or one recipe.yaml; none: list the methods.",
+            metavar="MODEL…|RECIPE", help="safetensors files or folders, or one recipe.yaml; none: list the methods."
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Folder to write.", show_default=False)] = None,
@@ -61,18 +60,14 @@ def command(
     base: Annotated[Path | None, typer.Option(help="What the models were trained from.")] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Images (repeatable); one a model for match, regmean and fisher.", show_default=False
-        ),
+        typer.Option(help="Images (repeatable); one a model for match, regmean and fisher.", show_default=False),
     ] = None,
     split: Annotated[Split, typer.Option(help="Which images of --data.")] = Split.train,
     images: Annotated[int, typer.Option(help="Images of each --data, at most.")] = 2000,
     weight: Annotated[list[float] | None, typer.Option(help="One a model (repeatable).")] = None,
     arg: Annotated[
         list[str] | None,
-        typer.Option(
-            "--arg", metavar="NAME=VALUE", help="Option of the method, e.g. density=0.2; repeatable."
-        ),
+        typer.Option("--arg", metavar="NAME=VALUE", help="Option of the method, e.g. density=0.2; repeatable."),
     ] = None,
     bn: StatisticsOption = Statistics.linear,
     heads: Annotated[Heads, typer.Option(help="Tensors whose shapes differ.")] = Heads.refuse,
@@ -104,9 +99,7 @@ def command(
         if said in SAID:
             raise RequestError(f"a recipe says {said} itself; write it there.")
         if said:
-            raise RequestError(
-                f"--{said} is not used by a recipe, which looks at weights alone; leave it out."
-            )
+            raise RequestError(f"--{said} is not used by a recipe, which looks at weights alone; leave it out.")
         return _merge_files(models, None, out, force=force, as_json=as_json)
     method = method.replace("-", "_")
     looks_at = _looks_at(method, given)
@@ -114,20 +107,34 @@ def command(
         from brickwork.cli.merge_data import merge_on_data
 
         return merge_on_data(
-            models, out, method=method, base=base, data=data or [], split=str(split), images=images,
-            weights=weight, options=options, arch=arch, seed=seed, device=str(device), force=force, as_json=as_json,
-        )  # fmt: skip
+            models,
+            out,
+            method=method,
+            base=base,
+            data=data or [],
+            split=str(split),
+            images=images,
+            weights=weight,
+            options=options,
+            arch=arch,
+            seed=seed,
+            device=str(device),
+            force=force,
+            as_json=as_json,
+        )
     told: dict[str, Any] = {
-        "method": method, "models": [str(m) for m in models], "bn": str(bn), "heads": str(heads), "seed": seed,
+        "method": method,
+        "models": [str(m) for m in models],
+        "bn": str(bn),
+        "heads": str(heads),
+        "seed": seed,
         "options": {**({"weights": list(weight)} if weight else {}), **options},
-    }  # fmt: skip
+    }
     told |= {"base": str(base)} if base else {}
     return _merge_files(models, told, out, force=force, as_json=as_json)
 
 
-def _merge_files(
-    models: list[Path], told: dict[str, Any] | None, out: Path, *, force: bool, as_json: bool
-) -> None:
+def _merge_files(models: list[Path], told: dict[str, Any] | None, out: Path, *, force: bool, as_json: bool) -> None:
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
     from brickwork.atomic import check_output
@@ -180,19 +187,37 @@ def _list_methods(as_json: bool) -> None:
     from brickwork.algebra.methods import registry
 
     rows: list[dict[str, Any]] = [
-        {"name": m.name, "base": m.needs_base, "data": False, "labels": False, "options": dict(m.options), "about": m.about,
-         "paper": m.paper}
+        {
+            "name": m.name,
+            "base": m.needs_base,
+            "data": False,
+            "labels": False,
+            "options": dict(m.options),
+            "about": m.about,
+            "paper": m.paper,
+        }
         for m in registry().values()
-    ]  # fmt: skip
+    ]
     rows += [
-        {"name": m.name, "base": m.needs_base, "data": True, "labels": m.needs_labels,
-         "options": {n: o.default for n, o in m.options.items() if n != "seed"} | ({"weights": None} if m.weighted else {}),
-         "about": m.about, "paper": m.paper}
+        {
+            "name": m.name,
+            "base": m.needs_base,
+            "data": True,
+            "labels": m.needs_labels,
+            "options": {n: o.default for n, o in m.options.items() if n != "seed"}
+            | ({"weights": None} if m.weighted else {}),
+            "about": m.about,
+            "paper": m.paper,
+        }
         for m in DATA_METHODS.values()
-    ]  # fmt: skip
+    ]
     lines = [
-        (r["name"], ", ".join(n for n in ("base", "data", "labels") if r[n]) or "–",
-         " ".join(n if v is None else f"{n}={v}" for n, v in r["options"].items()), r["about"])
+        (
+            r["name"],
+            ", ".join(n for n in ("base", "data", "labels") if r[n]) or "–",
+            " ".join(n if v is None else f"{n}={v}" for n, v in r["options"].items()),
+            r["about"],
+        )
         for r in rows
-    ]  # fmt: skip
+    ]
     emit({"methods": rows}, table(["method", "needs", "options", "what"], lines), as_json=as_json)

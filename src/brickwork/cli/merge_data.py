@@ -18,10 +18,22 @@ if TYPE_CHECKING:
 
 
 def merge_on_data(
-    models: Sequence[Path], out: Path, *, method: str, base: Path | None, data: Sequence[str], split: str, images: int,
-    weights: Sequence[float] | None, options: dict[str, Any], arch: str | None, seed: int, device: str, force: bool,
+    models: Sequence[Path],
+    out: Path,
+    *,
+    method: str,
+    base: Path | None,
+    data: Sequence[str],
+    split: str,
+    images: int,
+    weights: Sequence[float] | None,
+    options: dict[str, Any],
+    arch: str | None,
+    seed: int,
+    device: str,
+    force: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Everything that can be refused is refused before a tensor or an image is read."""
     from brickwork.algebra.data_methods import find
 
@@ -62,13 +74,17 @@ def merge_on_data(
     given = [_some(nets, one, split, images, seed, labels=chosen.needs_labels) for one in sets]
     merged = merge_on(
         nets, given, method, base=loaded[-1] if base else None, weights=weights or None, progress=not as_json, **options
-    )  # fmt: skip
+    )
     judged = {str(spec): _accuracy(nets, merged, one) for spec, one in zip(specs, sets, strict=True)}
     facts = {
-        "command": "merge", "models": {str(m): hashes[str(m)] for m in models},
+        "command": "merge",
+        "models": {str(m): hashes[str(m)] for m in models},
         **({"base": {str(base): hashes[str(base)]}} if base else {}),
-        "data": [str(spec) for spec in specs], "split": split, "seed": seed, "test_accuracy": judged,
-    }  # fmt: skip
+        "data": [str(spec) for spec in specs],
+        "split": split,
+        "seed": seed,
+        "test_accuracy": judged,
+    }
     store.save(merged, out, force=force, provenance=facts)
     tell_names(models)
     found = origin_of(merged).provenance["merge"]
@@ -89,9 +105,7 @@ def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:
     return images_of.load(spec, seed=seed, split=split, size=size, channels=channels)
 
 
-def _some(
-    nets: Sequence[nn.Module], one: ImageData, split: str, count: int, seed: int, *, labels: bool
-) -> Any:
+def _some(nets: Sequence[nn.Module], one: ImageData, split: str, count: int, seed: int, *, labels: bool) -> Any:
     """At most `count` images of a set, drawn with the seed; with their labels as numbers of outputs if wanted."""
     from brickwork.cli.brick_folders import some_of
 
@@ -142,16 +156,11 @@ def _text(models: Sequence[Path], found: dict[str, Any], judged: dict[str, float
     if "coefficients" in found:
         names = [path.name for path in models]
         rows = [(layer, *(f"{c:.3f}" for c in row)) for layer, row in found["coefficients"].items()]
-        lines += [
-            table(["layer", *names], rows),
-            "entropy {:.4f} before, {:.4f} after".format(*found["entropy"]),
-        ]
+        lines += [table(["layer", *names], rows), "entropy {:.4f} before, {:.4f} after".format(*found["entropy"])]
     if "used" in found:
         used = ", ".join(str(models[k]) for k in found["used"])
         lines.append(f"{len(found['used'])} of {len(models)} used: {used}; accuracy {found['accuracy']:.2%}")
     told = ", ".join(f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in judged.items())
     looked = " + ".join(map(str, found["images"]))
-    lines.append(
-        f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {told}"
-    )
+    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {told}")
     return "\n".join([*lines, f"saved in {out}"])

@@ -8,9 +8,7 @@ from typing import Any
 from brickwork.cli.common import emit, table
 
 
-def evaluate(
-    folder: Path, name: str, data: str, *, seed: int, device: str, arch: str | None, as_json: bool
-) -> None:
+def evaluate(folder: Path, name: str, data: str, *, seed: int, device: str, arch: str | None, as_json: bool) -> None:
     """A task's network on a data set."""
     from brickwork import data as images_of
     from brickwork.devices import pick
@@ -24,13 +22,7 @@ def evaluate(
     model = opened.rebuild(name, device=where)
     prepared = origin_of(model).preprocessing
     found = evaluate_data(model, images_of.load_for(prepared, spec, seed=seed, split="test"))
-    report = {
-        "folder": str(folder),
-        "name": name,
-        "data": str(spec),
-        "bytes": opened.bytes(name),
-        **found.to_dict(),
-    }
+    report = {"folder": str(folder), "name": name, "data": str(spec), "bytes": opened.bytes(name), **found.to_dict()}
     emit(report, str(found), as_json=as_json)
 
 
@@ -81,9 +73,7 @@ def info(folder: Path, name: str | None, *, arch: str | None, as_json: bool) -> 
     lines = [str(opened.pool), f"there once: {opened.bytes():,} bytes, {base:,} of them the base"]
     for growth in report["grown"]:
         users = ", ".join(growth["tasks"]) or "no task"
-        lines.append(
-            f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}"
-        )
+        lines.append(f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}")
     if cells:
         lines.append(table(["task", "classes", "bytes", "relative to", "how"], cells))
     lines.append(f"all together {report['total_bytes']:,} bytes")
@@ -100,13 +90,7 @@ def remove(folder: Path, name: str, *, detach: bool, trim: bool, arch: str | Non
     before = opened.bytes()
     opened.remove(name, detach=detach, trim=trim)
     freed = before - opened.bytes()
-    report = {
-        "folder": str(folder),
-        "removed": name,
-        "detached": bound,
-        "trimmed_bytes": freed,
-        "tasks": opened.tasks,
-    }
+    report = {"folder": str(folder), "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": opened.tasks}
     told = f", the pool {freed:,} bytes smaller" if freed else ""
     emit(report, f"{name} removed{told}; {len(opened.tasks)} tasks left", as_json=as_json)
 
@@ -125,9 +109,7 @@ def _growths(opened: Any) -> list[dict[str, Any]]:
             for name, task in tasks.items()
             if any(bool(((c >= old[k]) & (c < new[k])).any()) for k, c in task.codes.items())
         ]
-        found.append(
-            {"kernels": sum(new.values()) - sum(old.values()), "bytes": file.stat().st_size, "tasks": users}
-        )
+        found.append({"kernels": sum(new.values()) - sum(old.values()), "bytes": file.stat().st_size, "tasks": users})
     return found
 
 
@@ -146,19 +128,28 @@ def _task(opened: Any, name: str, as_json: bool) -> None:
     task, header = opened.task(name), opened.header(name)
     rows = []
     for layer, codes in task.codes.items():
-        changed = (
-            None if task.reference is None else float((codes != task.reference.codes[layer]).double().mean())
-        )
+        changed = None if task.reference is None else float((codes != task.reference.codes[layer]).double().mean())
         used = len(codes.unique())
-        rows.append({"layer": layer, "kernels": len(codes), "used": used, "of": len(opened.pool.layers[layer]),
-                     "changed": changed})  # fmt: skip
-    report = {**_row(opened, name), "layers": rows, "names": list(task.classes), "precision": task.precision,
-              "hash": task.hash, "facts": header["facts"]}  # fmt: skip
+        rows.append(
+            {
+                "layer": layer,
+                "kernels": len(codes),
+                "used": used,
+                "of": len(opened.pool.layers[layer]),
+                "changed": changed,
+            }
+        )
+    report = {
+        **_row(opened, name),
+        "layers": rows,
+        "names": list(task.classes),
+        "precision": task.precision,
+        "hash": task.hash,
+        "facts": header["facts"],
+    }
     cells = [
         [r["layer"], r["kernels"], r["used"], r["of"], "" if r["changed"] is None else f"{r['changed']:.1%}"]
         for r in rows
     ]
-    text = f"{task}, {report['bytes']:,} bytes\n" + table(
-        ["layer", "kernels", "used", "of", "changed"], cells
-    )
+    text = f"{task}, {report['bytes']:,} bytes\n" + table(["layer", "kernels", "used", "of", "changed"], cells)
     emit(report, text, as_json=as_json)

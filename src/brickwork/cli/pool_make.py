@@ -11,9 +11,17 @@ from brickwork.words import counted
 
 
 def cluster(
-    folders: Sequence[Path], make: dict[str, Any], *, out: Path, data: str | None, seed: int, device: str, force: bool,
-    arch: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    folders: Sequence[Path],
+    make: dict[str, Any],
+    *,
+    out: Path,
+    data: str | None,
+    seed: int,
+    device: str,
+    force: bool,
+    arch: str | None,
+    as_json: bool,
+) -> None:
     """k-means over the kernels of model folders; with images, the base is chosen by its responses on them."""
     from brickwork import data as images_of
     from brickwork import store
@@ -33,9 +41,17 @@ def cluster(
 
 
 def pretrain(
-    folder: Path, make: dict[str, Any], *, out: Path, data: str | None, seed: int, device: str, force: bool,
-    arch: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    make: dict[str, Any],
+    *,
+    out: Path,
+    data: str | None,
+    seed: int,
+    device: str,
+    force: bool,
+    arch: str | None,
+    as_json: bool,
+) -> None:
     """Codebooks trained together with a model folder's network."""
     from brickwork import data as images_of
     from brickwork import store
@@ -54,9 +70,15 @@ def pretrain(
     model = store.load(folder, arch=arch)
     images = images_for(model, spec, seed)
     pool = KernelPool.pretrain(
-        model, images.train_images, images.train_labels, classes=images.classes, seed=seed, device=where,
-        progress=not as_json, **training(make, spec),
-    )  # fmt: skip
+        model,
+        images.train_images,
+        images.train_labels,
+        classes=images.classes,
+        seed=seed,
+        device=where,
+        progress=not as_json,
+        **training(make, spec),
+    )
     _write(pool, out, force, [str(folder)], as_json)
 
 

@@ -49,14 +49,15 @@ def show(
     told = table(
         ["task", "classes", "bytes", "unlike its reference", "kernels used"],
         [
-            (r["task"], len(task.classes), r["bytes"], "–" if r["changed"] is None else f"{r['changed']:.1%}",
-             f"{r['kernels_used']:.1%}")
+            (
+                r["task"],
+                len(task.classes),
+                r["bytes"],
+                "–" if r["changed"] is None else f"{r['changed']:.1%}",
+                f"{r['kernels_used']:.1%}",
+            )
             for r, task in zip(rows, chosen.values(), strict=True)
         ],
-    )  # fmt: skip
-    report = {"file": str(out), "pool": str(folder), "tasks": rows}
-    emit(
-        report,
-        f"{told}\nsaved in {out}" if rows else f"a pool without tasks\nsaved in {out}",
-        as_json=as_json,
     )
+    report = {"file": str(out), "pool": str(folder), "tasks": rows}
+    emit(report, f"{told}\nsaved in {out}" if rows else f"a pool without tasks\nsaved in {out}", as_json=as_json)

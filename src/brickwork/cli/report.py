@@ -15,8 +15,7 @@ def command(
     runs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RUN…",
-            help="Figures (.json), study results, folders of sweep, continual, demo, maps, pools.",
+            metavar="RUN…", help="Figures (.json), study results, folders of sweep, continual, demo, maps, pools."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The page to write (.html).", show_default=False)],
@@ -40,8 +39,4 @@ def command(
     book.save(out, force=force)
     chapters = [chapter.title for chapter in book.chapters]
     found = {"page": str(out), "bytes": out.stat().st_size, "chapters": chapters}
-    emit(
-        found,
-        f"{out}: {counted(len(chapters), 'chapter')}, {out.stat().st_size / 1000:.0f} kB",
-        as_json=as_json,
-    )
+    emit(found, f"{out}: {counted(len(chapters), 'chapter')}, {out.stat().st_size / 1000:.0f} kB", as_json=as_json)

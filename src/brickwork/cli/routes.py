@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from brickwork.cli.brick_options import (
-    AttributionOption,
-    DataOption,
-    ModelArgument,
-    OutputOption,
-    ScoredOption,
-)
+from brickwork.cli.brick_options import AttributionOption, DataOption, ModelArgument, OutputOption, ScoredOption
 from brickwork.cli.common import (
     ArchOption,
     DebugOption,
@@ -35,13 +29,10 @@ def command(
         Path, typer.Option(help="Picture to write: .svg, .png or .html.", show_default=False, metavar="FILE")
     ],
     classes: Annotated[
-        str | None,
-        typer.Option(help="Of the model, by number or name: 3,8 or dog,bird; else all that the data has."),
+        str | None, typer.Option(help="Of the model, by number or name: 3,8 or dog,bird; else all that the data has.")
     ] = None,
     attribution: AttributionOption = "frat",
-    threshold: Annotated[
-        float, typer.Option(help="On the route is what scores above this × the layer's mean.")
-    ] = 1.0,
+    threshold: Annotated[float, typer.Option(help="On the route is what scores above this × the layer's mean.")] = 1.0,
     scored: ScoredOption = 1000,
     output: OutputOption = None,
     arch: ArchOption = None,
@@ -76,9 +67,15 @@ def command(
     spec = images_of.check(data)
     model = store.load(folder, arch=arch, device=where)
     found = routes(
-        model, images_for(model, spec, seed), classes, attribution=attribution, threshold=threshold, scored=scored,
-        seed=seed, output=output,
-    )  # fmt: skip
+        model,
+        images_for(model, spec, seed),
+        classes,
+        attribution=attribution,
+        threshold=threshold,
+        scored=scored,
+        seed=seed,
+        output=output,
+    )
     replace(draw_routes(found), command=typed_line()).save(out, force=force)
     report = {"file": str(out), "model": str(folder), "data": str(spec), **found.to_dict()}
     emit(report, f"{found}\nsaved in {out}", as_json=as_json)

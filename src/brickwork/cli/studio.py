@@ -43,9 +43,7 @@ def command(
         try:
             listening.bind(("127.0.0.1", port))
         except OSError as error:
-            raise RequestError(
-                f"port {port} cannot be used ({error}); choose another, or 0 for any."
-            ) from error
+            raise RequestError(f"port {port} cannot be used ({error}); choose another, or 0 for any.") from error
         typer.echo(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}")
         log("Open this address in a browser; Ctrl-C ends the studio.")
         config = uvicorn.Config(make_app(folder, token, str(where)), log_level="warning")

@@ -14,16 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from brickwork.atomic import check_file, write_file
-from brickwork.cli.common import (
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    SeedOption,
-    emit,
-    table,
-)
+from brickwork.cli.common import DebugOption, Device, DeviceOption, ForceOption, JsonOption, SeedOption, emit, table
 
 
 def command(
@@ -37,13 +28,10 @@ def command(
     sets: Annotated[list[str] | None, typer.Option("--set", help="Only this data set (repeatable).")] = None,
     picks: Annotated[
         list[str] | None,
-        typer.Option(
-            "--pick", help="Only these parts: classes as in A0-2,B3-4, or words of rows (repeatable)."
-        ),
+        typer.Option("--pick", help="Only these parts: classes as in A0-2,B3-4, or words of rows (repeatable)."),
     ] = None,
     seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="So many runs with other seeds, where a study averages over them."),
+        int | None, typer.Option(min=1, help="So many runs with other seeds, where a study averages over them.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also write the rows to this JSON file.")] = None,
     seed: SeedOption = 0,
@@ -67,13 +55,13 @@ def command(
     chosen = studies.get(name)
     if out is not None:
         check_file(out, force=force)
-    options = _options(
-        chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks, seeds=seeds
-    )
+    options = _options(chosen, archs=arch, networks=networks and str(networks), sets=sets, picks=picks, seeds=seeds)
     context = {
-        "command": shlex.join(["brickwork", *sys.argv[1:]]), "commit": _commit(), "date": str(datetime.date.today()),
+        "command": shlex.join(["brickwork", *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": str(datetime.date.today()),
         **describe(str(device)),
-    }  # fmt: skip
+    }
     result: dict[str, Any] = {
         "name": name,
         "paper": chosen.paper,
@@ -139,13 +127,7 @@ def _options(chosen: Any, **given: Any) -> dict[str, Any]:
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if v}
     foreign = [name for name in options if name not in known]
     if foreign:
-        words = {
-            "archs": "--arch",
-            "networks": "--networks",
-            "sets": "--set",
-            "picks": "--pick",
-            "seeds": "--seeds",
-        }
+        words = {"archs": "--arch", "networks": "--networks", "sets": "--set", "picks": "--pick", "seeds": "--seeds"}
         raise RequestError(f"study {chosen.name} has no {' or '.join(words[name] for name in foreign)}.")
     return options
 
@@ -154,9 +136,7 @@ def _commit() -> str | None:
     """The commit of the source tree, where there is one."""
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True
-        )
+        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
     except OSError:  # no git on this machine
         return None
     return found.stdout.strip() or None

@@ -34,24 +34,16 @@ class Precision(StrEnum):
 
 def command(
     first: Annotated[Path, typer.Argument(metavar="A", help="A model folder.")],
-    data: Annotated[
-        list[str], typer.Option(help="Test images of a data set (repeatable).", show_default=False)
-    ],
+    data: Annotated[list[str], typer.Option(help="Test images of a data set (repeatable).", show_default=False)],
     out: OutOption,
-    second: Annotated[
-        Path | None, typer.Argument(metavar="B", help="Another of the same architecture.")
-    ] = None,
-    base: Annotated[
-        Path | None, typer.Option(help="What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")
-    ] = None,
+    second: Annotated[Path | None, typer.Argument(metavar="B", help="Another of the same architecture.")] = None,
+    base: Annotated[Path | None, typer.Option(help="What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
     alpha: Annotated[str, typer.Option(help="0:1:0.1, or 0,0.5,1.")] = "0:1:0.1",
     beta: Annotated[str | None, typer.Option(help="Likewise, for B.", show_default="as alpha")] = None,
     bn: StatisticsOption = Statistics.linear,
     batch_size: Annotated[int | None, typer.Option(help="Images in a pass.", show_default="as fits")] = None,
     cells: Annotated[int | None, typer.Option(help="Cells in a pass.", show_default="as fits")] = None,
-    precision: Annotated[
-        Precision, typer.Option(help="The networks' own, or bf16: faster on a GPU.")
-    ] = Precision.auto,
+    precision: Annotated[Precision, typer.Option(help="The networks' own, or bf16: faster on a GPU.")] = Precision.auto,
     journal: Annotated[
         Path | None, typer.Option(help="File to go on from when stopped; with an engine, a folder.")
     ] = None,
@@ -89,34 +81,41 @@ def command(
 
     place(engine)
     if engine != "inline" and arch is not None:
-        raise RequestError(
-            "--arch names code of yours, which other processes do not load; use --engine inline."
-        )
+        raise RequestError("--arch names code of yours, which other processes do not load; use --engine inline.")
 
     from brickwork.algebra import sweep
     from brickwork.algebra.sweep_jobs import sweep_folders
     from brickwork.report.heat import draw_sweep
     from brickwork.report.runs import save_figures
 
-    how: dict[str, Any] = {
-        "bn": str(bn),
-        "batch_size": batch_size,
-        "cells": cells,
-        "precision": str(precision),
-    }
+    how: dict[str, Any] = {"bn": str(bn), "batch_size": batch_size, "cells": cells, "precision": str(precision)}
     if engine != "inline":
         found = sweep_folders(
-            folders, [str(spec) for spec in specs], alpha=values, beta=others, engine=engine, kept=journal,
-            device=str(where), progress=not as_json, **how,
-        )  # fmt: skip
+            folders,
+            [str(spec) for spec in specs],
+            alpha=values,
+            beta=others,
+            engine=engine,
+            kept=journal,
+            device=str(where),
+            progress=not as_json,
+            **how,
+        )
     else:
         models = {name: store.load(folder, arch=arch, device=where) for name, folder in folders.items()}
         prepared = origin_of(models["A"]).preprocessing
         sets = {str(spec): images_of.load_for(prepared, spec) for spec in specs}
         found = sweep(
-            models["A"], models.get("B"), base=models.get("base"), data=sets, alpha=values, beta=others, journal=journal,
-            progress=not as_json, **how,
-        )  # fmt: skip
+            models["A"],
+            models.get("B"),
+            base=models.get("base"),
+            data=sets,
+            alpha=values,
+            beta=others,
+            journal=journal,
+            progress=not as_json,
+            **how,
+        )
     drawing = replace(draw_sweep(found), command=typed_line())
     with write_folder(out, force=force, owns=OWNS) as draft:
         (draft / "sweep.csv").write_text(found.csv(), encoding="utf-8")
@@ -141,7 +140,5 @@ def numbers(text: str, name: str) -> list[float]:
     except (ValueError, OverflowError):
         raise RequestError(f"{name} is {text!r}; it must be as in 0:1:0.1 or 0,0.5,1.") from None
     if not 0 <= count <= 10_000:
-        raise RequestError(
-            f"{name} is {text!r}; from {start:g} to {stop:g} in steps of {step:g} there is nothing."
-        )
+        raise RequestError(f"{name} is {text!r}; from {start:g} to {stop:g} in steps of {step:g} there is nothing.")
     return [round(start + k * step, 10) for k in range(count + 1) if start + k * step <= stop + 1e-9]

@@ -40,9 +40,7 @@ FROM_RECIPE = "Default: the architecture's recipe."
 def command(
     arch: Annotated[
         str,
-        typer.Argument(
-            help="lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from."
-        ),
+        typer.Argument(help="lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from."),
     ],
     data: Annotated[str, typer.Argument(help="digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")],
     out: OutOption,
@@ -50,8 +48,7 @@ def command(
     epochs: Annotated[
         int | None,
         typer.Option(
-            rich_help_panel=TRAINING,
-            help="0 writes the network untrained, to start others from. " + FROM_RECIPE,
+            rich_help_panel=TRAINING, help="0 writes the network untrained, to start others from. " + FROM_RECIPE
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
@@ -62,26 +59,21 @@ def command(
         str | None, typer.Option(rich_help_panel=TRAINING, help="sgd, adam or adamw. " + FROM_RECIPE)
     ] = None,
     schedule: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=TRAINING, help="onecycle (default), cosine, milestones or constant."),
+        str | None, typer.Option(rich_help_panel=TRAINING, help="onecycle (default), cosine, milestones or constant.")
     ] = None,
     milestones: Annotated[
         str | None,
         typer.Option(rich_help_panel=TRAINING, help="Epochs at which the rate falls to a tenth, e.g. 30,45."),
     ] = None,
     weight_decay: Annotated[float | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
-    momentum: Annotated[
-        float | None, typer.Option(rich_help_panel=TRAINING, help="Of sgd; default 0.9.")
-    ] = None,
+    momentum: Annotated[float | None, typer.Option(rich_help_panel=TRAINING, help="Of sgd; default 0.9.")] = None,
     nesterov: Annotated[
         bool | None, typer.Option(rich_help_panel=TRAINING, help="Of sgd; default on.", show_default=False)
     ] = None,
     label_smoothing: Annotated[float | None, typer.Option(rich_help_panel=TRAINING, help=FROM_RECIPE)] = None,
     augment: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."
-        ),
+        typer.Option(rich_help_panel=TRAINING, help="none, flip, crop or crop+flip; default: what suits the data."),
     ] = None,
     precision: Annotated[
         str | None,
@@ -93,10 +85,7 @@ def command(
     cut: Annotated[
         list[str] | None,
         typer.Option(
-            "--cut",
-            rich_help_panel=APART,
-            metavar="A:B",
-            help="Keep two classes' logits uncorrelated (repeatable).",
+            "--cut", rich_help_panel=APART, metavar="A:B", help="Keep two classes' logits uncorrelated (repeatable)."
         ),
     ] = None,
     cut_strength: Annotated[
@@ -105,8 +94,7 @@ def command(
     cut_by: Annotated[
         CutBy,
         typer.Option(
-            rich_help_panel=APART,
-            help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient.",
+            rich_help_panel=APART, help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient."
         ),
     ] = CutBy.covariance,
     compile: Annotated[
@@ -115,16 +103,13 @@ def command(
     record: Annotated[
         bool,
         typer.Option(
-            "--record",
-            rich_help_panel=RUNNING,
-            help="On a GPU: record one step and replay it; fast for small batches.",
+            "--record", rich_help_panel=RUNNING, help="On a GPU: record one step and replay it; fast for small batches."
         ),
     ] = False,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            rich_help_panel=RUNNING,
-            help="Folder for a checkpoint after each epoch; the same command resumes.",
+            rich_help_panel=RUNNING, help="Folder for a checkpoint after each epoch; the same command resumes."
         ),
     ] = None,
     resume: Annotated[
@@ -188,9 +173,19 @@ def command(
     penalty, links = _penalty(pairs, cut_strength, str(cut_by), images, start.segments)
     settings = settings_for(start.arch, len(images.train_images), spec.source, **given)
     model, found, result = _train(
-        start, images, settings, epochs == 0, compile=compile, record=record, device=where,
-        checkpoint=checkpoint, resume=resume, metrics=metrics, tensorboard=tensorboard, penalty=penalty,
-    )  # fmt: skip
+        start,
+        images,
+        settings,
+        epochs == 0,
+        compile=compile,
+        record=record,
+        device=where,
+        checkpoint=checkpoint,
+        resume=resume,
+        metrics=metrics,
+        tensorboard=tensorboard,
+        penalty=penalty,
+    )
     if not _first_process():
         return
     from brickwork import store
@@ -207,17 +202,8 @@ def command(
         **links,
     }
     store.save(model, out, force=force, provenance=provenance)
-    report = {
-        "folder": str(out),
-        "arch": arch,
-        "data": str(spec),
-        **links,
-        **result.to_dict(),
-        "test": found.to_dict(),
-    }
-    text = (
-        f"{found}\ntrained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s; saved in {out}"
-    )
+    report = {"folder": str(out), "arch": arch, "data": str(spec), **links, **result.to_dict(), "test": found.to_dict()}
+    text = f"{found}\ntrained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s; saved in {out}"
     emit(report, text, as_json=as_json)
 
 
@@ -238,9 +224,7 @@ def _train(start: Start, images: Any, settings: Any, untrained: bool, **options:
         model.to(options["device"])
         return model, evaluate_data(model, images), TrainingResult(model, settings, [], 0.0, 0)
     if _first_process():
-        log(
-            f"training {what} on {images}: {counted(settings.epochs, 'epoch')}, batch {settings.batch_size} …"
-        )
+        log(f"training {what} on {images}: {counted(settings.epochs, 'epoch')}, batch {settings.batch_size} …")
     try:
         result = train(
             model,
@@ -288,9 +272,7 @@ def _penalty(
     from brickwork.dependencies.partial import PENALTIES
 
     weight = 1.0 if strength is None else strength
-    penalty = PENALTIES[by](
-        pairs, classes=images.mask_classes if segments else images.classes, strength=weight
-    )
+    penalty = PENALTIES[by](pairs, classes=images.mask_classes if segments else images.classes, strength=weight)
     return penalty, {"cut": {"pairs": [f"{a}:{b}" for a, b in pairs], "by": by, "strength": weight}}
 
 

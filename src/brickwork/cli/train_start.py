@@ -94,8 +94,10 @@ def leave_untrained(model: Any, images: Any, classes: tuple[str, ...]) -> None:
     attach(
         model,
         replace(
-            origin, classes=tuple(classes), input_shape=(channels, height, width),
+            origin,
+            classes=tuple(classes),
+            input_shape=(channels, height, width),
             preprocessing=origin.preprocessing or images.preprocessing(),
         ),
-    )  # fmt: skip
+    )
     model.eval()

@@ -50,8 +50,7 @@ def command(
         str | None, typer.Option(help="Images the model knows, to find the routes on. Default: --data.")
     ] = None,
     threshold: Annotated[
-        float | None,
-        typer.Option(help="On a class's route is what scores above this × the layer's mean. Default: 1."),
+        float | None, typer.Option(help="On a class's route is what scores above this × the layer's mean. Default: 1.")
     ] = None,
     attribution: AttributionOption = "frat",
     scored: ScoredOption = 1000,
@@ -84,18 +83,10 @@ def command(
     where = pick(str(device))
     if what == What.all and (routes is not None or threshold is not None):
         raise RequestError("--routes and --threshold find what to hold, and --what all holds nothing.")
-    check_options(
-        attribution=attribution, threshold=1.0 if threshold is None else threshold, scored=scored, seed=seed
-    )
+    check_options(attribution=attribution, threshold=1.0 if threshold is None else threshold, scored=scored, seed=seed)
     config = store.read_config(folder)
     training = check_training(
-        config.arch,
-        epochs=epochs,
-        lr=lr,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        augment=augment,
-        seed=seed,
+        config.arch, epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, augment=augment, seed=seed
     )
     spec = images_of.check(data)
     known = images_of.check(routes) if routes is not None else None
@@ -104,9 +95,15 @@ def command(
     images = images_for(model, spec, seed)
     options: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
     found = transfer(
-        model, images, what=str(what), routes=images_for(model, known, seed) if known is not None else None,
-        attribution=attribution, scored=scored, **options, **training,
-    )  # fmt: skip
+        model,
+        images,
+        what=str(what),
+        routes=images_for(model, known, seed) if known is not None else None,
+        attribution=attribution,
+        scored=scored,
+        **options,
+        **training,
+    )
     judged = {"before": accuracy(model, images), "after": accuracy(found.model, images)}
     facts = {
         "data": str(spec),

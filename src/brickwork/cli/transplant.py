@@ -42,26 +42,31 @@ class Only(StrEnum):
 
 
 #: how an adapter is learned, by the names of brickwork.transplant.options.How
-ADAPTER = ("images", "layers", "kernel", "reorder", "start", "steps", "batch_size", "lr", "schedule",
-           "temperature", "views", "blends", "augment", "weight", "alpha", "dummy", "share", "size")  # fmt: skip
+ADAPTER = (
+    "images",
+    "layers",
+    "kernel",
+    "reorder",
+    "start",
+    "steps",
+    "batch_size",
+    "lr",
+    "schedule",
+    "temperature",
+    "views",
+    "blends",
+    "augment",
+    "weight",
+    "alpha",
+    "dummy",
+    "share",
+    "size",
+)
 #: what each action takes, by the names of the parameters; everything else is refused, not ignored
 EVERYWHERE = {"action", "source", "as_json", "debug"}
 WORK = {"out", "arch", "seed", "device", "force"}
 TAKES = {
-    Action.add: {
-        "to",
-        "at",
-        "carry",
-        "category",
-        "task",
-        "only",
-        "image",
-        "data",
-        "steps",
-        "batch_size",
-        "lr",
-        *WORK,
-    },
+    Action.add: {"to", "at", "carry", "category", "task", "only", "image", "data", "steps", "batch_size", "lr", *WORK},
     Action.connect: {"category", "task", "data", "way", "teacher", "labels", *ADAPTER, *WORK},
     Action.tune: {"category", "task", "data", "parts", "steps", "batch_size", "lr", *WORK},
     Action.list: {"arch"},
@@ -70,9 +75,7 @@ TAKES = {
     Action.run: {"out", "arch", "device", "force", "checkpoint"},
 }
 # WAYS, STARTS and DUMMIES hold these names, but reading them would import torch; a test compares them
-WAYS_SAID = (
-    "closed-form+distill, closed-form, distill, direct-learn, jacobian, back-distill or back-distill+distill."
-)
+WAYS_SAID = "closed-form+distill, closed-form, distill, direct-learn, jacobian, back-distill or back-distill+distill."
 
 
 def command(
@@ -81,15 +84,12 @@ def command(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE",
-            help="add: a model folder or an exported part; run: a recipe.yaml; else a transplant net.",
+            metavar="SOURCE", help="add: a model folder or an exported part; run: a recipe.yaml; else a transplant net."
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The net to write; export: a model folder; show: .html, .svg or .png.", show_default=False
-        ),
+        typer.Option(help="The net to write; export: a model folder; show: .html, .svg or .png.", show_default=False),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="add: the net to grow; none: a new one begins.")] = None,
     at: Annotated[str | None, typer.Option(help="add: the layer behind which the network is cut.")] = None,
@@ -102,16 +102,12 @@ def command(
     task: Annotated[str | None, typer.Option(help="Name of a task.")] = None,
     only: Annotated[Only | None, typer.Option(help="add: one half of the network alone.")] = None,
     image: Annotated[
-        str | None,
-        typer.Option("--input", metavar="CxHxW", help="add: of the images, if the model does not say."),
+        str | None, typer.Option("--input", metavar="CxHxW", help="add: of the images, if the model does not say.")
     ] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(help="Images: digits, cifar100:fox,wolf, a folder, an .npz, …; one a category."),
+        list[str] | None, typer.Option(help="Images: digits, cifar100:fox,wolf, a folder, an .npz, …; one a category.")
     ] = None,
-    way: Annotated[
-        list[str] | None, typer.Option(help=f"How to learn (show: repeatable): {WAYS_SAID}")
-    ] = None,
+    way: Annotated[list[str] | None, typer.Option(help=f"How to learn (show: repeatable): {WAYS_SAID}")] = None,
     teacher: Annotated[
         str | None, typer.Option(help="A task that the category reaches; none: the one it came with.")
     ] = None,
@@ -124,9 +120,7 @@ def command(
     layer: Annotated[
         str | None, typer.Option(help="show: of the task module; none: what its last layer reads.")
     ] = None,
-    images: Annotated[
-        int, typer.Option(help="Unlabelled images, at most, for ways that look at some.")
-    ] = 2000,
+    images: Annotated[int, typer.Option(help="Unlabelled images, at most, for ways that look at some.")] = 2000,
     layers: Annotated[int, typer.Option(help="Convolutions of the adapter.")] = 1,
     kernel: Annotated[int, typer.Option(help="Their size: 1, 3, …")] = 1,
     reorder: Annotated[
@@ -142,9 +136,7 @@ def command(
     temperature: Annotated[
         float, typer.Option(help="Of both answers in distill; above 1, how sure the teacher is counts too.")
     ] = 1.0,
-    views: Annotated[
-        int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")
-    ] = 1,
+    views: Annotated[int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")] = 1,
     blends: Annotated[
         int, typer.Option(help="Of every image without a label, with others: more looks for the teacher.")
     ] = 0,
@@ -153,16 +145,12 @@ def command(
     ] = "crop+flip",
     weight: Annotated[float, typer.Option(help="The paper's 10 in λ.")] = 10.0,
     alpha: Annotated[
-        float | None,
-        typer.Option(help="Of Eq. 3; none: the ratio of the mean norms, which leaves the scale open."),
+        float | None, typer.Option(help="Of Eq. 3; none: the ratio of the mean norms, which leaves the scale open.")
     ] = None,
-    dummy: Annotated[
-        str, typer.Option(help="How pseudo-gradients pass ReLUs: first, second or lowest.")
-    ] = "second",
+    dummy: Annotated[str, typer.Option(help="How pseudo-gradients pass ReLUs: first, second or lowest.")] = "second",
     share: Annotated[float, typer.Option(help="Of the places that second and lowest let pass.")] = 0.5,
     size: Annotated[
-        int | None,
-        typer.Option(help="Enlarge a classifier's random gradients to size × size (the paper: 7)."),
+        int | None, typer.Option(help="Enlarge a classifier's random gradients to size × size (the paper: 7).")
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="run: folder to resume from; none: beside --out, under .partial.")
@@ -203,9 +191,7 @@ def command(
     if action == Action.export:
         from brickwork.cli.transplant_parts import export
 
-        return export(
-            source, one("category", category), task, written, arch=arch, force=force, as_json=as_json
-        )
+        return export(source, one("category", category), task, written, arch=arch, force=force, as_json=as_json)
     shared: dict[str, Any] = {"arch": arch, "device": str(device), "force": force, "as_json": as_json}
     if action == Action.run:
         from brickwork.cli.transplant_run import run
@@ -215,33 +201,65 @@ def command(
         from brickwork.cli.transplant_add import add
 
         return add(
-            source, written, to=to, at=at, carry=carry or [], categories=category or [], task=task,
-            only=None if only is None else str(only), image=image, data=data or [], steps=steps, batch_size=batch_size,
-            lr=lr, seed=seed, learning=[n for n in given if n in ("steps", "batch_size", "lr", "seed")], **shared,
-        )  # fmt: skip
+            source,
+            written,
+            to=to,
+            at=at,
+            carry=carry or [],
+            categories=category or [],
+            task=task,
+            only=None if only is None else str(only),
+            image=image,
+            data=data or [],
+            steps=steps,
+            batch_size=batch_size,
+            lr=lr,
+            seed=seed,
+            learning=[n for n in given if n in ("steps", "batch_size", "lr", "seed")],
+            **shared,
+        )
     wanted = str(_needed("task", task, action))
     if action == Action.tune:
         from brickwork.cli.transplant_tune import tune
 
         return tune(
-            source, list(_needed("category", category, action)), wanted, written, data=_needed("data", data, action),
-            parts=parts, learning={n: how[n] for n in given if n in ("steps", "batch_size", "lr")}, seed=seed, **shared,
-        )  # fmt: skip
+            source,
+            list(_needed("category", category, action)),
+            wanted,
+            written,
+            data=_needed("data", data, action),
+            parts=parts,
+            learning={n: how[n] for n in given if n in ("steps", "batch_size", "lr")},
+            seed=seed,
+            **shared,
+        )
     options = {"teacher": teacher, "how": how, "given": given, **shared}
     if action == Action.connect:
         from brickwork.cli.transplant_connect import connect
 
         return connect(
-            source, str(_needed("category", one("category", category), action)), wanted, written, data=one("data", data),
-            way=one("way", way) or ("closed-form+distill" if data else "closed-form"), labels=one("labels", labels) or 0,
+            source,
+            str(_needed("category", one("category", category), action)),
+            wanted,
+            written,
+            data=one("data", data),
+            way=one("way", way) or ("closed-form+distill" if data else "closed-form"),
+            labels=one("labels", labels) or 0,
             **options,
-        )  # fmt: skip
+        )
     from brickwork.cli.transplant_show import show
 
     return show(
-        source, list(_needed("category", category, action)), wanted, written, data=_needed("data", data, action),
-        ways=way or [], labels=labels or [], layer=layer, **options,
-    )  # fmt: skip
+        source,
+        list(_needed("category", category, action)),
+        wanted,
+        written,
+        data=_needed("data", data, action),
+        ways=way or [],
+        labels=labels or [],
+        layer=layer,
+        **options,
+    )
 
 
 def one(name: str, values: list[Any] | None) -> Any:
@@ -253,7 +271,5 @@ def one(name: str, values: list[Any] | None) -> Any:
 
 def _needed(name: str, value: Any, action: Action) -> Any:
     if value is None or value == []:
-        raise RequestError(
-            f"transplant {action} needs --{name}; `brickwork transplant --help` shows one in use."
-        )
+        raise RequestError(f"transplant {action} needs --{name}; `brickwork transplant --help` shows one in use.")
     return value

@@ -16,10 +16,27 @@ if TYPE_CHECKING:
 
 
 def add(
-    folder: Path, out: Path, *, to: Path | None, at: str | None, carry: Sequence[str], categories: Sequence[str],
-    task: str | None, only: str | None, image: str | None, data: Sequence[str], steps: int, batch_size: int, lr: float,
-    seed: int, learning: Sequence[str], arch: str | None, device: str, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    out: Path,
+    *,
+    to: Path | None,
+    at: str | None,
+    carry: Sequence[str],
+    categories: Sequence[str],
+    task: str | None,
+    only: str | None,
+    image: str | None,
+    data: Sequence[str],
+    steps: int,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    learning: Sequence[str],
+    arch: str | None,
+    device: str,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Both halves of a network, or one, into a new net or one that grows; with data, a task learned on categories."""
     from brickwork import data as images_of
     from brickwork import store
@@ -54,9 +71,19 @@ def add(
         assert task is not None and at is not None
         given = [images_for(net, spec, seed) for spec in specs]
         done = add_learned_task(
-            net, model, task, at=at, carry=carry, on=categories, data=given, steps=steps, batch_size=batch_size, lr=lr,
-            seed=seed, progress=not as_json,
-        )  # fmt: skip
+            net,
+            model,
+            task,
+            at=at,
+            carry=carry,
+            on=categories,
+            data=given,
+            steps=steps,
+            batch_size=batch_size,
+            lr=lr,
+            seed=seed,
+            progress=not as_json,
+        )
         grown, note = done.net, done.note
     else:
         grown = _grown(net, model, at, carry, categories, task, only, is_part)
@@ -65,9 +92,15 @@ def add(
 
 
 def _grown(
-    net: TransplantNet, model: nn.Module, at: str | None, carry: Sequence[str], categories: Sequence[str],
-    task: str | None, only: str | None, is_part: bool,
-) -> TransplantNet:  # fmt: skip
+    net: TransplantNet,
+    model: nn.Module,
+    at: str | None,
+    carry: Sequence[str],
+    categories: Sequence[str],
+    task: str | None,
+    only: str | None,
+    is_part: bool,
+) -> TransplantNet:
     from brickwork.transplant.parts import grown_by
 
     if only == "task" or (is_part and task is not None):
@@ -76,9 +109,15 @@ def _grown(
 
 
 def _check(
-    folder: Path, is_part: bool, categories: Sequence[str], task: str | None, only: str | None, data: Sequence[str],
-    to: Path | None, at: str | None,
-) -> None:  # fmt: skip
+    folder: Path,
+    is_part: bool,
+    categories: Sequence[str],
+    task: str | None,
+    only: str | None,
+    data: Sequence[str],
+    to: Path | None,
+    at: str | None,
+) -> None:
     """What goes together."""
     if is_part and only is not None:
         raise RequestError(f"{folder} is one half already; leave --only out.")
@@ -88,24 +127,16 @@ def _check(
         if task is None:
             raise RequestError("--only task needs --task, its name.")
         if data and len(data) != len(categories):
-            raise RequestError(
-                f"{len(categories)} --category and {len(data)} --data; give one --data a category."
-            )
+            raise RequestError(f"{len(categories)} --category and {len(data)} --data; give one --data a category.")
         if data and is_part:
-            raise RequestError(
-                "a task is learned from a whole network, with --only task; a part comes as it is."
-            )
+            raise RequestError("a task is learned from a whole network, with --only task; a part comes as it is.")
         if (data or categories) and to is None:
             raise RequestError("the categories of --only task are those of a net; give it with --to.")
         return
     if data:
-        raise RequestError(
-            "--data is for a task that is learned on categories of a net; give --only task with it."
-        )
+        raise RequestError("--data is for a task that is learned on categories of a net; give --only task with it.")
     if len(categories) != 1:
-        raise RequestError(
-            f"--category is given {len(categories)} times; a network brings one category, so give one."
-        )
+        raise RequestError(f"--category is given {len(categories)} times; a network brings one category, so give one.")
     if only == "category" and task is not None:
         raise RequestError("--only category adds no task; leave --task out.")
     if only is None and not is_part and task is None:
@@ -137,8 +168,7 @@ def _report(
     count = f"categories: {len(grown.categories)}, tasks: {len(grown.tasks)}, routes: {len(grown.routes)}"
     lines = [f"{' and '.join(said)} of {folder} added; {count}"]
     lines += [
-        f"learned on {name}: {percent(found.get('after'))} of the test images right"
-        for name, found in note.items()
+        f"learned on {name}: {percent(found.get('after'))} of the test images right" for name, found in note.items()
     ]
     report = {"folder": str(out), "model": str(folder), "added": new, "learned": note}
     emit(report, "\n".join([*lines, f"saved in {out}"]), as_json=as_json)

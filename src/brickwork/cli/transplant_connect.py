@@ -14,9 +14,22 @@ if TYPE_CHECKING:
 
 
 def connect(
-    folder: Path, category: str, task: str, out: Path, *, data: str | None, way: str, labels: int, teacher: str | None,
-    how: dict[str, Any], given: Sequence[str], arch: str | None, device: str, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    category: str,
+    task: str,
+    out: Path,
+    *,
+    data: str | None,
+    way: str,
+    labels: int,
+    teacher: str | None,
+    how: dict[str, Any],
+    given: Sequence[str],
+    arch: str | None,
+    device: str,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Learn an adapter and save the net with it; no part of the net changes."""
     from brickwork import data as images_of
     from brickwork.atomic import check_output
@@ -49,9 +62,7 @@ def connect(
     lines = [f"{category} → {task} by {way}{taught}: {used}"]
     if note.get("after"):
         told = {"before": note["before"], "after": note["after"], note["teacher"]: note["teacher_test"]}
-        lines.append(
-            "test images right: " + ", ".join(f"{name} {percent(value)}" for name, value in told.items())
-        )
+        lines.append("test images right: " + ", ".join(f"{name} {percent(value)}" for name, value in told.items()))
     else:
         lines.append("no test images that the task can be judged by")
     report = {"folder": str(out), "net": str(folder), "category": category, "task": task, **note}

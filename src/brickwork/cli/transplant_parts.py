@@ -24,18 +24,26 @@ def show_table(folder: Path, *, arch: str | None, as_json: bool) -> None:
         for name, part in found[kind].items()
     ]
     routes = [
-        (r["category"], r["task"], r["adapter"], r.get("way") or "–", percent(r.get("after")),
-         percent(r.get("teacher_test")))
+        (
+            r["category"],
+            r["task"],
+            r["adapter"],
+            r.get("way") or "–",
+            percent(r.get("after")),
+            percent(r.get("teacher_test")),
+        )
         for r in found["routes"]
-    ]  # fmt: skip
+    ]
     text = [
         f"{folder}: images of {by(found['image'])}",
-        table(["part", "name", "features", "parameters"], [(p[0].replace("ies", "y").rstrip("s"), *p[1:]) for p in parts]),
+        table(
+            ["part", "name", "features", "parameters"], [(p[0].replace("ies", "y").rstrip("s"), *p[1:]) for p in parts]
+        ),
         "",
         table(["category", "task", "adapter", "way", "test", "teacher's test"], routes)
         if routes
         else "no category reaches a task yet; connect them: brickwork transplant connect",
-    ]  # fmt: skip
+    ]
     emit({"folder": str(folder), **found}, "\n".join(text), as_json=as_json)
 
 
@@ -56,7 +64,7 @@ def described(net: TransplantNet) -> dict[str, Any]:
 
 def export(
     folder: Path, category: str | None, task: str | None, out: Path, *, arch: str | None, force: bool, as_json: bool
-) -> None:  # fmt: skip
+) -> None:
     """A part as a model folder, or the ordinary network that a category and its own task are."""
     from brickwork import store
     from brickwork.atomic import check_output
@@ -67,9 +75,7 @@ def export(
 
     check_output(out, force=force)
     if category is None and task is None:
-        raise RequestError(
-            "transplant export needs --category, --task, or both for the network that they are."
-        )
+        raise RequestError("transplant export needs --category, --task, or both for the network that they are.")
     net = load_net(folder, arch=arch)
     part = alone(net, category=category, task=task)
     store.save(part, out, force=force, provenance={"command": "transplant export", "net": str(folder)})

@@ -9,14 +9,7 @@ from brickwork.cli.common import emit, log, table
 
 
 def run(
-    recipe: Path,
-    out: Path,
-    *,
-    checkpoint: Path | None,
-    arch: str | None,
-    device: str,
-    force: bool,
-    as_json: bool,
+    recipe: Path, out: Path, *, checkpoint: Path | None, arch: str | None, device: str, force: bool, as_json: bool
 ) -> None:
     """Grow a net as the recipe says; a run that was stopped goes on after its last whole step."""
     from brickwork.cli.transplant_parts import described, percent
@@ -32,9 +25,10 @@ def run(
     rows = [_row(note, percent) for note in notes]
     text = table(["step", "test before", "after", "teacher's"], rows)
     emit(
-        {"folder": str(out), "recipe": str(recipe), "steps": notes, **described(net)}, f"{text}\nsaved in {out}",
+        {"folder": str(out), "recipe": str(recipe), "steps": notes, **described(net)},
+        f"{text}\nsaved in {out}",
         as_json=as_json,
-    )  # fmt: skip
+    )
 
 
 def _row(note: dict[str, Any], percent: Any) -> tuple[str, ...]:

@@ -21,10 +21,23 @@ KEPT = "in the net"
 
 
 def show(
-    folder: Path, categories: Sequence[str], task: str, out: Path, *, data: Sequence[str], ways: Sequence[str],
-    labels: Sequence[int], layer: str | None, teacher: str | None, how: dict[str, Any], given: Sequence[str],
-    arch: str | None, device: str, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    categories: Sequence[str],
+    task: str,
+    out: Path,
+    *,
+    data: Sequence[str],
+    ways: Sequence[str],
+    labels: Sequence[int],
+    layer: str | None,
+    teacher: str | None,
+    how: dict[str, Any],
+    given: Sequence[str],
+    arch: str | None,
+    device: str,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong."""
     from brickwork import data as images_of
     from brickwork.atomic import check_file
@@ -61,22 +74,20 @@ def show(
         teachers |= {} if found[2] is None else {name: found[2]}
     drawing = draw_transplant(spaces, errors, task=task, teachers=teachers)
     replace(drawing, command=typed_line()).save(out, force=force)
-    rows = [
-        (e.category, e.way, "any" if e.labels is None else str(e.labels), f"{e.error:.2%}") for e in errors
-    ]
+    rows = [(e.category, e.way, "any" if e.labels is None else str(e.labels), f"{e.error:.2%}") for e in errors]
     report = {
-        "file": str(out), "net": str(folder), "task": task, "teachers": teachers, "errors": [vars(e) for e in errors],
+        "file": str(out),
+        "net": str(folder),
+        "task": task,
+        "teachers": teachers,
+        "errors": [vars(e) for e in errors],
         "spread": {s.category: s.spread for s in spaces},
-    }  # fmt: skip
-    text = (
-        table(["category", "adapter", "labels a class", "error"], rows) if rows else "no labels to judge by"
-    )
+    }
+    text = table(["category", "adapter", "labels a class", "error"], rows) if rows else "no labels to judge by"
     emit(report, f"{text}\nsaved in {out}", as_json=as_json)
 
 
-def plans_for(
-    ways: Sequence[str], labels: Sequence[int], how: dict[str, Any], given: Sequence[str]
-) -> list[How]:
+def plans_for(ways: Sequence[str], labels: Sequence[int], how: dict[str, Any], given: Sequence[str]) -> list[How]:
     """Every way with every number of labels that it can use; a way that uses none comes once."""
     from brickwork.transplant.learning import WAYS
     from brickwork.transplant.options import How
@@ -85,9 +96,7 @@ def plans_for(
         idle = [n for n in given if n in How.__dataclass_fields__ and n not in ("seed", "way")]
         if idle:
             word = idle[0].replace("_", "-")
-            raise RequestError(
-                f"--{word} is for adapters that are learned here; give --way, or leave it out."
-            )
+            raise RequestError(f"--{word} is for adapters that are learned here; give --way, or leave it out.")
         return []
     counts = sorted(set(labels)) or [0]
     plans = []
@@ -116,9 +125,16 @@ def _check_kept(net: TransplantNet, categories: Sequence[str], task: str, plans:
 
 
 def _compared(
-    net: TransplantNet, category: str, task: str, images: ImageData, plans: Sequence[How], layer: str | None,
-    teacher: str | None, *, progress: bool,
-) -> tuple[Any, list[Judged], float | None]:  # fmt: skip
+    net: TransplantNet,
+    category: str,
+    task: str,
+    images: ImageData,
+    plans: Sequence[How],
+    layer: str | None,
+    teacher: str | None,
+    *,
+    progress: bool,
+) -> tuple[Any, list[Judged], float | None]:
     """The plane of one category's features, the errors, and that of its teacher."""
     from brickwork.report.transplant import Judged
     from brickwork.transplant.growth import connect
@@ -138,9 +154,7 @@ def _compared(
             right = None
         errors += [] if right is None else [Judged(category, KEPT, None, 1 - right["accuracy"])]
     for plan in plans:
-        done = connect(
-            net, category, task, how=plan, data=images, teacher=teacher, force=True, progress=progress
-        )
+        done = connect(net, category, task, how=plan, data=images, teacher=teacher, force=True, progress=progress)
         assert done.learned is not None
         adapters[plan.way] = done.learned.adapter  # the one with the most labels stays
         takes = any(term.startswith("task") for term in WAYS[plan.way].terms)
@@ -152,9 +166,7 @@ def _compared(
             own = 1 - done.note["teacher_test"]["accuracy"]
     shown = images.test_images[:: max(1, -(-len(images.test_images) // SHOWN))]
     features = {
-        name: hidden_features(
-            route_model(net, category, task, adapter, direct=adapter is None), shown, layer=layer
-        )
+        name: hidden_features(route_model(net, category, task, adapter, direct=adapter is None), shown, layer=layer)
         for name, adapter in adapters.items()
     }
     return space_of(category, features), errors, own

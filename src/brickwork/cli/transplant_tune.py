@@ -11,9 +11,20 @@ from brickwork.errors import RequestError
 
 
 def tune(
-    folder: Path, categories: Sequence[str], task: str, out: Path, *, data: Sequence[str], parts: str,
-    learning: dict[str, Any], seed: int, arch: str | None, device: str, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    folder: Path,
+    categories: Sequence[str],
+    task: str,
+    out: Path,
+    *,
+    data: Sequence[str],
+    parts: str,
+    learning: dict[str, Any],
+    seed: int,
+    arch: str | None,
+    device: str,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Train parts on the routes of these categories to one task, and say which routes answer differently now."""
     from brickwork import data as images_of
     from brickwork.atomic import check_output
@@ -45,5 +56,7 @@ def tune(
         for r in done.note["routes"]
     ]
     changed = ", ".join(f"{c} → {t}" for c, t in done.note["changed"])
-    text = f"{table(['category', 'task', 'before', 'after'], rows)}\nother answers than before: {changed}\nsaved in {out}"
+    text = (
+        f"{table(['category', 'task', 'before', 'after'], rows)}\nother answers than before: {changed}\nsaved in {out}"
+    )
     emit({"folder": str(out), "net": str(folder), **done.note}, text, as_json=as_json)

@@ -71,14 +71,7 @@ def command(
     from brickwork.bricks import treat
     from brickwork.bricks.routes import check_options
     from brickwork.bricks.treatment import RULES
-    from brickwork.cli.brick_folders import (
-        accuracy,
-        before_and_after,
-        check_numbers,
-        check_training,
-        images_for,
-        save,
-    )
+    from brickwork.cli.brick_folders import accuracy, before_and_after, check_numbers, check_training, images_for, save
     from brickwork.devices import pick
     from brickwork.errors import RequestError, UnknownName
 
@@ -93,13 +86,7 @@ def command(
     check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
     config = store.read_config(folder)
     training = check_training(
-        config.arch,
-        epochs=epochs,
-        lr=lr,
-        batch_size=batch_size,
-        optimizer=optimizer,
-        augment=augment,
-        seed=seed,
+        config.arch, epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, augment=augment, seed=seed
     )
     spec = images_of.check(data)
 
@@ -107,16 +94,18 @@ def command(
     images = images_for(model, spec, seed)
     options: dict[str, Any] = {} if strength is None else {"strength": strength}
     found = treat(
-        model, images, rule=rule, threshold=threshold, depth=depth, attribution=attribution, scored=scored,
-        **options, **training,
-    )  # fmt: skip
+        model,
+        images,
+        rule=rule,
+        threshold=threshold,
+        depth=depth,
+        attribution=attribution,
+        scored=scored,
+        **options,
+        **training,
+    )
     judged = {"before": accuracy(model, images), "after": accuracy(found.model, images)}
-    facts = {
-        "data": str(spec),
-        "source": config.weights.state_hash,
-        "rule": rule,
-        "test_accuracy": judged["after"],
-    }
+    facts = {"data": str(spec), "source": config.weights.state_hash, "rule": rule, "test_accuracy": judged["after"]}
     save(found.model, out, force=force, command="treat", **facts)
     report = {"folder": str(out), "model": str(folder), "data": str(spec), **judged, **found.to_dict()}
     text = f"{found.training}\n{rule}: {before_and_after(**judged)}\nsaved in {out}"

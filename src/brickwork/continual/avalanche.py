@@ -43,9 +43,7 @@ def _arrays(dataset: Iterable[Any], classes: Sequence[int], number: int) -> tupl
     for entry in dataset:
         image, label = entry[0], int(entry[1])
         if label not in classes:
-            raise BadData(
-                f"experience {number} holds an image of class {label}, which is not among its classes."
-            )
+            raise BadData(f"experience {number} holds an image of class {label}, which is not among its classes.")
         images.append(_pixels(image))
         labels.append(classes.index(label))
     if not images:

@@ -39,9 +39,7 @@ class Bench:
     seed: int = 0
     progress: bool = False
     pool: Any = None  # a brickwork.pools.KernelPool, for the methods that need one
-    held: dict[str, Any] = field(
-        default_factory=dict, repr=False
-    )  # read from the folder once: it does not change
+    held: dict[str, Any] = field(default_factory=dict, repr=False)  # read from the folder once: it does not change
 
     def task(self, number: int) -> ImageData:
         return self.scenario.tasks[number]
@@ -87,7 +85,7 @@ class Bench:
 
     def fit(
         self, model: nn.Module, number: int, *, images: ImageData | None = None, epochs: int | None = None, **how: Any
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """Train in place on a task (or other images) with this bench's budget; back in evaluation mode."""
         data = images or self.task(number)
         train(
@@ -102,8 +100,7 @@ class Bench:
     def fit_soup(self, number: int, members: int, **how: Any) -> nn.Module:
         """The start fitted to a task so many times, images in another order each time, and the weights averaged."""
         fitted = [
-            self.fit(self.fresh(number), number, **how, seed=self.seed_of(number) + SHIFT * k)
-            for k in range(members)
+            self.fit(self.fresh(number), number, **how, seed=self.seed_of(number) + SHIFT * k) for k in range(members)
         ]
         if members == 1:
             return fitted[0]

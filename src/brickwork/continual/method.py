@@ -76,12 +76,7 @@ class TaskFiles(Method):
         model = bench.fresh(number, self.opening(bench, number))
         self.prepare(model, bench, number)
         bench.fit(
-            model,
-            number,
-            lr=self.lr,
-            optimizer=self.optimizer,
-            weight_decay=self.weight_decay,
-            epochs=self.epochs,
+            model, number, lr=self.lr, optimizer=self.optimizer, weight_decay=self.weight_decay, epochs=self.epochs
         )
         added = self.added(model)
         self.settle(model)
@@ -119,8 +114,7 @@ def check_positive(**values: float | int | None) -> None:
     wrong = [
         f"{name} is {value!r}"
         for name, value in values.items()
-        if value is not None
-        and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
+        if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
     ]
     if wrong:
         raise RequestError(f"{' and '.join(wrong)}; it must be a number above 0.")

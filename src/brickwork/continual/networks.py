@@ -123,6 +123,4 @@ def load_flat(tensors: State, values: Tensor) -> None:
         start += size
     if start != len(values) or start != sum(t.numel() for t in tensors.values()):
         total = sum(t.numel() for t in tensors.values())
-        raise BadModel(
-            f"{len(values)} stored values for {total} of the network; the file is of another network."
-        )
+        raise BadModel(f"{len(values)} stored values for {total} of the network; the file is of another network.")

@@ -54,9 +54,7 @@ class PackNet(Method):
         if left > 1:
             share = 1 - 1 / left if self.prune == "equal" else float(self.prune)
             for rule, layer in zip(rules(model).values(), kernels_of(model).values(), strict=True):
-                rule.free.copy_(
-                    largest(layer.parametrizations.weight.original.detach(), rule.free, 1 - share)
-                )
+                rule.free.copy_(largest(layer.parametrizations.weight.original.detach(), rule.free, 1 - share))
             bench.fit(model, number, lr=self.lr, epochs=max(1, round(self.again * epochs)))
         kept = {name: rule.free.clone() for name, rule in rules(model).items()}
         settle(model)
@@ -106,9 +104,7 @@ class PackNet(Method):
         layers = kernels_of(bench.start)
         if after < 0:
             kernels = {name: layer.weight.detach() for name, layer in layers.items()}
-            return kernels, {
-                name: torch.zeros_like(value, dtype=torch.int64) for name, value in kernels.items()
-            }
+            return kernels, {name: torch.zeros_like(value, dtype=torch.int64) for name, value in kernels.items()}
         if bench.held.get("packed", (None,))[0] == after:  # every task is judged on the same packed weights
             return bench.held["packed"][1:]
         stored = read_safetensors(self._path(bench, after))

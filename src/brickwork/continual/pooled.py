@@ -32,14 +32,10 @@ class Pooled(Method):
 
     def begin(self, bench: Bench) -> None:
         if bench.pool is not None and self.size is not None:
-            raise RequestError(
-                f"size is {self.size}, and a pool is given, which has its size; leave one of them out."
-            )
+            raise RequestError(f"size is {self.size}, and a pool is given, which has its size; leave one of them out.")
         pool = bench.pool
         if pool is None:
-            pool = KernelPool.cluster(
-                [bench.start], size=self.size or self.usual, seed=bench.seed, device=bench.device
-            )
+            pool = KernelPool.cluster([bench.start], size=self.size or self.usual, seed=bench.seed, device=bench.device)
         PoolFolder.create(bench.path("pool"), pool, force=True)
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
@@ -117,17 +113,29 @@ class WeightSearch(Pooled):
     def learn(self, bench: Bench, number: int) -> None:
         folder, task = self.folder_for(bench, number), bench.task(number)
         found = learn(
-            folder.pool, task.train_images, task.train_labels, classes=task.classes, start=self._start(bench, number),
-            beta=self.beta, lr=self.lr, refresh=self.refresh, stay=self.stay, anneal=self.anneal, scale=self.scale,
+            folder.pool,
+            task.train_images,
+            task.train_labels,
+            classes=task.classes,
+            start=self._start(bench, number),
+            beta=self.beta,
+            lr=self.lr,
+            refresh=self.refresh,
+            stay=self.stay,
+            anneal=self.anneal,
+            scale=self.scale,
             free=self.free,
-            budget=self.budget, norms=self.norms, fold=self.fold, precision=self.precision,
+            budget=self.budget,
+            norms=self.norms,
+            fold=self.fold,
+            precision=self.precision,
             **{
                 **bench.settings(number, len(task.train_labels), self.epochs),
                 "optimizer": self.optimizer,
                 "weight_decay": self.weight_decay,
                 **self.growing(),
             },
-        )  # fmt: skip
+        )
         folder.add(self.name(number), found, force=True)
 
     def opening(self, bench: Bench, number: int) -> nn.Module:
@@ -140,15 +148,17 @@ class WeightSearch(Pooled):
         if self.start in ("network", "random"):
             return bench.start if self.start == "network" else "random"
         folder = self.folder(bench)
-        earlier = (
-            {self.name(k): folder.task(self.name(k)) for k in range(number)} if self.start == "best" else {}
-        )
+        earlier = {self.name(k): folder.task(self.name(k)) for k in range(number)} if self.start == "best" else {}
         if earlier and folder.pool.base is not None:
             task = bench.task(number)
             ranked = rank_starts(
-                folder.pool, {BASE: folder.pool.base, **earlier}, task.train_images, task.train_labels, seed=bench.seed,
+                folder.pool,
+                {BASE: folder.pool.base, **earlier},
+                task.train_images,
+                task.train_labels,
+                seed=bench.seed,
                 device=bench.device,
-            )  # fmt: skip
+            )
             return {BASE: folder.pool.base, **earlier}[next(iter(ranked))]
         if self.start == "previous" and number > 0:
             return folder.task(self.name(number - 1))

@@ -22,13 +22,7 @@ REGISTRY: dict[str, type[Method]] = {}
 #: modules of this package that register methods; the order here is the order of `names()`
 MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet", "pooled")
 #: what the fields of a method may be, and how that is said
-KINDS = {
-    "bool": "true or false",
-    "str": "a word",
-    "int": "a whole number",
-    "float": "a number",
-    "None": "None",
-}
+KINDS = {"bool": "true or false", "str": "a word", "int": "a whole number", "float": "a number", "None": "None"}
 Kind = TypeVar("Kind", bound=type[Method])
 
 
@@ -79,9 +73,7 @@ def make(text: str | Method) -> tuple[str, Method]:
         known = [k for k in KINDS if k in str(field.type).split(" | ")]
         value = options.get(field.name, field.default)
         if known and not any(_is(value, one) for one in known):
-            raise RequestError(
-                f"{field.name} is {value!r}; it must be {' or '.join(KINDS[one] for one in known)}."
-            )
+            raise RequestError(f"{field.name} is {value!r}; it must be {' or '.join(KINDS[one] for one in known)}.")
     made = kind(**options)
     return _called(made), made
 

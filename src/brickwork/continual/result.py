@@ -16,9 +16,17 @@ from brickwork.words import counted
 
 MB = 2**20
 COLUMNS = (
-    "method", "average_accuracy", "forgetting", "backward_transfer", "forward_transfer", "bytes_per_task", "shared_bytes",
-    "total_bytes", "seconds", "on_front",
-)  # fmt: skip
+    "method",
+    "average_accuracy",
+    "forgetting",
+    "backward_transfer",
+    "forward_transfer",
+    "bytes_per_task",
+    "shared_bytes",
+    "total_bytes",
+    "seconds",
+    "on_front",
+)
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,7 @@ class ContinualResult:
     @property
     def forward_transfer(self) -> float:
         """NaN unless it was asked for."""
-        return (
-            float("nan") if self.untouched is None else metrics.forward_transfer(self.matrix, self.untouched)
-        )
+        return float("nan") if self.untouched is None else metrics.forward_transfer(self.matrix, self.untouched)
 
     @property
     def seen(self) -> np.ndarray:
@@ -83,9 +89,14 @@ class ContinualResult:
     def table(self) -> list[dict[str, Any]]:
         """Tidy rows: after which task, on which, the accuracy; and the bytes of all files by then."""
         return [
-            {"after": self.tasks[i], "task": self.tasks[j], "accuracy": float(self.matrix[i, j]), "bytes": self.curve[i]}
+            {
+                "after": self.tasks[i],
+                "task": self.tasks[j],
+                "accuracy": float(self.matrix[i, j]),
+                "bytes": self.curve[i],
+            }
             for i, j in zip(*np.nonzero(~np.isnan(self.matrix)), strict=True)
-        ]  # fmt: skip
+        ]
 
     def plot(self, axes: Any = None) -> Any:
         """The accuracy matrix, drawn with matplotlib; the axes are returned."""
@@ -111,7 +122,9 @@ class ContinualResult:
         }
 
     def __str__(self) -> str:
-        told = f"forgetting {_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}"
+        told = (
+            f"forgetting {_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}"
+        )
         if self.untouched is not None:
             told += f", forward transfer {_percent(self.forward_transfer, '+')}"
         return (
@@ -160,17 +173,17 @@ class Comparison:
         head, rows = self._cells()
         widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
         lines = [
-            "  ".join(cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(r, widths, strict=True)))
+            "  ".join(
+                cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(r, widths, strict=True))
+            )
             for r in [head, *rows]
-        ]  # fmt: skip
+        ]
         return "\n".join([self.scenario, *lines])
 
     def _repr_html_(self) -> str:
         head, rows = self._cells()
         titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         return f"<p>{html.escape(self.scenario)}</p><table><tr>{titles}</tr>{body}</table>"
 
     def plot(self, axes: Any = None) -> Any:
@@ -192,16 +205,34 @@ class Comparison:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         forward = any(found.untouched is not None for found in self.results.values())
-        head = ["method", "accuracy", "forgetting", "backward", *(["forward"] if forward else []), "MB a task",
-                "shared", "in all", "seconds", "front"]  # fmt: skip
+        head = [
+            "method",
+            "accuracy",
+            "forgetting",
+            "backward",
+            *(["forward"] if forward else []),
+            "MB a task",
+            "shared",
+            "in all",
+            "seconds",
+            "front",
+        ]
         front, rows = set(self.front()), []
         for name, found in self.results.items():
-            rows.append([
-                name, _percent(found.average_accuracy), _percent(found.forgetting), _percent(found.backward_transfer, "+"),
-                *([_percent(found.forward_transfer, "+")] if forward else []), f"{found.bytes_per_task / MB:.3f}",
-                f"{found.shared_bytes / MB:.2f}", f"{found.total_bytes / MB:.2f}", f"{found.seconds:.1f}",
-                "*" if name in front else "",
-            ])  # fmt: skip
+            rows.append(
+                [
+                    name,
+                    _percent(found.average_accuracy),
+                    _percent(found.forgetting),
+                    _percent(found.backward_transfer, "+"),
+                    *([_percent(found.forward_transfer, "+")] if forward else []),
+                    f"{found.bytes_per_task / MB:.3f}",
+                    f"{found.shared_bytes / MB:.2f}",
+                    f"{found.total_bytes / MB:.2f}",
+                    f"{found.seconds:.1f}",
+                    "*" if name in front else "",
+                ]
+            )
         return head, rows
 
 

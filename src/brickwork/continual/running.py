@@ -83,15 +83,7 @@ def run(
         with bar("tasks", steps, show=progress) as advance:
             for name, method in chosen.items():
                 bench = Bench(
-                    scenario,
-                    begun,
-                    folder / folder_name(name),
-                    where,
-                    epochs,
-                    batch_size,
-                    augment,
-                    seed,
-                    pool=pool,
+                    scenario, begun, folder / folder_name(name), where, epochs, batch_size, augment, seed, pool=pool
                 )
                 found[name] = run_method(name, method, bench, forward=forward, advance=advance)
         return Comparison(str(scenario), found)
@@ -126,14 +118,16 @@ def run_method(
     untouched = None
     if forward:
         first = method.opening(bench, 0)  # a method's own form of the start: rounded, or said in kernels
-        untouched = np.array(
-            [readout(first, task, bench.device, bench.head) for task in bench.scenario.tasks]
-        )
+        untouched = np.array([readout(first, task, bench.device, bench.head) for task in bench.scenario.tasks])
     return ContinualResult(
-        name, tuple(task.name for task in bench.scenario.tasks), matrix,
-        tuple(row["own"] for row in journal.tasks), tuple(row["total"] for row in journal.tasks),
-        round(sum(row["seconds"] for row in journal.tasks), 3), untouched,
-    )  # fmt: skip
+        name,
+        tuple(task.name for task in bench.scenario.tasks),
+        matrix,
+        tuple(row["own"] for row in journal.tasks),
+        tuple(row["total"] for row in journal.tasks),
+        round(sum(row["seconds"] for row in journal.tasks), 3),
+        untouched,
+    )
 
 
 def _judged(method: Method, bench: Bench, after: int, earlier: list[dict[str, Any]]) -> dict[str, Any]:
@@ -142,11 +136,7 @@ def _judged(method: Method, bench: Bench, after: int, earlier: list[dict[str, An
     for number in range(after + 1):
         sign = fingerprint(method.sources(bench, number, after))
         signs.append(sign)
-        if (
-            number < after
-            and earlier[-1]["signs"][number] == sign
-            and earlier[-1]["accuracy"][number] is not None
-        ):
+        if number < after and earlier[-1]["signs"][number] == sign and earlier[-1]["accuracy"][number] is not None:
             accuracy.append(earlier[-1]["accuracy"][number])
             continue
         model = method.network(bench, number, after)

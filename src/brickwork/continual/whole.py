@@ -102,9 +102,7 @@ class Sequential(Method):
         check_positive(lr=self.lr, epochs=self.epochs)
 
     def learn(self, bench: Bench, number: int) -> None:
-        model = bench.fit(
-            bench.fresh(number, self.opening(bench, number)), number, lr=self.lr, epochs=self.epochs
-        )
+        model = bench.fit(bench.fresh(number, self.opening(bench, number)), number, lr=self.lr, epochs=self.epochs)
         head = head_of(model) + "."
         write_tensors(
             self._path(bench, number), {n: t for n, t in model.state_dict().items() if not n.startswith(head)}
@@ -115,9 +113,7 @@ class Sequential(Method):
         model = bench.fresh(number)
         head: dict[str, Tensor] = read_safetensors(bench.task_path(number))
         load_partly(model, read_safetensors(self._path(bench, after)))
-        load_partly(
-            model.get_submodule(head_of(model)), {n.removeprefix("head."): t for n, t in head.items()}
-        )
+        load_partly(model.get_submodule(head_of(model)), {n.removeprefix("head."): t for n, t in head.items()})
         return model.eval()
 
     def shared(self, bench: Bench, after: int) -> list[Path]:

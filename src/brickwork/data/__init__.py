@@ -82,14 +82,8 @@ def check(
     elif _is_path(source):
         for part in source.split("+") if source.endswith(".npy") else [source]:
             if not Path(part).exists():
-                raise BadFile(
-                    f"{part} does not exist; expected a folder of images, an .npz, or a pair of .npy files."
-                )
-    elif not (
-        source.startswith(HUGGING_FACE)
-        or source in OFFICIAL
-        or (data_folder(root) / f"{source}.npz").exists()
-    ):
+                raise BadFile(f"{part} does not exist; expected a folder of images, an .npz, or a pair of .npy files.")
+    elif not (source.startswith(HUGGING_FACE) or source in OFFICIAL or (data_folder(root) / f"{source}.npz").exists()):
         find(source, root=root)  # raises UnknownName with the nearest names
     return parsed
 

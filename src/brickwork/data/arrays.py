@@ -22,9 +22,7 @@ def load_npz(path: Path, name: str) -> ImageData:
         raise BadFile(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
     classes = tuple(str(c) for c in arrays["classes"]) if "classes" in arrays else None
     if "images" in arrays and "labels" in arrays:
-        return from_arrays(
-            arrays["images"], arrays["labels"], name=name, classes=classes, masks=arrays.get("masks")
-        )
+        return from_arrays(arrays["images"], arrays["labels"], name=name, classes=classes, masks=arrays.get("masks"))
     needed = [f"{split}_{kind}" for split in ("train", "test") for kind in ("images", "labels")]
     missing = [key for key in needed if key not in arrays]
     if missing:
@@ -41,9 +39,7 @@ def load_npz(path: Path, name: str) -> ImageData:
         mask_classes = ("background", "animal")
     elif masks["train_masks"] is not None:
         mask_classes = _mask_classes(masks["train_masks"])
-    labels = {
-        split: _labels(arrays[f"{split}_labels"], f"{path}: {split}_labels") for split in ("train", "test")
-    }
+    labels = {split: _labels(arrays[f"{split}_labels"], f"{path}: {split}_labels") for split in ("train", "test")}
     return ImageData(
         name=name,
         classes=classes or _numbered(np.concatenate(list(labels.values()))),
@@ -109,9 +105,7 @@ def _images(images: np.ndarray) -> np.ndarray:
 
 def _labels(labels: np.ndarray, where: str) -> np.ndarray:
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise BadData(
-            f"{where}: labels are {labels.shape} {labels.dtype}; they must be one whole number an image."
-        )
+        raise BadData(f"{where}: labels are {labels.shape} {labels.dtype}; they must be one whole number an image.")
     return labels.astype(np.int64)
 
 

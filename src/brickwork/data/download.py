@@ -16,9 +16,7 @@ from brickwork.progress import bar
 BLOCK = 1 << 20
 
 
-def fetch(
-    url: str, path: Path, checksum: str, *, attempts: int = 5, wait: float = 1.0, progress: bool = True
-) -> Path:
+def fetch(url: str, path: Path, checksum: str, *, attempts: int = 5, wait: float = 1.0, progress: bool = True) -> Path:
     """Download to `path`, unless it is there. `checksum` reads 'md5:…' or 'sha256:…'.
 
     What has arrived is kept as `path`.part, so that a cut connection, or the next run, goes on from there.
@@ -32,9 +30,7 @@ def fetch(
             _continue(url, part, progress)
             break
         except urllib.error.HTTPError as error:
-            if (
-                error.code == 416 and part.exists()
-            ):  # asked beyond the end: the checksum will tell whether it is whole
+            if error.code == 416 and part.exists():  # asked beyond the end: the checksum will tell whether it is whole
                 break
             raise JobFailed(
                 f"{url} answered {error.code} {error.reason}; put the file at {path} by hand, or name "
@@ -68,10 +64,7 @@ def _continue(url: str, part: Path, progress: bool) -> None:
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        with (
-            part.open("ab" if have else "wb") as file,
-            bar(Path(url).name, total, show=progress, unit="bytes") as step,
-        ):
+        with part.open("ab" if have else "wb") as file, bar(Path(url).name, total, show=progress, unit="bytes") as step:
             step(have)
             while block := answer.read(BLOCK):
                 file.write(block)

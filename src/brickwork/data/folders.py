@@ -43,9 +43,7 @@ def load_folder(folder: Path, *, size: int | Size | None = None, channels: int =
 
 
 def _read(folder: Path, size: Size | None, channels: int) -> tuple[list[str], np.ndarray, np.ndarray]:
-    found = {
-        path.name: _files(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."
-    }
+    found = {path.name: _files(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."}
     found = {name: files for name, files in found.items() if files}
     if not found:
         raise BadData(f"{folder} holds no images; expected one sub-folder a class, with the images in it.")

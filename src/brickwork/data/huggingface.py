@@ -12,9 +12,7 @@ from brickwork.data.images import ImageData, hold_out
 from brickwork.errors import BadData, BadFile, MissingExtra
 
 
-def load_hugging_face(
-    source: str, *, size: int | tuple[int, int] | None = None, channels: int = 3
-) -> ImageData:
+def load_hugging_face(source: str, *, size: int | tuple[int, int] | None = None, channels: int = 3) -> ImageData:
     """The first image column and the first class-label column; split names train and test (or validation)."""
     try:
         import datasets
@@ -44,9 +42,7 @@ def _columns(features: Any, datasets: Any, source: str) -> tuple[str, str, tuple
     image = next((name for name, kind in features.items() if isinstance(kind, datasets.Image)), None)
     label = next((name for name, kind in features.items() if isinstance(kind, datasets.ClassLabel)), None)
     if image is None or label is None:
-        raise BadData(
-            f"hfds:{source} has columns {dict(features)}; an Image and a ClassLabel column are needed."
-        )
+        raise BadData(f"hfds:{source} has columns {dict(features)}; an Image and a ClassLabel column are needed.")
     return image, label, tuple(features[label].names)
 
 
@@ -57,7 +53,5 @@ def _arrays(
         raise BadData(f"hfds:{source} holds no images.")
     images = [picture_array(row[image], size, channels) for row in rows]
     if len({array.shape for array in images}) > 1:
-        raise BadData(
-            f"hfds:{source} holds images of different sizes; give one size for all (size=64, or --size 64)."
-        )
+        raise BadData(f"hfds:{source} holds images of different sizes; give one size for all (size=64, or --size 64).")
     return np.stack(images), np.array(rows[label], np.int64)

@@ -43,9 +43,7 @@ class ImageData:
             images, labels, masks = self.split(split)
             check_raw(images)
             if labels.shape != (len(images),):
-                raise BadData(
-                    f"{self.name}: {len(images)} {split} images and labels of shape {labels.shape}."
-                )
+                raise BadData(f"{self.name}: {len(images)} {split} images and labels of shape {labels.shape}.")
             if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
                 raise BadData(
                     f"{self.name}: {split} labels run from {labels.min()} to {labels.max()}, "
@@ -80,10 +78,7 @@ class ImageData:
         return measure(self.train_images)
 
     def tensors(
-        self,
-        split: str = "test",
-        preprocessing: Preprocessing | None = None,
-        device: torch.device | str = "cpu",
+        self, split: str = "test", preprocessing: Preprocessing | None = None, device: torch.device | str = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """Network input (N, C, H, W) float32 and labels (N,) of a split; its own preprocessing by default."""
         images, labels, _ = self.split(split)
@@ -111,9 +106,7 @@ class ImageData:
         for index, name in enumerate(self.classes):
             own = np.flatnonzero(labels == index)
             if len(own) < amount:
-                raise BadData(
-                    f"{self.name}: {amount} {split} images a class asked for, {name!r} has {len(own)}."
-                )
+                raise BadData(f"{self.name}: {amount} {split} images a class asked for, {name!r} has {len(own)}.")
             # By name, not by number: cifar10:B@4 then holds the same images as that half of cifar10@4.
             draw = np.random.default_rng([seed, zlib.crc32(name.encode())])
             chosen.append(np.sort(draw.permutation(own)[:amount]))

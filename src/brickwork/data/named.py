@@ -51,11 +51,7 @@ def known_names(root: str | os.PathLike[str] | None = None) -> list[str]:
 
 
 def find(
-    name: str,
-    *,
-    root: str | os.PathLike[str] | None = None,
-    mirror: str | None = None,
-    progress: bool = True,
+    name: str, *, root: str | os.PathLike[str] | None = None, mirror: str | None = None, progress: bool = True
 ) -> Path:
     """The .npz of a named set, downloaded and converted first if need be.
 
@@ -147,9 +143,7 @@ def _idx_files(*md5: str) -> dict[str, str]:
 # The authors publish MD5 sums only; they guard against damage, not against an attacker.
 OFFICIAL = {
     "cifar10": Official(
-        "https://www.cs.toronto.edu/~kriz",
-        {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"},
-        _cifar10,
+        "https://www.cs.toronto.edu/~kriz", {"cifar-10-binary.tar.gz": "md5:c32a1d4ab5d03f1284b67883e8d87530"}, _cifar10
     ),
     "cifar100": Official(
         "https://www.cs.toronto.edu/~kriz",

@@ -36,9 +36,7 @@ def measure(images: np.ndarray) -> Preprocessing:
     return Preprocessing(size=(height, width), channels=channels, mean=tuple(mean), std=tuple(std))
 
 
-def as_input(
-    images: Images, preprocessing: Preprocessing | None, device: torch.device | str = "cpu"
-) -> Tensor:
+def as_input(images: Images, preprocessing: Preprocessing | None, device: torch.device | str = "cpu") -> Tensor:
     """Network input (N, C, H, W): uint8 images (N, H, W, C) are prepared, floating ones taken as they are.
 
     >>> as_input(np.zeros((2, 8, 8, 3), np.uint8), Preprocessing((4, 4), 1, (0.5,), (0.5,))).shape
@@ -75,19 +73,13 @@ def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tens
     mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
     with torch.inference_mode(False):  # kept beyond the block that happens to ask first
         scale = torch.tensor([1 / (255 * s) for s in std], device=device).view(1, -1, 1, 1)
-        shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device).view(
-            1, -1, 1, 1
-        )
+        shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device).view(1, -1, 1, 1)
     return scale, shift
 
 
 def check_raw(images: Images) -> None:
     """Refuse anything that is not (N, H, W, 1 or 3) uint8."""
-    if (
-        str(images.dtype).removeprefix("torch.") != "uint8"
-        or images.ndim != 4
-        or images.shape[3] not in (1, 3)
-    ):
+    if str(images.dtype).removeprefix("torch.") != "uint8" or images.ndim != 4 or images.shape[3] not in (1, 3):
         raise BadData(
             f"images are {tuple(images.shape)} {images.dtype}; raw images are (N, H, W, 1 or 3) uint8, "
             "network input is (N, C, H, W) floating."
@@ -101,17 +93,13 @@ def change_channels(images: Tensor, channels: int) -> Tensor:
     if images.shape[1] == 3 and channels == 1:
         weights = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
         return (images.float() * weights).sum(1, keepdim=True).round().to(images.dtype)
-    raise BadData(
-        f"images have {images.shape[1]} channels and {channels} are asked for; 1 and 3 can be exchanged."
-    )
+    raise BadData(f"images have {images.shape[1]} channels and {channels} are asked for; 1 and 3 can be exchanged.")
 
 
 def resize(images: Tensor, size: tuple[int, int]) -> Tensor:
     """(N, C, H, W) uint8 to another height and width: bilinear, with antialiasing when it shrinks."""
     parts = [
-        F.interpolate(part.float(), size=tuple(size), mode="bilinear", antialias=True)
-        .round()
-        .to(images.dtype)
+        F.interpolate(part.float(), size=tuple(size), mode="bilinear", antialias=True).round().to(images.dtype)
         for part in images.split(1024)  # in parts: a float copy of a large set would not fit
     ]
     return torch.cat(parts)

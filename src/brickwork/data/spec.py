@@ -53,19 +53,13 @@ def parse(text: str | DataSpec) -> DataSpec:
     folder, name = rest[:cut], rest[cut:]
     name, at, amount_text = name.partition("@")
     if at and not re.fullmatch(r"[1-9][0-9]*", amount_text):
-        raise RequestError(
-            f"{text!r}: after '@' comes a number of images a class, 1 or more, as in 'cifar10@4'."
-        )
+        raise RequestError(f"{text!r}: after '@' comes a number of images a class, 1 or more, as in 'cifar10@4'.")
     name, colon, classes = name.partition(":")
     if colon and not classes:
-        raise RequestError(
-            f"{text!r}: after ':' come classes, as in 'cifar10:0-4', 'cifar10:A' or 'cifar10:cat,dog'."
-        )
+        raise RequestError(f"{text!r}: after ':' come classes, as in 'cifar10:0-4', 'cifar10:A' or 'cifar10:cat,dog'.")
     source = prefix + folder + name
     if source in ("", HUGGING_FACE):
-        raise RequestError(
-            f"{text!r} names no images; give a data set, a folder or a file, as in 'digits:A'."
-        )
+        raise RequestError(f"{text!r} names no images; give a data set, a folder or a file, as in 'digits:A'.")
     return DataSpec(source, classes if colon else None, int(amount_text) if at else None)
 
 
@@ -115,8 +109,6 @@ def _item_indices(item: str, classes: Sequence[str]) -> list[int]:
         if classes and all(name.isdigit() for name in classes):
             return _named(item, first, last, classes)
         if first > last or last >= count:
-            raise RequestError(
-                f"classes {item!r} are out of range; there are {count}, numbered 0 to {count - 1}."
-            )
+            raise RequestError(f"classes {item!r} are out of range; there are {count}, numbered 0 to {count - 1}.")
         return list(range(first, last + 1))
     raise UnknownName("class", item, classes, "Or numbers (0-4), or a half (A, B).")

@@ -11,6 +11,15 @@ from brickwork.dependencies.partial import CoefficientPenalty
 from brickwork.dependencies.path import DependencyPath
 
 __all__ = [
-    "CoefficientPenalty", "CovLasso", "CovariancePenalty", "DependencyMap", "DependencyPath", "LogitGram",
-    "add_classes", "fit_head", "fit_map", "logit_gram", "pairs_above",
-]  # fmt: skip
+    "CoefficientPenalty",
+    "CovLasso",
+    "CovariancePenalty",
+    "DependencyMap",
+    "DependencyPath",
+    "LogitGram",
+    "add_classes",
+    "fit_head",
+    "fit_map",
+    "logit_gram",
+    "pairs_above",
+]

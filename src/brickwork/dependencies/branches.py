@@ -46,9 +46,7 @@ def train_branch(
     foreign = [name for name in asked if name not in SETTINGS]
     if foreign:
         raise RequestError(f"training holds {foreign[0]!r}; it may hold {', '.join(SETTINGS)}.")
-    odd = next(
-        (n for n, p in model.named_parameters() if p.is_floating_point() and p.dtype != torch.float32), None
-    )
+    odd = next((n for n, p in model.named_parameters() if p.is_floating_point() and p.dtype != torch.float32), None)
     if odd is not None:
         raise BadModel(
             f"{odd} is {model.get_parameter(odd).dtype}; a branch is trained in float32, so take model.float()."
@@ -71,9 +69,15 @@ def train_branch(
             p.requires_grad_(learns and p.is_floating_point())
     try:
         train(
-            grown, pixels, targets, device=device_of(model), preprocessing=prepared, progress=progress, record=True,
+            grown,
+            pixels,
+            targets,
+            device=device_of(model),
+            preprocessing=prepared,
+            progress=progress,
+            record=True,
             **{**usual.to_dict(), "epochs": epochs, "seed": seed},
-        )  # fmt: skip
+        )
     finally:
         for p, was in wanted:
             p.requires_grad_(was)
@@ -93,7 +97,5 @@ def _one_array(images: Sequence[Any], preprocessing: Preprocessing | None) -> Te
             parts = [fitted(part.permute(0, 3, 1, 2), preprocessing).permute(0, 2, 3, 1) for part in parts]
     if parts[0].shape[1:] != parts[1].shape[1:]:
         known, new = (tuple(part.shape[1:]) for part in parts)
-        raise BadData(
-            f"images of known classes are {known} and of new ones {new}; a branch is trained on one shape."
-        )
+        raise BadData(f"images of known classes are {known} and of new ones {new}; a branch is trained on one shape.")
     return torch.cat(parts)

@@ -18,11 +18,7 @@ from brickwork.dependencies.problem import Floats, Problem, Solution, check_gram
 from brickwork.dependencies.threads import threads
 from brickwork.errors import BadData, RequestError, UnknownName
 
-LOSSES = {
-    "plain": 1.0,
-    "balanced": 100.0,
-    "decision": 10.0,
-}  # and how much a class's own rows weigh by default
+LOSSES = {"plain": 1.0, "balanced": 100.0, "decision": 10.0}  # and how much a class's own rows weigh by default
 SELECTIONS = ("lasso", "greedy")
 
 
@@ -47,12 +43,23 @@ class CovLasso:
     """
 
     def __init__(
-        self, lam: float | Sequence[float] | None = None, *, relative: bool = False,
-        max_dependencies: int | None = None, loss: str = "plain", selection: str = "lasso", refit: bool = False,
-        positive_weight: float | None = None, decision_weight: float = 400.0, label_share: float = 0.3,
-        own: bool = False, tol: float = 1e-6, solver: str = "auto", device: str = "cpu",
+        self,
+        lam: float | Sequence[float] | None = None,
+        *,
+        relative: bool = False,
+        max_dependencies: int | None = None,
+        loss: str = "plain",
+        selection: str = "lasso",
+        refit: bool = False,
+        positive_weight: float | None = None,
+        decision_weight: float = 400.0,
+        label_share: float = 0.3,
+        own: bool = False,
+        tol: float = 1e-6,
+        solver: str = "auto",
+        device: str = "cpu",
         threads: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.lam, self.relative, self.max_dependencies = lam, relative, max_dependencies
         self.loss, self.selection, self.refit = loss, selection, refit
         self.positive_weight, self.decision_weight = positive_weight, decision_weight
@@ -92,30 +99,30 @@ class CovLasso:
         """From the mean of f fᵀ (n, n); for other targets y also the means of y fᵀ (targets, n) and of y²."""
         self.check()
         if self.loss != "plain":
-            raise RequestError(
-                f"loss={self.loss!r} needs the logits and labels; a Gram matrix alone serves 'plain'."
-            )
+            raise RequestError(f"loss={self.loss!r} needs the logits and labels; a Gram matrix alone serves 'plain'.")
         shared = check_gram(gram)
         if cross is None:
             moments = LogitGram(shared, shared, shared.diagonal().copy(), 0, True)
         else:
             moments = LogitGram(shared, *_check_cross(cross, squares, len(shared)), 0, False)
         self.n_rows_ = None
-        return self._solve(
-            Problem.plain(moments, self._own(moments), solver=self._solver, device=self.device)
-        )
+        return self._solve(Problem.plain(moments, self._own(moments), solver=self._solver, device=self.device))
 
     def path(
-        self, logits: Logits, labels: Any = None, *, targets: Logits | None = None,
-        ratios: Sequence[float] | None = None, count: int = 20, smallest: float = 0.1,
-    ) -> DependencyPath:  # fmt: skip
+        self,
+        logits: Logits,
+        labels: Any = None,
+        *,
+        targets: Logits | None = None,
+        ratios: Sequence[float] | None = None,
+        count: int = 20,
+        smallest: float = 0.1,
+    ) -> DependencyPath:
         """Solutions at `ratios` of each target's λ_max (or `count` of them down to `smallest`), with warm starts."""
         self.check(path=True)
         if ratios is None:
             if count < 2 or not 0 < smallest < 1:
-                raise RequestError(
-                    f"a path needs count ≥ 2 and 0 < smallest < 1, not {count} and {smallest}."
-                )
+                raise RequestError(f"a path needs count ≥ 2 and 0 < smallest < 1, not {count} and {smallest}.")
             ratios = np.geomspace(1.0, smallest, count + 1)[1:].tolist()
         problem, _ = self._problem(logits, labels, targets)
         with threads(self.threads):
@@ -141,9 +148,7 @@ class CovLasso:
         if self.lam is not None:
             given = np.atleast_1d(np.asarray(self.lam, np.float64))
             if not (np.isfinite(given).all() and (given > 0).all()):
-                raise RequestError(
-                    f"lam is {self.lam}; λ must be above 0, for example lam=0.3, relative=True."
-                )
+                raise RequestError(f"lam is {self.lam}; λ must be above 0, for example lam=0.3, relative=True.")
         elif self.max_dependencies is None and not path:
             raise RequestError("give lam (a λ, or with relative=True a share of λ_max) or max_dependencies.")
         k = self.max_dependencies
@@ -152,16 +157,12 @@ class CovLasso:
         if self.selection == "greedy" and (k is None or self.lam is not None or self.refit or path):
             raise RequestError("selection='greedy' takes max_dependencies alone: no lam, no refit, no path.")
         if self.loss == "plain" and self.positive_weight is not None:
-            raise RequestError(
-                "loss='plain' weighs all rows alike; positive_weight belongs to 'balanced', 'decision'."
-            )
+            raise RequestError("loss='plain' weighs all rows alike; positive_weight belongs to 'balanced', 'decision'.")
         for name, low in (("positive_weight", 1), ("decision_weight", 0), ("label_share", 0), ("tol", 0)):
             value = getattr(self, name)
             wrong = value is not None and not (math.isfinite(value) and value >= low)
             if wrong or (name == "label_share" and value > 1) or (name == "tol" and not 0 < value <= 1e-2):
-                allowed = {"label_share": "0 to 1", "tol": "above 0, at most 0.01"}.get(
-                    name, f"{low} or more"
-                )
+                allowed = {"label_share": "0 to 1", "tol": "above 0, at most 0.01"}.get(name, f"{low} or more")
                 raise RequestError(f"{name} is {value}; it must be {allowed}.")
         if self._solver == "torch":
             from brickwork.devices import pick
@@ -181,9 +182,7 @@ class CovLasso:
             return np.arange(count)
         return np.full(count, -1, np.int64)
 
-    def _problem(
-        self, logits: Logits, labels: Any, targets: Logits | None
-    ) -> tuple[Problem | DecisionProblem, int]:
+    def _problem(self, logits: Logits, labels: Any, targets: Logits | None) -> tuple[Problem | DecisionProblem, int]:
         if self.loss == "plain":
             moments = logit_gram(logits, targets)
             own = self._own(moments)
@@ -203,9 +202,14 @@ class CovLasso:
         if self.loss == "balanced":
             return base, len(rows)
         return DecisionProblem.build(
-            base, rows, values, known, positive_weight=weight, strength=self.decision_weight,
+            base,
+            rows,
+            values,
+            known,
+            positive_weight=weight,
+            strength=self.decision_weight,
             label_share=self.label_share,
-        ), len(rows)  # fmt: skip
+        ), len(rows)
 
     def _solve(self, problem: Problem | DecisionProblem) -> CovLasso:
         with threads(self.threads):
@@ -229,9 +233,7 @@ class CovLasso:
         if self.lam is not None:
             given = np.asarray(self.lam, np.float64)
             if given.ndim and given.shape != lam.shape:
-                raise RequestError(
-                    f"lam has shape {given.shape}; it must be one number, or {len(lam)}, one a class."
-                )
+                raise RequestError(f"lam has shape {given.shape}; it must be one number, or {len(lam)}, one a class.")
             lam = np.broadcast_to(given, lam.shape) * (self.lam_max_ if self.relative else 1.0)
             lam = np.where(lam > 0, lam, 1.0)  # a column of zeros has λ_max 0, and any λ does
         if self.max_dependencies is None:

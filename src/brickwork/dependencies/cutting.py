@@ -39,9 +39,7 @@ class CovariancePenalty:
         found = [(self._number(a), self._number(b)) for a, b in given]
         for a, b in found:
             if a == b:
-                raise RequestError(
-                    f"a class cannot be cut from itself; pair {self._name(a)}:{self._name(b)}."
-                )
+                raise RequestError(f"a class cannot be cut from itself; pair {self._name(a)}:{self._name(b)}.")
         self.pairs = sorted({(min(a, b), max(a, b)) for a, b in found})
 
     def __call__(self, *given: Tensor) -> Tensor:
@@ -65,9 +63,7 @@ class CovariancePenalty:
                 raise RequestError(f"class {name} is out of range; classes are numbered 0{count}.")
             return name
         if self.classes is None:
-            raise RequestError(
-                f"{name!r} is a name; give classes=, the names in the logits' order, or a number."
-            )
+            raise RequestError(f"{name!r} is a name; give classes=, the names in the logits' order, or a number.")
         if name not in self.classes:
             raise UnknownName("class", str(name), self.classes)
         return self.classes.index(str(name))

@@ -57,9 +57,16 @@ class DecisionProblem:
 
     @classmethod
     def build(
-        cls, base: Problem, logits: np.ndarray, values: np.ndarray, labels: NDArray[np.int64], *,
-        positive_weight: float, strength: float, label_share: float,
-    ) -> DecisionProblem:  # fmt: skip
+        cls,
+        base: Problem,
+        logits: np.ndarray,
+        values: np.ndarray,
+        labels: NDArray[np.int64],
+        *,
+        positive_weight: float,
+        strength: float,
+        label_share: float,
+    ) -> DecisionProblem:
         log_sum, log_rest = np.empty(len(values)), np.empty(len(values))
         top = np.empty(len(values), np.int64)
         for start in range(0, len(values), 4096):
@@ -75,14 +82,12 @@ class DecisionProblem:
         targets = np.arange(values.shape[1])
         return cls(
             base, logits, values, labels, log_sum, top, log_rest, targets, positive_weight, strength, label_share
-        )  # fmt: skip
+        )
 
     @cached_property
     def lam_max(self) -> Floats:
         zero = np.zeros_like(self.base.cross)
-        gradient = np.concatenate(
-            [self._gradient(zero[ids], ids, self._tables(ids)) for ids in self._blocks()]
-        )
+        gradient = np.concatenate([self._gradient(zero[ids], ids, self._tables(ids)) for ids in self._blocks()])
         return 2 * np.abs(gradient).max(1)
 
     def subset(self, ids: NDArray[np.int64]) -> DecisionProblem:
@@ -117,9 +122,7 @@ class DecisionProblem:
             model = self._model(coef[todo], ids[todo], some, scores[:, todo], gradient)
             start = Solution(coef[todo], lam[todo], lam[todo], lam[todo], gradient)
             there = model.solve(lam[todo], tol=inner, start=start).coef
-            there, reached, value = self._shorten(
-                coef[todo], there, scores[:, todo], some, lam[todo], loss[todo]
-            )
+            there, reached, value = self._shorten(coef[todo], there, scores[:, todo], some, lam[todo], loss[todo])
             coef[todo], scores[:, todo], loss[todo] = there, reached, value
         gradient = self._gradient(coef, ids, tables, scores)
         kkt = _violation(gradient, coef, lam / 2)
@@ -190,9 +193,7 @@ class DecisionProblem:
     def _loss(self, scores: Floats, tables: Tables) -> Floats:
         return _row_loss(scores, tables, self.strength).mean(0)
 
-    def _gradient(
-        self, coef: Floats, ids: NDArray[np.int64], tables: Tables, scores: Floats | None = None
-    ) -> Floats:
+    def _gradient(self, coef: Floats, ids: NDArray[np.int64], tables: Tables, scores: Floats | None = None) -> Floats:
         """Half the gradient's negative over all features, (targets, features); zero at each target's own."""
         values, offset, wanted, weight = tables
         scores = self._scores(coef) if scores is None else scores
@@ -207,14 +208,7 @@ class DecisionProblem:
         found[np.flatnonzero(has), own[has]] = 0
         return found
 
-    def _model(
-        self,
-        coef: Floats,
-        ids: NDArray[np.int64],
-        tables: Tables,
-        scores: Floats,
-        gradient: Floats,
-    ) -> Problem:
+    def _model(self, coef: Floats, ids: NDArray[np.int64], tables: Tables, scores: Floats, gradient: Floats) -> Problem:
         """The quadratic problem that has this gradient here, and this curvature up to rows that hardly bend."""
         rows = len(scores)
         _, offset, _, weight = tables
@@ -232,16 +226,10 @@ class DecisionProblem:
         squares = base.squares + np.abs((gradient * coef).sum(1))  # only the model's own gap reads it
         return replace(
             base, cross=gradient + bent, squares=squares, rows=self.logits, first=first, index=index, weight=heavy
-        )  # fmt: skip
+        )
 
     def _shorten(
-        self,
-        here: Floats,
-        there: Floats,
-        scores: Floats,
-        tables: Tables,
-        lam: Floats,
-        loss: Floats,
+        self, here: Floats, there: Floats, scores: Floats, tables: Tables, lam: Floats, loss: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Go as far towards `there` as the objective falls: the whole way, or half of it, or a quarter, …"""
         far = self._scores(there)
@@ -294,7 +282,5 @@ def _negative_entropy(p: Floats) -> Floats:
 def _violation(gradient: Floats, coef: Floats, half: Floats) -> Floats:
     """The largest violation of the KKT conditions of each target, against λ/2."""
     half = half[:, None]
-    wrong = np.where(
-        coef != 0, np.abs(gradient - half * np.sign(coef)), np.maximum(np.abs(gradient) - half, 0)
-    )
+    wrong = np.where(coef != 0, np.abs(gradient - half * np.sign(coef)), np.maximum(np.abs(gradient) - half, 0))
     return (wrong / half).max(1)

@@ -267,9 +267,7 @@ def _enlarge(q, open_, chosen, size, bar, room):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _solve_one(
-    gram, diagonal, cross, square, own, rows, first, last, index, weight, half, tol, theta, q, ready
-):
+def _solve_one(gram, diagonal, cross, square, own, rows, first, last, index, weight, half, tol, theta, q, ready):
     """One target at one λ (half = λ/2); theta holds the start and gets the solution, q its gradient's negative."""
     n = cross.size
     open_ = np.ones(n)  # 1.0: may still enter the working set
@@ -329,8 +327,21 @@ def solve_all(gram, diagonal, cross, square, own, rows, first, index, weight, ha
     kkt, gap, outer = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
     for t in prange(count):
         found = _solve_one(
-            gram, diagonal, cross[t], square[t], own[t], rows, first[t], first[t + 1], index, weight,
-            half[t], tol, theta[t], q[t], ready,
-        )  # fmt: skip
+            gram,
+            diagonal,
+            cross[t],
+            square[t],
+            own[t],
+            rows,
+            first[t],
+            first[t + 1],
+            index,
+            weight,
+            half[t],
+            tol,
+            theta[t],
+            q[t],
+            ready,
+        )
         kkt[t], gap[t], outer[t] = found
     return kkt, gap, outer

@@ -101,9 +101,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
         ) from error
 
 
-def _paired(
-    logits: Logits, targets: Logits | None, chunk: int
-) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+def _paired(logits: Logits, targets: Logits | None, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
     """Chunks of the logits with the same rows of the targets beside them."""
     if targets is None:
         for part, _ in _chunks(logits, "the logits", chunk):
@@ -150,9 +148,7 @@ def _chunks(logits: Logits, what: str, chunk: int) -> Iterator[tuple[np.ndarray,
         if labels is not None:
             labels = torch.as_tensor(labels).cpu().numpy()
             if labels.shape != (len(part),):
-                raise BadData(
-                    f"a chunk of {len(part)} rows of logits came with labels of shape {labels.shape}."
-                )
+                raise BadData(f"a chunk of {len(part)} rows of logits came with labels of shape {labels.shape}.")
         yield part, labels
         start += len(part)
 
@@ -176,9 +172,7 @@ def _array(given: Any, what: str, start: int) -> np.ndarray:
     if rows.dtype.kind not in "fiu":
         raise BadData(f"{what} are of type {rows.dtype}; they must be real numbers, float32 for example.")
     if rows.shape[1] < 2:
-        raise BadData(
-            f"{what} have {rows.shape[1]} column(s); a dependency needs two classes or more, a column each."
-        )
+        raise BadData(f"{what} have {rows.shape[1]} column(s); a dependency needs two classes or more, a column each.")
     return rows
 
 
@@ -197,9 +191,7 @@ def check_names(names: Sequence[str] | None, count: int, what: str = "classes") 
     if names is None:
         return tuple(str(i) for i in range(count))
     if len(names) != count:
-        raise BadData(
-            f"{len(names)} class names for logits of {count} {what}; give one name a column, in order."
-        )
+        raise BadData(f"{len(names)} class names for logits of {count} {what}; give one name a column, in order.")
     return tuple(str(name) for name in names)
 
 
@@ -209,9 +201,7 @@ def check_labels(labels: Any, rows: int, count: int) -> np.ndarray:
     if found.shape != (rows,) or found.dtype.kind not in "iu":
         raise BadData(f"{rows} rows of logits and labels of shape {found.shape}, {found.dtype}.")
     if found.min() < 0 or found.max() >= count:
-        raise BadData(
-            f"labels run from {found.min()} to {found.max()}; they must be column numbers, 0 to {count - 1}."
-        )
+        raise BadData(f"labels run from {found.min()} to {found.max()}; they must be column numbers, 0 to {count - 1}.")
     if found.min() == found.max():
         raise BadData(f"all {rows} labels are {found.min()}; give rows of two classes or more.")
     return found.astype(np.int64)

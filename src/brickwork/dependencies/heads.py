@@ -58,9 +58,7 @@ class _Rows:
     own: Tensor  # the logit of a row's own class, where that is a known one
 
     def pick(self, keep: Tensor) -> _Rows:
-        return _rows(
-            self.logits[keep], self.inputs[keep], self.labels[keep], self.known, self.new, self.joint
-        )
+        return _rows(self.logits[keep], self.inputs[keep], self.labels[keep], self.known, self.new, self.joint)
 
     def loss(self, new: Tensor) -> Tensor:
         """Cross-entropy over all classes; over the new ones alone where no row of a known class is there."""
@@ -71,10 +69,20 @@ class _Rows:
 
 
 def fit_head(
-    logits: Any, labels: Any, base_logits: Any = None, base_labels: Any = None, *, features: Any = None,
-    base_features: Any = None, scaled: bool = False, new: int | None = None, how: str = "train",
-    strength: float | None = None, seed: int = 0, device: str | torch.device = "cpu",
-) -> Head:  # fmt: skip
+    logits: Any,
+    labels: Any,
+    base_logits: Any = None,
+    base_labels: Any = None,
+    *,
+    features: Any = None,
+    base_features: Any = None,
+    scaled: bool = False,
+    new: int | None = None,
+    how: str = "train",
+    strength: float | None = None,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> Head:
     """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
 
     how: "train" minimises the cross-entropy over all classes; "ridge" is the closed form on one-hot targets, with a scale
@@ -112,7 +120,7 @@ def fit_head(
 
 def _gather(
     logits: Any, labels: Any, base_logits: Any, base_labels: Any, new: int | None, where: torch.device
-) -> _Rows:  # fmt: skip
+) -> _Rows:
     fresh = torch.as_tensor(np.asarray(take_in(logits, what="the new classes' logits")[0], np.float64))
     known = fresh.shape[1]
     marks, count = new_labels(labels, len(fresh), new)
@@ -162,15 +170,11 @@ def class_numbers(labels: Any, rows: int, count: int | None, which: str) -> Tens
     """Labels as whole numbers from 0 to count − 1, one a row; anything else is refused."""
     found = torch.as_tensor(labels).cpu()
     if found.shape != (rows,) or found.is_floating_point() or found.dtype == torch.bool:
-        raise BadData(
-            f"{rows} images of {which} classes and labels of shape {tuple(found.shape)}, {found.dtype}."
-        )
+        raise BadData(f"{rows} images of {which} classes and labels of shape {tuple(found.shape)}, {found.dtype}.")
     low, high = int(found.min()), int(found.max())
     if low < 0 or (count is not None and high >= count):
         allowed = "from 0" if count is None else f"0 to {count - 1}"
-        raise BadData(
-            f"labels of the {which} classes run from {low} to {high}; they must be numbers {allowed}."
-        )
+        raise BadData(f"labels of the {which} classes run from {low} to {high}; they must be numbers {allowed}.")
     return found.long()
 
 
@@ -222,11 +226,7 @@ def _ridge(rows: _Rows, strength: float) -> Fit:
 
 def _minimise(objective: Any, parameters: list[Tensor], steps: int = _STEPS) -> None:
     solver = torch.optim.LBFGS(
-        parameters,
-        max_iter=steps,
-        tolerance_grad=1e-7,
-        tolerance_change=1e-10,
-        line_search_fn="strong_wolfe",
+        parameters, max_iter=steps, tolerance_grad=1e-7, tolerance_change=1e-10, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:

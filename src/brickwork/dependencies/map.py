@@ -32,9 +32,7 @@ class DependencyMap:
     coef: Floats = field(repr=False)  # (targets, features)
     columns: dict[str, Floats] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)  # settings, rows, screening, notes
-    frequency: Floats | None = field(
-        default=None, repr=False
-    )  # bootstrap: how often each dependency is chosen
+    frequency: Floats | None = field(default=None, repr=False)  # bootstrap: how often each dependency is chosen
 
     @classmethod
     def fit(cls, logits: Any, labels: Any = None, **options: Any) -> DependencyMap:
@@ -80,26 +78,27 @@ class DependencyMap:
     def stable(self, share: float = 0.8) -> np.ndarray:
         """Which dependencies were chosen in at least this share of the bootstrap rounds, (targets, features)."""
         if self.frequency is None:
-            raise RequestError(
-                "this map was fitted without a bootstrap; fit it with bootstrap=20, for example."
-            )
+            raise RequestError("this map was fitted without a bootstrap; fit it with bootstrap=20, for example.")
         return (self.coef != 0) & (self.frequency >= share)
 
     def summary(self) -> dict[str, Any]:
         """Means and quantiles over classes; accuracies and changes are in points where they say so."""
         counts = (self.coef != 0).sum(1)
         found: dict[str, Any] = {
-            "classes": len(self.targets), "dependencies": float(np.median(counts)),
+            "classes": len(self.targets),
+            "dependencies": float(np.median(counts)),
             "rel_error": _quantiles(self.columns["rel_error"]),
-        }  # fmt: skip
+        }
         if "positive_after" in self.columns:
             before, after = (np.nanmean(self.columns[f"positive_{w}"]) for w in ("before", "after"))
             change = 100 * (self.columns["accuracy_after"] - self.columns["accuracy_before"])
             found |= {
-                "accuracy": float(self.columns["accuracy_before"][0]), "positive_before": float(before),
-                "positive_after": float(after), "positive_kept": float(after / before) if before else None,
+                "accuracy": float(self.columns["accuracy_before"][0]),
+                "positive_before": float(before),
+                "positive_after": float(after),
+                "positive_kept": float(after / before) if before else None,
                 "total_change_points": float(change.mean()),
-            }  # fmt: skip
+            }
         if self.frequency is not None:
             used = self.coef != 0
             found["stable_share"] = float(self.stable().sum() / max(1, used.sum()))
@@ -130,9 +129,12 @@ class DependencyMap:
         if self.frequency is not None:
             arrays |= _sparse("often", self.frequency)
         facts = {
-            "format": FORMAT, "names": list(self.names), "targets": list(self.targets),
-            "facts": _json(self.facts), "summary": _json(self.summary()),
-        }  # fmt: skip
+            "format": FORMAT,
+            "names": list(self.names),
+            "targets": list(self.targets),
+            "facts": _json(self.facts),
+            "summary": _json(self.summary()),
+        }
         with write_folder(folder, force=force, owns=(FACTS,)) as temporary:
             save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / NUMBERS)
             text = json.dumps(facts, indent=1, ensure_ascii=False)
@@ -144,15 +146,11 @@ class DependencyMap:
         """The map of a folder; a folder that is none, or is damaged, is refused."""
         path = Path(folder)
         if not (path / FACTS).is_file():
-            raise BadFile(
-                f"{folder} is no dependency map (it holds no {FACTS}); make one with: brickwork depend fit"
-            )
+            raise BadFile(f"{folder} is no dependency map (it holds no {FACTS}); make one with: brickwork depend fit")
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
             if facts["format"] != FORMAT:
-                raise BadFile(
-                    f"{path / FACTS} is of format {facts['format']!r}; this version reads {FORMAT!r}."
-                )
+                raise BadFile(f"{path / FACTS} is of format {facts['format']!r}; this version reads {FORMAT!r}.")
             arrays = load_file(path / NUMBERS)
             shape = (len(facts["targets"]), len(facts["names"]))
             coef = _dense(arrays, "coef", shape)

@@ -21,11 +21,22 @@ Rows = tuple[np.ndarray, np.ndarray, NDArray[np.int64] | None]  # features, valu
 
 
 def fit_map(
-    logits: Logits, labels: Any = None, *, targets: Logits | None = None, names: Sequence[str] | None = None,
-    target_names: Sequence[str] | None = None, model: CovLasso | None = None, test: tuple[Any, ...] | None = None,
-    holdout: float = 0.0, delta: float = 0.05, bootstrap: int = 0, null: int = 0, seed: int = 0,
-    progress: bool = False, **options: Any,
-) -> DependencyMap:  # fmt: skip
+    logits: Logits,
+    labels: Any = None,
+    *,
+    targets: Logits | None = None,
+    names: Sequence[str] | None = None,
+    target_names: Sequence[str] | None = None,
+    model: CovLasso | None = None,
+    test: tuple[Any, ...] | None = None,
+    holdout: float = 0.0,
+    delta: float = 0.05,
+    bootstrap: int = 0,
+    null: int = 0,
+    seed: int = 0,
+    progress: bool = False,
+    **options: Any,
+) -> DependencyMap:
     """Fit every class from the others (or, with `targets`, another network's classes) and measure the replacement.
 
     model: a CovLasso; or its options (lam=…, relative=…, max_dependencies=…, loss=…), by default
@@ -65,19 +76,24 @@ def fit_map(
         columns |= accuracies(measured[1], scores, measured[2])
     frequency = None
     if bootstrap:
-        frequency = selection_frequencies(
-            chosen, x, known, other, rounds=bootstrap, seed=seed, progress=progress
-        )
+        frequency = selection_frequencies(chosen, x, known, other, rounds=bootstrap, seed=seed, progress=progress)
     if null:
         shuffled = shuffled_fits(chosen, x, known, other, rounds=null, seed=seed, progress=progress)
         columns["explained"] = explained(y, fit.predict(x))
         columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
         columns["p_value"] = p_values(columns["explained"], shuffled)
     facts |= {
-        "settings": fit.get_params(), "within": within, "rows_fitted": len(x), "rows_measured": len(measured[0]),
-        "measured_on": where, "delta": delta, "bootstrap": bootstrap, "null": null, "seed": seed,
+        "settings": fit.get_params(),
+        "within": within,
+        "rows_fitted": len(x),
+        "rows_measured": len(measured[0]),
+        "measured_on": where,
+        "delta": delta,
+        "bootstrap": bootstrap,
+        "null": null,
+        "seed": seed,
         "notes": _notes(x, features, known, outputs),
-    }  # fmt: skip
+    }
     return DependencyMap(features, outputs, fit.coef_, columns, facts, frequency)
 
 

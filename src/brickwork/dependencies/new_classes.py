@@ -22,16 +22,23 @@ from brickwork.prediction import device_of, input_of, predict
 
 SOURCES = ("logits", "features", "depths", "branch")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
-Source = (
-    str | list[str] | None
-)  # what new logits are made of: a layer's input, the answers of several, the logits
+Source = str | list[str] | None  # what new logits are made of: a layer's input, the answers of several, the logits
 
 
 def add_classes(
-    model: nn.Module, data: Labelled, *, base_data: Labelled | None = None, how: str = "train", on: str = "logits",
-    classes: Sequence[str] | None = None, strength: float | None = None, training: Mapping[str, Any] | None = None,
-    seed: int = 0, batch_size: int = 512, progress: bool = False,
-) -> nn.Module:  # fmt: skip
+    model: nn.Module,
+    data: Labelled,
+    *,
+    base_data: Labelled | None = None,
+    how: str = "train",
+    on: str = "logits",
+    classes: Sequence[str] | None = None,
+    strength: float | None = None,
+    training: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    batch_size: int = 512,
+    progress: bool = False,
+) -> nn.Module:
     """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
 
     data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
@@ -52,13 +59,9 @@ def add_classes(
     if on not in SOURCES:
         raise RequestError(f"on is {on!r}; it must be {', '.join(SOURCES[:-1])} or {SOURCES[-1]}.")
     if on == "branch" and base_data is None:
-        raise RequestError(
-            "a branch is trained on known classes too; give images of them (base_data), or another on."
-        )
+        raise RequestError("a branch is trained on known classes too; give images of them (base_data), or another on.")
     if on == "branch" and (how != "train" or strength is not None):
-        raise RequestError(
-            "a branch is trained as a network is; leave how and strength out, or choose another on."
-        )
+        raise RequestError("a branch is trained as a network is; leave how and strength out, or choose another on.")
     if training and on != "branch":
         raise RequestError(f"training is for on='branch'; with on={on!r} nothing is trained but one matrix.")
     images, labels, names = _taken(data, classes)
@@ -74,18 +77,32 @@ def add_classes(
     _check_names(fresh, known)
     if on == "branch":
         others, theirs = _base_images(base_data, known)
-        marks = (
-            class_numbers(theirs, len(others), count, "known"),
-            new_labels(labels, len(images), len(fresh))[0],
-        )
+        marks = (class_numbers(theirs, len(others), count, "known"), new_labels(labels, len(images), len(fresh))[0])
         return train_branch(
-            model, str(source), (others, images), marks, (*known, *fresh), seed=seed, progress=progress, settings=training,
-        )  # fmt: skip
+            model,
+            str(source),
+            (others, images),
+            marks,
+            (*known, *fresh),
+            seed=seed,
+            progress=progress,
+            settings=training,
+        )
     base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, source)
     head = fit_head(
-        logits, labels, base_logits, base_labels, features=features, base_features=base_features, scaled=on == "depths",
-        new=len(fresh), how=how, strength=strength, seed=seed, device=device_of(model),
-    )  # fmt: skip
+        logits,
+        labels,
+        base_logits,
+        base_labels,
+        features=features,
+        base_features=base_features,
+        scaled=on == "depths",
+        new=len(fresh),
+        how=how,
+        strength=strength,
+        seed=seed,
+        device=device_of(model),
+    )
     names = (*known, *fresh)
     if source is None:
         grown: nn.Module = more_classes(model, count, len(fresh), names)
@@ -121,8 +138,7 @@ def last_layer(model: nn.Module, image: Any) -> str:
 
     hooks = [
         module.register_forward_hook(
-            lambda m, given, named, output, name=name: watch(m, _read(given, named), output, name),
-            with_kwargs=True,
+            lambda m, given, named, output, name=name: watch(m, _read(given, named), output, name), with_kwargs=True
         )
         for name, module in model.named_modules()
         if isinstance(module, nn.Linear)
@@ -213,9 +229,7 @@ def _answers(
     return logits, features
 
 
-def answers(
-    model: nn.Module, images: Any, source: Source, *, batch_size: int = 512
-) -> tuple[Tensor, Tensor | None]:
+def answers(model: nn.Module, images: Any, source: Source, *, batch_size: int = 512) -> tuple[Tensor, Tensor | None]:
     """Logits of raw images, and the inputs of a named linear layer, or the pooled answers of several layers."""
     if source is None:
         return predict(model, images, batch_size=batch_size), None

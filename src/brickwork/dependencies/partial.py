@@ -32,9 +32,15 @@ class CoefficientPenalty(CovariancePenalty):
     """
 
     def __init__(
-        self, pairs: Pair | Sequence[Pair], *, classes: Sequence[str] | None = None, strength: float = 1.0,
-        model: CovLasso | None = None, every: int = 5, decay: float = 0.9,
-    ) -> None:  # fmt: skip
+        self,
+        pairs: Pair | Sequence[Pair],
+        *,
+        classes: Sequence[str] | None = None,
+        strength: float = 1.0,
+        model: CovLasso | None = None,
+        every: int = 5,
+        decay: float = 0.9,
+    ) -> None:
         super().__init__(pairs, classes=classes, strength=strength)
         if every < 1:
             raise RequestError(f"every is {every}; it must be 1 or more.")
@@ -42,14 +48,10 @@ class CoefficientPenalty(CovariancePenalty):
             raise RequestError(f"decay is {decay}; it must be 0 or more and below 1.")
         self.model = CovLasso(lam=0.05, relative=True) if model is None else copy.copy(model)
         self.model.own = True  # what may not be used is left out of the Gram matrix here
-        self.model.threads = (
-            self.model.threads or 1
-        )  # one target at a time: more threads only wait for each other
+        self.model.threads = self.model.threads or 1  # one target at a time: more threads only wait for each other
         self.model.check()
         if self.model.loss != "plain":
-            raise RequestError(
-                f"the model's loss is {self.model.loss!r}; a running Gram serves 'plain' alone."
-            )
+            raise RequestError(f"the model's loss is {self.model.loss!r}; a running Gram serves 'plain' alone.")
         self.every, self.decay = every, decay
         self._ways = [way for a, b in self.pairs for way in ((a, b), (b, a))]
         self._gram: Tensor | None = None

@@ -70,9 +70,7 @@ class Problem:
         first = np.zeros(len(own) + 1, np.int64)
         shared = np.ascontiguousarray(moments.gram)
         cross = np.ascontiguousarray(moments.cross)
-        return cls(
-            shared, cross, moments.squares, own, none, first, np.zeros(0, np.int64), np.zeros(0), **where
-        )
+        return cls(shared, cross, moments.squares, own, none, first, np.zeros(0, np.int64), np.zeros(0), **where)
 
     def weighted(
         self, rows: np.ndarray, targets: np.ndarray, picks: list[NDArray[np.int64]], weights: list[Floats]
@@ -118,17 +116,27 @@ class Problem:
         scale = np.where(self.squares > 0, self.squares / 2, 1.0)
         return Solution(coef, np.array(lam, np.float64), kkt, gap / scale, gradient)
 
-    def _descend(
-        self, half: Floats, tol: float, coef: Floats, gradient: Floats, known: bool
-    ) -> tuple[Floats, Floats]:
+    def _descend(self, half: Floats, tol: float, coef: Floats, gradient: Floats, known: bool) -> tuple[Floats, Floats]:
         """Solve in threads; coef and gradient are overwritten."""
         from brickwork.dependencies.descent import solve_all
 
         start_threads()
         kkt, gap, _ = solve_all(
-            self.gram, self.gram.diagonal().copy(), self.cross, self.squares, self.own, self.rows, self.first,
-            self.index, self.weight, half, tol, coef, gradient, known,
-        )  # fmt: skip
+            self.gram,
+            self.gram.diagonal().copy(),
+            self.cross,
+            self.squares,
+            self.own,
+            self.rows,
+            self.first,
+            self.index,
+            self.weight,
+            half,
+            tol,
+            coef,
+            gradient,
+            known,
+        )
         return kkt, gap
 
     def objective(self, coef: Floats, lam: Floats) -> Floats:
@@ -168,9 +176,14 @@ class Problem:
         first = np.concatenate([[0], np.cumsum([len(s) for s in spans])]).astype(np.int64)
         take = np.concatenate([*spans, np.zeros(0, np.int64)]).astype(np.int64)
         return replace(
-            self, cross=self.cross[ids], squares=self.squares[ids], own=self.own[ids], first=first,
-            index=self.index[take], weight=self.weight[take],
-        )  # fmt: skip
+            self,
+            cross=self.cross[ids],
+            squares=self.squares[ids],
+            own=self.own[ids],
+            first=first,
+            index=self.index[take],
+            weight=self.weight[take],
+        )
 
 
 def check_gram(gram: np.ndarray) -> Floats:

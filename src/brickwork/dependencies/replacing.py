@@ -40,9 +40,12 @@ def accuracies(values: np.ndarray, scores: Floats, labels: NDArray[np.int64]) ->
         after[i], own_after[i] = now.sum(), now[labels == i].sum()
     seen = np.where(own > 0, own, np.nan)
     return {
-        "accuracy_before": np.full(count, total / rows), "accuracy_after": after / rows,
-        "positive_before": own_right / seen, "positive_after": own_after / seen, "positives": own.astype(float),
-    }  # fmt: skip
+        "accuracy_before": np.full(count, total / rows),
+        "accuracy_after": after / rows,
+        "positive_before": own_right / seen,
+        "positive_after": own_after / seen,
+        "positives": own.astype(float),
+    }
 
 
 def logit_errors(
@@ -53,9 +56,12 @@ def logit_errors(
     size = np.abs(values.astype(np.float64))
     square = (left * left).mean(0)
     found = {
-        "abs_error": left.mean(0), "rel_error": _share(left.mean(0), size.mean(0)), "square_error": square,
-        "epsilon": chebyshev(square, delta), "epsilon_seen": np.quantile(left, 1 - delta, axis=0),
-    }  # fmt: skip
+        "abs_error": left.mean(0),
+        "rel_error": _share(left.mean(0), size.mean(0)),
+        "square_error": square,
+        "epsilon": chebyshev(square, delta),
+        "epsilon_seen": np.quantile(left, 1 - delta, axis=0),
+    }
     if labels is not None:
         own = labels[:, None] == np.arange(values.shape[1])
         count = np.where(own.any(0), own.sum(0), np.nan)

@@ -34,9 +34,7 @@ def read_logits(path: str | os.PathLike[str]) -> LogitFile:
     try:
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             if "logits" not in file:
-                raise BadFile(
-                    f"{path} holds {', '.join(file.files) or 'nothing'}, but no array called 'logits'."
-                )
+                raise BadFile(f"{path} holds {', '.join(file.files) or 'nothing'}, but no array called 'logits'.")
             labels = file["labels"].astype(np.int64) if "labels" in file else None
             names = tuple(map(str, file["classes"])) if "classes" in file else None
             return LogitFile(file["logits"], labels, names)

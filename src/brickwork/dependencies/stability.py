@@ -14,9 +14,15 @@ from brickwork.progress import bar
 
 
 def selection_frequencies(
-    model: CovLasso, logits: np.ndarray, labels: NDArray[np.int64] | None, targets: np.ndarray | None, *,
-    rounds: int, seed: int, progress: bool = False,
-) -> Floats:  # fmt: skip
+    model: CovLasso,
+    logits: np.ndarray,
+    labels: NDArray[np.int64] | None,
+    targets: np.ndarray | None,
+    *,
+    rounds: int,
+    seed: int,
+    progress: bool = False,
+) -> Floats:
     """How often each dependency is chosen, (targets, features), when rows are drawn again with replacement.
 
     Rows are drawn within each class where there are labels, so that no class runs out of its own.
@@ -39,17 +45,21 @@ def selection_frequencies(
 
 
 def shuffled_fits(
-    model: CovLasso, logits: np.ndarray, labels: NDArray[np.int64] | None, targets: np.ndarray | None, *,
-    rounds: int, seed: int, progress: bool = False,
-) -> Floats:  # fmt: skip
+    model: CovLasso,
+    logits: np.ndarray,
+    labels: NDArray[np.int64] | None,
+    targets: np.ndarray | None,
+    *,
+    rounds: int,
+    seed: int,
+    progress: bool = False,
+) -> Floats:
     """The explained share of every target when features and targets come from different rows, (rounds, targets).
 
     Each target keeps its own values and labels; only the pairing with the other classes' logits is broken.
     """
     if rounds < 19:
-        raise RequestError(
-            f"null is {rounds}; 19 rounds are the fewest that can tell a class from noise (p ≤ 0.05)."
-        )
+        raise RequestError(f"null is {rounds}; 19 rounds are the fewest that can tell a class from noise (p ≤ 0.05).")
     values = logits if targets is None else targets
     found = []
     with bar("permutation null", rounds, show=progress) as advance:

@@ -13,11 +13,7 @@ __all__ = ["Job", "JobResult", "ResultStore", "run"]
 
 
 def run(
-    jobs: Sequence[Job],
-    *,
-    engine: str = "inline",
-    store: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    jobs: Sequence[Job], *, engine: str = "inline", store: str | os.PathLike[str] | None = None, progress: bool = True
 ) -> list[JobResult]:
     """Run jobs and return their results in the same order. A failed job is reported; the others go on.
 

@@ -148,9 +148,7 @@ def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
             try:
                 new(images)
             except ValueError as error:
-                raise BadData(
-                    f"a batch of {len(images)} cannot be used to re-estimate batch norms: {error}"
-                ) from error
+                raise BadData(f"a batch of {len(images)} cannot be used to re-estimate batch norms: {error}") from error
             seen += len(images)
     if not seen:
         raise BadData("no images were given to re-estimate batch norms on")

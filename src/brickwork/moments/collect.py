@@ -73,9 +73,7 @@ def _chosen(found: list[Layer], wanted: Collection[str] | None) -> list[Layer]:
     return [layer for layer in found if wanted is None or layer.path in set(wanted)]
 
 
-def _rows(
-    layer: Layer, program: Program, places: int | None, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _rows(layer: Layer, program: Program, places: int | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     x, y = program.get(layer.input)[0], program.get(layer.output)[0]
     if layer.op is None:
         return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])

@@ -45,9 +45,7 @@ class Moments:
     def add(self, x: Tensor, y: Tensor) -> Moments:
         """Take in rows of inputs x (…, n, d) and responses y (…, n, m)."""
         if x.shape[:-1] != y.shape[:-1]:
-            raise BadData(
-                f"inputs are {tuple(x.shape)} and responses {tuple(y.shape)}; their rows must be paired"
-            )
+            raise BadData(f"inputs are {tuple(x.shape)} and responses {tuple(y.shape)}; their rows must be paired")
         for start in range(0, x.shape[-1], _BLOCK):
             self.gram[..., start : start + _BLOCK, :] += _product(x[..., start : start + _BLOCK], x)
         self.cross += _product(x, y)

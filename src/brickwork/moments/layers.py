@@ -70,9 +70,7 @@ def _shared(graph: Graph, path: str, *names: str) -> bool:
     return any(value is not None and sum(v is value for v in graph.tensors.values()) > 1 for value in mine)
 
 
-def _sum_behind(
-    point: Value, readers: dict[int, list[Op]], ops: list[Op]
-) -> tuple[Value | None, Value | None]:
+def _sum_behind(point: Value, readers: dict[int, list[Op]], ops: list[Op]) -> tuple[Value | None, Value | None]:
     after = readers.get(point.index, [])
     if len(after) != 1 or rule_name(after[0]) != "add" or after[0].kwargs.get("alpha", 1) != 1:
         return None, None
@@ -137,9 +135,7 @@ def responses(y: Tensor, groups: int, chosen: Tensor | None) -> Tensor:
         flat = flat.index_select(2, chosen.to(y.device))
     batch, channels, places = flat.shape
     return (
-        flat.reshape(batch, groups, channels // groups, places)
-        .permute(1, 0, 3, 2)
-        .reshape(groups, batch * places, -1)
+        flat.reshape(batch, groups, channels // groups, places).permute(1, 0, 3, 2).reshape(groups, batch * places, -1)
     )
 
 

@@ -108,9 +108,7 @@ def match_responses(
             order = _order(runs[0], wanted)
             for path, use_feedback in order:
                 fits.append(
-                    _solve_layer(
-                        student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed, choose
-                    )
+                    _solve_layer(student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed, choose)
                 )
                 advance(1, path)
     finally:
@@ -138,9 +136,7 @@ def _check(
             raise BadData(f"source {k} has no images; give it some hundred unlabelled ones")
         if source.own is not None and source.own.shape != source.images.shape:
             shapes = tuple(source.own.shape), tuple(source.images.shape)
-            raise BadData(
-                f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same"
-            )
+            raise BadData(f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same")
         if not bool(torch.isfinite(source.images).all()):
             raise BadData(f"the images of source {k} hold NaN or infinite values")
         if not 0 < source.weight < float("inf"):
@@ -167,9 +163,7 @@ class _Run:
             self.theirs.append(Program(teacher, record(teacher, theirs[0]), theirs))
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
-        self.theirs_by_path = [
-            {layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs
-        ]
+        self.theirs_by_path = [{layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs]
         self.rows = source.rows or {}
 
     def forget(self, path: str) -> None:
@@ -218,8 +212,10 @@ def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
             if use and layer.other is not None:
                 above = ancestors(graph, layer.other)
                 use = layer.output.index not in above
-                settle([p for p in wanted if use and p not in order and known[p].output.index in above],
-                       met | {layer.response.index})  # fmt: skip
+                settle(
+                    [p for p in wanted if use and p not in order and known[p].output.index in above],
+                    met | {layer.response.index},
+                )
             order[path] = use
 
     settle(wanted, set())
@@ -227,9 +223,16 @@ def _order(run: _Run, wanted: list[str]) -> list[tuple[str, bool]]:
 
 
 def _solve_layer(
-    student: nn.Module, runs: list[_Run], path: str, feedback: bool, ridge: float, shrink_to: str,
-    places: int | str | None, seed: int, choose: Choose | None,
-) -> LayerFit:  # fmt: skip
+    student: nn.Module,
+    runs: list[_Run],
+    path: str,
+    feedback: bool,
+    ridge: float,
+    shrink_to: str,
+    places: int | str | None,
+    seed: int,
+    choose: Choose | None,
+) -> LayerFit:
     module: Any = student.get_submodule(path)
     layer = runs[0].by_path[0][path]
     groups = int(layer.op.args[8]) if layer.op is not None else 1
@@ -266,16 +269,12 @@ def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weigh
         return None
     images = sum(len(b) for p in run.mine for b in p.batches)
     full = int(np.prod(layer.output.shape[2:]))
-    cheap = (
-        full * weight.shape[0] // max(1, inputs)
-    )  # as many rows as make the Gram cost what the layer costs
+    cheap = full * weight.shape[0] // max(1, inputs)  # as many rows as make the Gram cost what the layer costs
     needed = -(-16 * inputs // images)  # and enough of them to determine the weights
     return max(1, cheap, needed)
 
 
-def _gather(
-    run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments
-) -> None:
+def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments) -> None:
     rows = run.rows.get(path)
     generator = torch.Generator().manual_seed(seed)
     for k, (mine, theirs) in enumerate(zip(run.mine, run.theirs, strict=True)):

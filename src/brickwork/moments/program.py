@@ -91,9 +91,7 @@ class Program:
                     return inputs[x.index][k].detach() if isinstance(x, Value) else x
 
                 made = function(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-                for part, slot in zip(
-                    made if isinstance(made, (tuple, list)) else [made], results, strict=False
-                ):
+                for part, slot in zip(made if isinstance(made, (tuple, list)) else [made], results, strict=False):
                     slot.append(part)
         for value, slot in zip(op.outputs, results, strict=True):
             if value is not None and slot:
@@ -112,11 +110,7 @@ class Program:
 
 
 def run_with_grad(
-    model: nn.Module,
-    graph: Graph,
-    images: Tensor,
-    wanted: Collection[int],
-    tell: Callable[[int, Tensor, Tensor], None],
+    model: nn.Module, graph: Graph, images: Tensor, wanted: Collection[int], tell: Callable[[int, Tensor, Tensor], None]
 ) -> Tensor:
     """One batch through a recorded network; its output, ready for backward().
 
@@ -137,9 +131,7 @@ def run_with_grad(
                 return values[x.index] if x.index in values else program._read(x)[0].detach()
 
             made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-            for value, part in zip(
-                op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False
-            ):
+            for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
                 if value is None:
                     continue
                 if value.index in wanted:

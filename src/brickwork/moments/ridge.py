@@ -21,9 +21,7 @@ class Ridge:
     unexplained: float  # share of the responses' variance (or square, without bias) that is left
 
 
-def solve_ridge(
-    moments: Moments, *, ridge: float = 1e-4, bias: bool = True, prior: Tensor | None = None
-) -> Ridge:
+def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, prior: Tensor | None = None) -> Ridge:
     """Minimise Σ‖x·W + b − y‖² + ridge · mean diagonal · ‖W − prior‖².
 
     The bias is not shrunk: inputs and responses are centred first. `prior` (d, m) is what the weights go to where
@@ -65,9 +63,7 @@ def solve_ridge(
     error = float((system @ weight - right).norm()) / size if size else 0.0
     left = total - 2 * (weight * cross).sum(-2) + (weight * (gram @ weight)).sum(-2)
     scale = float(total.clamp(min=0).sum())
-    if scale <= 1e-12 * float(
-        moments.sum_yy.sum() / n
-    ):  # a response that never changes is explained by the bias
+    if scale <= 1e-12 * float(moments.sum_yy.sum() / n):  # a response that never changes is explained by the bias
         unexplained = 0.0
     else:
         unexplained = float(left.clamp(min=0).sum()) / scale

@@ -50,11 +50,7 @@ def write(module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments) -> 
 
 
 def write_choice(
-    module: Any,
-    norm: nn.Module | None,
-    fit: Ridge,
-    moments: Moments,
-    choose: Callable[[Tensor, Tensor], Tensor | None],
+    module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments, choose: Callable[[Tensor, Tensor], Tensor | None]
 ) -> bool:
     """Put in a weight that is not free; what norm or bias can make good is fitted to it. False: it is free after all."""
     free = fit.weight.mT.reshape(module.weight.shape)
@@ -62,12 +58,8 @@ def write_choice(
     scale = None
     if isinstance(norm, _BatchNorm):
         scale = scale_and_shift(norm)[0].detach().double()
-        dead = (
-            scale.abs() <= 1e-6 * scale.abs().max()
-        )  # a channel that is switched off says nothing of its weight
-        free = torch.where(
-            dead.reshape(-1, *ones), module.weight.detach().double(), free / scale.reshape(-1, *ones)
-        )
+        dead = scale.abs() <= 1e-6 * scale.abs().max()  # a channel that is switched off says nothing of its weight
+        free = torch.where(dead.reshape(-1, *ones), module.weight.detach().double(), free / scale.reshape(-1, *ones))
     mean_x, mean_y = moments.sum_x / moments.rows, (moments.sum_y / moments.rows).reshape(-1)
     centred = moments.gram / moments.rows - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
     chosen = choose(free, centred)
@@ -80,9 +72,7 @@ def write_choice(
         var = (used * (centred @ used)).sum(-2).reshape(-1).clamp(min=0)
         if isinstance(norm, _BatchNorm):
             assert norm.running_mean is not None and norm.running_var is not None and scale is not None
-            cross = moments.cross / moments.rows - mean_x.unsqueeze(-1) * (
-                moments.sum_y / moments.rows
-            ).unsqueeze(-2)
+            cross = moments.cross / moments.rows - mean_x.unsqueeze(-1) * (moments.sum_y / moments.rows).unsqueeze(-2)
             slope = (used * cross).sum(-2).reshape(-1) / var.clamp(min=1e-12)
             slope = torch.where(var > 1e-12, slope, scale)
             if module.bias is not None:

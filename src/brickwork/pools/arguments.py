@@ -10,15 +10,7 @@ from brickwork.origin import Origin
 from brickwork.zoo.registry import REGISTRY
 
 #: arguments that make no other network: those that show in the shapes, which are compared, or only in the first values
-HARMLESS = (
-    "num_classes",
-    "num_labels",
-    "in_channels",
-    "num_channels",
-    "pretrained",
-    "seed",
-    "initializer_range",
-)
+HARMLESS = ("num_classes", "num_labels", "in_channels", "num_channels", "pretrained", "seed", "initializer_range")
 _ABSENT = object()
 
 

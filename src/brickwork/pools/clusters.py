@@ -42,13 +42,7 @@ def k_means(vectors: Tensor, size: int, *, seed: int = 0, rounds: int = 25) -> T
 
 
 def k_means_beside(
-    vectors: Tensor,
-    book: Tensor,
-    count: int,
-    *,
-    weights: Tensor | None = None,
-    seed: int = 0,
-    rounds: int = 25,
+    vectors: Tensor, book: Tensor, count: int, *, weights: Tensor | None = None, seed: int = 0, rounds: int = 25
 ) -> Tensor:
     """At most `count` centres to stand beside those of `book` (K, d), which stay; fewer where less is left to serve.
 
@@ -58,11 +52,7 @@ def k_means_beside(
     >>> k_means_beside(torch.tensor([[0.1], [5.0], [5.2], [9.0]]), torch.tensor([[0.0], [9.0]]), 1).tolist()
     [[5.099999904632568]]
     """
-    cost = (
-        torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
-        if weights is None
-        else weights.double()
-    )
+    cost = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device) if weights is None else weights.double()
     left = (vectors - book[nearest(vectors, book)]).square().sum(1)
     need = left.double() * cost
     need = torch.where(need > 1e-12 * (vectors.double().square().sum(1) * cost).mean(), need, 0.0)

@@ -19,9 +19,7 @@ from numba.core.registry import cpu_target
 cpu_target.typing_context.refresh()
 cpu_target.target_context.refresh()
 
-Place = tuple[
-    int, int, int, int, int, int
-]  # low end, range, code read, position, byte held back, 255s behind it
+Place = tuple[int, int, int, int, int, int]  # low end, range, code read, position, byte held back, 255s behind it
 ONE = 1 << 22  # probabilities are counted in 1/2²²
 CLASSES = 6  # bits of the length of a number
 FLAGS = 64  # models of "changed"
@@ -89,9 +87,7 @@ def _bit(writing, data, at, model, number, value, pace):
     while wide < 0x1000000:
         wide <<= 8
         if writing:
-            low, wide, code, position, held, waiting = _shift(
-                data, (low, wide, code, position, held, waiting)
-            )
+            low, wide, code, position, held, waiting = _shift(data, (low, wide, code, position, held, waiting))
         else:
             code = (code << 8) | (np.int64(data[position]) if position < data.shape[0] else 0)
             position += 1
@@ -167,9 +163,7 @@ def _walks(writing: bool) -> Walks:
             for k in range(size - 2, -1, -1):
                 want = (abs(values[i]) >> k) & 1
                 if total < 4:
-                    got, at = _bit(
-                        writing, data, at, model, (1 << CLASSES) + 64 + 4 * size + total, want, pace
-                    )
+                    got, at = _bit(writing, data, at, model, (1 << CLASSES) + 64 + 4 * size + total, want, pace)
                 else:
                     even[0, 0], even[0, 1] = 1 << 21, 0  # nothing is known of this bit
                     got, at = _bit(writing, data, at, even, 0, want, pace)

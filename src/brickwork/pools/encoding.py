@@ -61,9 +61,7 @@ def encode(
     if stay and other is None:
         raise RequestError("stay needs a task to stay with, and the pool has no base; give reference=.")
     if metric == "gram" and (data is None or len(data) == 0):
-        raise BadData(
-            "the Gram metric is that of a layer's inputs: give some hundred images, or metric='weight'."
-        )
+        raise BadData("the Gram metric is that of a layer's inputs: give some hundred images, or metric='weight'.")
     facts = {"how": "encode", "metric": metric, "stay": stay, "images": 0 if data is None else len(data)}
     where = pick(device)
     books = GrowingBooks(pool, model, room, seed=seed)
@@ -99,9 +97,7 @@ def encode(
     )
 
 
-def _with_kernels(
-    model: nn.Module, books: GrowingBooks, codes: dict[str, Tensor], inputs: Tensor
-) -> nn.Module:
+def _with_kernels(model: nn.Module, books: GrowingBooks, codes: dict[str, Tensor], inputs: Tensor) -> nn.Module:
     """A copy with these kernels in place, its batch norms measured anew."""
     new = copy.deepcopy(model)
     with torch.no_grad():

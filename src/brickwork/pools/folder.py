@@ -61,9 +61,7 @@ class PoolFolder:
         path = Path(path)
         pool = read_pool(path, arch)
         base = path / f"{BASE}.task"
-        return cls(
-            path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool
-        )
+        return cls(path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool)
 
     @property
     def tasks(self) -> list[str]:
@@ -81,9 +79,7 @@ class PoolFolder:
         with self._lock():
             path = self.check_new(name, force=force)
             pool, task, growths = settle(self._stored(), self.pool, task)
-            data = min(
-                (write_task(task, pool, r) for r in self._references(name, task, relative, pool)), key=len
-            )
+            data = min((write_task(task, pool, r) for r in self._references(name, task, relative, pool)), key=len)
             budget = task.facts.get("budget", len(data))
             if relative == "auto" and len(data) > budget:
                 raise RequestError(
@@ -103,9 +99,7 @@ class PoolFolder:
         if path.exists() and not force:
             raise OutputExists(path, "--name")
         if path.exists() and (bound := self.relatives(name)):
-            raise RequestError(
-                f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}"
-            )
+            raise RequestError(f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}")
         return path
 
     def task(self, name: str) -> Task:
@@ -137,9 +131,7 @@ class PoolFolder:
                 raise UnknownName("task", name, self.tasks)
             bound = self.relatives(name)
             if bound and not detach:
-                raise RequestError(
-                    f"{name!r} cannot be removed: {', '.join(bound)} is told relative to it. {_DETACH}"
-                )
+                raise RequestError(f"{name!r} cannot be removed: {', '.join(bound)} is told relative to it. {_DETACH}")
             for other in bound:
                 task = self.task(other)
                 data = min((write_task(task, self.pool, r) for r in (None, *self._base())), key=len)
@@ -193,9 +185,7 @@ class PoolFolder:
 
     def _file(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
-            raise RequestError(
-                f"a task cannot be called {name!r}; letters, digits, '.', '_', '+' and '-' make a name."
-            )
+            raise RequestError(f"a task cannot be called {name!r}; letters, digits, '.', '_', '+' and '-' make a name.")
         return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
 
     def _references(
@@ -246,9 +236,7 @@ class PoolFolder:
         needed = {self.header(name)["pool"] for name in self.tasks}
         last = max(k for k, version in enumerate(stored.versions) if k <= keep or version in needed)
         free = 0
-        for path in reversed(
-            growth_files(self.path)[last:]
-        ):  # from the end: whenever it is killed, a chain is left
+        for path in reversed(growth_files(self.path)[last:]):  # from the end: whenever it is killed, a chain is left
             free += path.stat().st_size
             path.unlink()
         self.pool = stored.at(list(stored.versions)[last])
@@ -260,9 +248,7 @@ class PoolFolder:
     def _find(self, name: str, wanted: str) -> Task:
         found = self.task(name)
         if found.hash != wanted:
-            raise BadFile(
-                f"{self._file(name)} is not the task that another was told relative to; it was replaced."
-            )
+            raise BadFile(f"{self._file(name)} is not the task that another was told relative to; it was replaced.")
         return found
 
     @contextlib.contextmanager

@@ -32,13 +32,7 @@ def choose_in_gram(
     kept = None if old is None else old.to(weight.device).long().reshape(found.shape)
     book = book.to(rows)
     unit = spread(book)[0] * stay
-    order = (
-        gram.diagonal(dim1=-2, dim2=-1)
-        .mean(0)
-        .reshape(blocks, length)
-        .sum(1)
-        .argsort(descending=True, stable=True)
-    )
+    order = gram.diagonal(dim1=-2, dim2=-1).mean(0).reshape(blocks, length).sum(1).argsort(descending=True, stable=True)
     places = (order[:, None] * length + torch.arange(length, device=order.device)).reshape(-1)
     unity = torch.eye(length, dtype=rows.dtype, device=rows.device)
     for g in range(groups):

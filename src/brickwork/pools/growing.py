@@ -33,9 +33,7 @@ class Room:
         """From the options of `learn` and `encode`; None: not at all."""
         if grow is None:
             if grow_bytes is not None:
-                raise RequestError(
-                    f"grow_bytes is {grow_bytes}, and grow, kernels a layer at most, is not given."
-                )
+                raise RequestError(f"grow_bytes is {grow_bytes}, and grow, kernels a layer at most, is not given.")
             return None
         for name, value in (("grow", grow), ("grow_bytes", grow_bytes)):
             if value is not None and value < 1:
@@ -57,17 +55,13 @@ class Room:
             new = new_kernels(vectors, book, self.kernels, seed=seed + number)
             wide = wide or not exact_in(new, 16)
             energy = float(vectors.square().sum())
-            worth += [
-                (saved / max(energy, 1e-20) / book.shape[1], name) for saved in _savings(vectors, book, new)
-            ]
+            worth += [(saved / max(energy, 1e-20) / book.shape[1], name) for saved in _savings(vectors, book, new)]
         worth.sort(key=lambda pair: -pair[0])
         low, high = 0, len(worth)  # as many of the best as fit the file
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (
-                (middle, high)
-                if self._fits(pool, _counted(pool, worth[:middle]), wide=wide)
-                else (low, middle - 1)
+                (middle, high) if self._fits(pool, _counted(pool, worth[:middle]), wide=wide) else (low, middle - 1)
             )
         return _counted(pool, worth[:low])
 
@@ -80,20 +74,12 @@ class Room:
 
         value = 0.1 if wide else 0.0  # one that 16 bits do not tell exactly, or one that they do
         books = {name: pool.layers[name] for name, n in counts.items() if n}
-        rows = {
-            name: torch.full((counts[name], b.shape[1]), value, dtype=b.dtype) for name, b in books.items()
-        }
+        rows = {name: torch.full((counts[name], b.shape[1]), value, dtype=b.dtype) for name, b in books.items()}
         return not rows or growth_bytes(Growth(pool.hash, rows), pool) <= (self.size or 0)
 
 
 def new_kernels(
-    vectors: Tensor,
-    book: Tensor,
-    count: int,
-    *,
-    weights: Tensor | None = None,
-    narrow: bool = False,
-    seed: int = 0,
+    vectors: Tensor, book: Tensor, count: int, *, weights: Tensor | None = None, narrow: bool = False, seed: int = 0
 ) -> Tensor:
     """At most `count` kernels to go behind those of `book`, in numbers that 16 bits tell exactly; none that it has.
 
@@ -116,9 +102,7 @@ def _savings(vectors: Tensor, book: Tensor, new: Tensor) -> list[float]:
     left = (vectors - book[nearest(vectors, book)]).square().sum(1)
     index = nearest(vectors, new)
     saved = (left - (vectors - new[index]).square().sum(1)).clamp(min=0)
-    return (
-        torch.zeros(len(new), dtype=torch.float64).index_add_(0, index.cpu(), saved.double().cpu()).tolist()
-    )
+    return torch.zeros(len(new), dtype=torch.float64).index_add_(0, index.cpu(), saved.double().cpu()).tolist()
 
 
 def _counted(pool: KernelPool, worth: list[tuple[float, str]]) -> dict[str, int]:
@@ -168,9 +152,7 @@ class GrowingBooks:
 
     def drop_unused(self, codes: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Without the new kernels that nothing was said in; the indices as they are then."""
-        self.new, moved = without_unused(
-            self.before, self.new, {name: index.cpu() for name, index in codes.items()}
-        )
+        self.new, moved = without_unused(self.before, self.new, {name: index.cpu() for name, index in codes.items()})
         return moved
 
     @property

@@ -15,9 +15,7 @@ from brickwork.pools.task import in_half, rounded
 
 FREE = 0.6  # of a run in which the pool grows: weights that are used as they are show best what is missing
 GROWS_AT = 0.4  # of a run without a free part
-FIXED_AT = (
-    0.6  # of what is left then: from here on new kernels stay as they are, and the network settles with them
-)
+FIXED_AT = 0.6  # of what is left then: from here on new kernels stay as they are, and the network settles with them
 
 
 class GrowingSearch:
@@ -28,13 +26,7 @@ class GrowingSearch:
     """
 
     def __init__(
-        self,
-        search: Search,
-        pool: KernelPool,
-        room: Room,
-        before: Callable[[int, int], None],
-        *,
-        seed: int = 0,
+        self, search: Search, pool: KernelPool, room: Room, before: Callable[[int, int], None], *, seed: int = 0
     ) -> None:
         self.search, self.pool, self.room, self.before, self.seed = search, pool, room, before, seed
         self.joined = self.fixed = self.narrow = False
@@ -63,9 +55,7 @@ class GrowingSearch:
         layers, growth = self.search.layers, self.growth
         new, codes = without_unused(self.pool, {} if growth is None else growth.layers, self.search.codes)
         for name, chosen in layers.items():
-            chosen.use_book(
-                torch.cat([chosen.book[: len(self.pool.layers[name])], new[name].to(chosen.book)])
-            )
+            chosen.use_book(torch.cat([chosen.book[: len(self.pool.layers[name])], new[name].to(chosen.book)]))
             chosen.index.copy_(codes[name])
 
     @property
@@ -86,9 +76,7 @@ class GrowingSearch:
         counts = self.room.shares(self.pool, whole, seed=self.seed)
         self.narrow = self.room.narrow(self.pool, counts)
         for number, (name, chosen) in enumerate(self.search.layers.items()):
-            new = new_kernels(
-                vectors[name], chosen.book, counts[name], narrow=self.narrow, seed=self.seed + number
-            )
+            new = new_kernels(vectors[name], chosen.book, counts[name], narrow=self.narrow, seed=self.seed + number)
             chosen.use_book(torch.cat([chosen.book, new]))
 
     @torch.no_grad()

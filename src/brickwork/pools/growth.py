@@ -57,9 +57,7 @@ class Growth:
 
 def versions_of(pool: KernelPool) -> dict[str, dict[str, int]]:
     """Every link of a pool's chain, the first one first: its hash, and how many kernels each layer had by then."""
-    sizes = {
-        name: len(book) - sum(more.get(name, 0) for more in pool.grown) for name, book in pool.layers.items()
-    }
+    sizes = {name: len(book) - sum(more.get(name, 0) for more in pool.grown) for name, book in pool.layers.items()}
     books = {f"first.{name}": pool.layers[name][:size] for name, size in sizes.items()}
     books |= {f"second.{name}": book for name, book in pool.residual.items()}
     said = [pool.head, {k: [list(v.shape), v.length] for k, v in pool.shapes.items()}, pool.origin.arch]
@@ -77,9 +75,12 @@ def growths_of(pool: KernelPool) -> list[Growth]:
     """What was added to a pool, the first growth first."""
     versions = list(pool.versions.items())
     return [
-        Growth(before, {name: pool.layers[name][old[name] : sizes[name]] for name in pool.layers if sizes[name] > old[name]})
+        Growth(
+            before,
+            {name: pool.layers[name][old[name] : sizes[name]] for name in pool.layers if sizes[name] > old[name]},
+        )
         for (before, old), (_, sizes) in itertools.pairwise(versions)
-    ]  # fmt: skip
+    ]
 
 
 def grow(pool: KernelPool, growth: Growth) -> KernelPool:
@@ -90,23 +91,16 @@ def grow(pool: KernelPool, growth: Growth) -> KernelPool:
         )
     layers = dict(pool.layers)
     for name, rows in growth.layers.items():
-        fits = (
-            name in layers and rows.dtype == layers[name].dtype and rows.shape[1:] == layers[name].shape[1:]
-        )
+        fits = name in layers and rows.dtype == layers[name].dtype and rows.shape[1:] == layers[name].shape[1:]
         if not fits:
-            raise BadModel(
-                f"new kernels {tuple(rows.shape)}, {rows.dtype}, do not fit layer {name!r} of the pool."
-            )
+            raise BadModel(f"new kernels {tuple(rows.shape)}, {rows.dtype}, do not fit layer {name!r} of the pool.")
         if not torch.isfinite(rows).all():
             raise BadModel(f"new kernels of layer {name!r} are NaN or infinite.")
         layers[name] = torch.cat([layers[name], rows])
     counts = {name: len(growth.layers[name]) for name in layers if name in growth.layers}
     grown = replace(pool, layers=layers, grown=(*pool.grown, counts), _neighbours=dict(pool._neighbours))
     # known without reading all kernels again, which a chain of many would do many times
-    vars(grown)["versions"] = {
-        **pool.versions,
-        growth.hash: {name: len(book) for name, book in layers.items()},
-    }
+    vars(grown)["versions"] = {**pool.versions, growth.hash: {name: len(book) for name, book in layers.items()}}
     return grown
 
 

@@ -30,9 +30,7 @@ def growth_files(folder: Path) -> list[Path]:
     found = sorted(folder.glob("grown-[0-9]*.safetensors"))
     for number, path in enumerate(found, 1):
         if path != growth_path(folder, number):
-            raise BadFile(
-                f"{growth_path(folder, number)} is missing: the pool has grown by it, and again after it."
-            )
+            raise BadFile(f"{growth_path(folder, number)} is missing: the pool has grown by it, and again after it.")
     return found
 
 
@@ -53,9 +51,7 @@ def read_growth(path: Path, pool: KernelPool) -> Growth:
             said, flat = file.metadata() or {}, file.get_tensor(KERNELS)
         counts, wanted = json.loads(said["layers"]), said["hash"]
         numbers = [
-            count * book.shape[1]
-            for count, book in zip(counts, pool.layers.values(), strict=True)
-            if count >= 0
+            count * book.shape[1] for count, book in zip(counts, pool.layers.values(), strict=True) if count >= 0
         ]
         parts = flat.split(numbers)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -67,9 +63,7 @@ def read_growth(path: Path, pool: KernelPool) -> Growth:
     }
     growth = Growth(pool.hash, layers)
     if growth.hash != wanted:
-        raise BadFile(
-            f"{path} is damaged, or follows another pool: its kernels are not those it was written for."
-        )
+        raise BadFile(f"{path} is damaged, or follows another pool: its kernels are not those it was written for.")
     return growth
 
 

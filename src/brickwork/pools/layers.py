@@ -131,25 +131,29 @@ def _plain_head(old: nn.Module, classes: int, head: str) -> nn.Linear | nn.Conv1
         return nn.Linear(old.in_features, classes, old.bias is not None, dtype=old.weight.dtype)
     for kind in (nn.Conv1d, nn.Conv2d):
         if isinstance(old, kind) and old.groups == 1:
-            return kind(old.in_channels, classes, old.kernel_size, old.stride, old.padding, old.dilation, 1,  # type: ignore[arg-type]
-                        old.bias is not None, old.padding_mode, dtype=old.weight.dtype)  # fmt: skip
-    raise BadModel(
-        f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made."
-    )
+            return kind(
+                old.in_channels,
+                classes,
+                old.kernel_size,
+                old.stride,
+                old.padding,
+                old.dilation,
+                1,  # type: ignore[arg-type]
+                old.bias is not None,
+                old.padding_mode,
+                dtype=old.weight.dtype,
+            )
+    raise BadModel(f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made.")
 
 
 def _of_its_kind(old: nn.Module, plain: nn.Linear | nn.Conv1d | nn.Conv2d, head: str) -> nn.Module:
     """A copy of the old head with the weight and bias of a plain one; refused where more of it is of its classes."""
     size = "out_features" if isinstance(plain, nn.Linear) else "out_channels"
     before, after = getattr(old, size), getattr(plain, size)
-    more = [
-        n for n, value in old.state_dict().items() if n not in ("weight", "bias") and before in value.shape
-    ]
+    more = [n for n, value in old.state_dict().items() if n not in ("weight", "bias") and before in value.shape]
     if is_parametrized(old) or (more and before != after):
         reason = (
-            "its weight is computed from others"
-            if is_parametrized(old)
-            else f"{more[0]} is of its {before} classes"
+            "its weight is computed from others" if is_parametrized(old) else f"{more[0]} is of its {before} classes"
         )
         raise BadModel(
             f"the head {head!r} is a {type_before_parametrizations(old).__name__}, and {reason}: a new one for {after} "
@@ -169,9 +173,7 @@ def same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) 
         if name not in mine:
             raise BadModel(f"layer {name!r} ({_size(layer)}) has no pool; the pool serves {', '.join(mine)}.")
         if layer.length != mine[name].length or layer.shape != mine[name].shape:
-            raise BadModel(
-                f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network."
-            )
+            raise BadModel(f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network.")
     for name in mine:
         if name not in theirs:
             raise BadModel(f"the network has no layer {name!r}, which the pool serves: another network.")

@@ -85,9 +85,18 @@ def learn(
         pool.check_reference(reference)
     model = starting_model(pool, start, names, seed)
     search = Search(
-        model, pool, reference, beta=beta, refresh=refresh, stay=stay, anneal=anneal, scale=scale, residual=residual,
-        changes=None if budget is None else 0, free=free,
-    )  # fmt: skip
+        model,
+        pool,
+        reference,
+        beta=beta,
+        refresh=refresh,
+        stay=stay,
+        anneal=anneal,
+        scale=scale,
+        residual=residual,
+        changes=None if budget is None else 0,
+        free=free,
+    )
 
     measure = norms == "measured"
 
@@ -96,18 +105,45 @@ def learn(
         # what is measured anew goes with the weights of norms as they were trained, not with folded ones
         brings = None if growing is None else growing.growth
         home = pool if brings is None else pool.grown_by(brings)
-        return home.task_of(model, codes=search.codes, extra=extra, scales=search.scales, precision=precision,
-                            reference=reference, fold=fold and not measure, facts=facts, brings=brings)  # fmt: skip
+        return home.task_of(
+            model,
+            codes=search.codes,
+            extra=extra,
+            scales=search.scales,
+            precision=precision,
+            reference=reference,
+            fold=fold and not measure,
+            facts=facts,
+            brings=brings,
+        )
 
-    facts = {"how": "learn", "epochs": epochs, "lr": lr, "beta": beta, "refresh": refresh, "stay": stay, "seed": seed,
-             "images": len(images), **({"free": free} if free else {})}  # fmt: skip
+    facts = {
+        "how": "learn",
+        "epochs": epochs,
+        "lr": lr,
+        "beta": beta,
+        "refresh": refresh,
+        "stay": stay,
+        "seed": seed,
+        "images": len(images),
+        **({"free": free} if free else {}),
+    }
     limit = None if budget is None else Budget(budget, search, pool, lambda: told(facts))
     before = search.step if limit is None else limit.step
     growing = None if room is None else GrowingSearch(search, pool, room, before, seed=seed)
     result = train(
-        model, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
-        before_step=before if growing is None else growing.step, classes=names, **training,
-    )  # fmt: skip
+        model,
+        images,
+        labels,
+        epochs=epochs,
+        lr=lr,
+        seed=seed,
+        device=device,
+        progress=progress,
+        before_step=before if growing is None else growing.step,
+        classes=names,
+        **training,
+    )
     if growing is None:
         search.choose()
     else:
@@ -161,16 +197,21 @@ def measured_norms(
     prepared = (input_of(model, part, where) for part in parts)
     model = reestimate_batch_norm(model, prepared).cpu()
     return pool.for_task(task).task_of(
-        model, codes=task.codes, extra=task.extra, scales=task.scales, precision=task.precision,
-        reference=task.reference, fold=fold, facts=task.facts, brings=task.brings,
-    )  # fmt: skip
+        model,
+        codes=task.codes,
+        extra=task.extra,
+        scales=task.scales,
+        precision=task.precision,
+        reference=task.reference,
+        fold=fold,
+        facts=task.facts,
+        brings=task.brings,
+    )
 
 
 def _random(pool: KernelPool, seed: int) -> nn.Module:
     if pool.base is None:
-        raise BadModel(
-            "the pool has no base network, whose preprocessing a random start takes over; give a network."
-        )
+        raise BadModel("the pool has no base network, whose preprocessing a random start takes over; give a network.")
     model, origin = pool.rebuild(pool.base), pool.base.origin
     if origin.arch is not None and not zoo.needs_import(origin.arch) and not (origin.steps or origin.parts):
         model = zoo.build(origin.arch, seed=seed, **origin.args)

@@ -35,9 +35,7 @@ def nearest(vectors: Tensor, codebook: Tensor, *, way: str = "auto") -> Tensor:
         raise BadData("the codebook is empty; there is nothing to choose from.")
     vectors, codebook = vectors.detach(), codebook.detach().to(vectors)
     if way == "auto":
-        way = (
-            "sorted" if codebook.shape[1] == 1 else "compiled" if vectors.device.type == "cpu" else "products"
-        )
+        way = "sorted" if codebook.shape[1] == 1 else "compiled" if vectors.device.type == "cpu" else "products"
     if way == "sorted":
         return Sorted(codebook).find(vectors)
     if way == "compiled":

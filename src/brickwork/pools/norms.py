@@ -13,18 +13,14 @@ EPS = 1e-5  # torch's own
 LOSS = 0.05  # of variance + eps; beside an eps of 1e-5 not even 12 bits lose more, and tasks stay as small as they are
 
 
-def with_statistics_of(
-    model: nn.Module, own: Mapping[str, Tensor], other: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def with_statistics_of(model: nn.Module, own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`own` tensors in which every batch norm has the other's mean and variance; weight and bias make up for it.
 
     Exactly the same function in evaluation; in training a batch's own statistics meet a weight meant for others.
     """
     told = dict(own)
     for path, norm in model.named_modules():
-        names = [
-            f"{path}.{leaf}" if path else leaf for leaf in ("running_mean", "running_var", "weight", "bias")
-        ]
+        names = [f"{path}.{leaf}" if path else leaf for leaf in ("running_mean", "running_var", "weight", "bias")]
         if (
             not isinstance(norm, _BatchNorm)
             or any(n not in own for n in names)

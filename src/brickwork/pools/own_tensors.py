@@ -45,8 +45,7 @@ def write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) 
         if kind in (SHORT, HALF):
             model = models.setdefault(_family(pool, name, kind), number_models())
             stream.numbers(
-                _steps(value, kind) - _steps(before, kind) if before is not None else _steps(value, kind),
-                model,
+                _steps(value, kind) - _steps(before, kind) if before is not None else _steps(value, kind), model
             )
         kinds += kind
     return kinds, raw

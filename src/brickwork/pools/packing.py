@@ -36,9 +36,7 @@ def pack(codes: np.ndarray, size: int) -> bytes:
 def unpack(data: bytes, count: int, size: int) -> np.ndarray:
     """The `count` indices that `pack` wrote, int32; ValueError where bytes are missing."""
     if len(data) != packed_size(count, size):
-        raise ValueError(
-            f"{len(data)} bytes where {count} indices below {size} take {packed_size(count, size)}"
-        )
+        raise ValueError(f"{len(data)} bytes where {count} indices below {size} take {packed_size(count, size)}")
     whole, rest = divmod(bits_of(size), 8)
     raw, at = np.frombuffer(data, np.uint8), 0
     codes = np.zeros(count, np.int32)

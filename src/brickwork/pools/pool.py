@@ -44,9 +44,7 @@ class KernelPool:
     template: nn.Module = field(repr=False)  # the network without values of its own
     size: int = 512  # of a codebook, as it was asked for
     group: int = 1  # scalars of 1×1 and linear layers in a vector, as it was asked for
-    residual: Mapping[str, Tensor] = field(
-        default_factory=dict, repr=False
-    )  # codebooks of what one kernel leaves
+    residual: Mapping[str, Tensor] = field(default_factory=dict, repr=False)  # codebooks of what one kernel leaves
     tied: Mapping[str, str] = field(default_factory=dict, repr=False)
     base: Task | None = field(default=None, repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -143,9 +141,7 @@ class KernelPool:
         place = list(self.versions).index(version)
         sizes = self.versions[version]
         earlier = replace(
-            self,
-            layers={name: book[: sizes[name]] for name, book in self.layers.items()},
-            grown=self.grown[:place],
+            self, layers={name: book[: sizes[name]] for name, book in self.layers.items()}, grown=self.grown[:place]
         )
         vars(earlier)["versions"] = dict(list(self.versions.items())[: place + 1])
         return earlier
@@ -185,8 +181,10 @@ class KernelPool:
         """
         self.check(model)
         if codes is None:
-            codes = {n: nearest(weight_of(model, n).reshape(-1, s.length), self.layers[n].to(weight_of(model, n)))
-                     for n, s in self.shapes.items()}  # fmt: skip
+            codes = {
+                n: nearest(weight_of(model, n).reshape(-1, s.length), self.layers[n].to(weight_of(model, n)))
+                for n, s in self.shapes.items()
+            }
         mine = {self.shapes[name].parameter for name in self.shapes}
         mine |= {alias for alias, name in self.tied.items() if name in mine}
         own = {
@@ -224,9 +222,7 @@ class KernelPool:
         layer = self.shapes[name]
         if codes is None or len(codes) != layer.count:
             found = "none" if codes is None else f"{len(codes)}"
-            raise BadModel(
-                f"the task is of another network: {name} has {layer.count} kernels, and it names {found}."
-            )
+            raise BadModel(f"the task is of another network: {name} has {layer.count} kernels, and it names {found}.")
         vectors = book.index_select(0, codes)  # several times as fast as book[codes]
         if name in task.extra:
             vectors = vectors + self.residual[name].index_select(0, task.extra[name])
@@ -255,11 +251,7 @@ class KernelPool:
 
     def _check_tied(self, model: nn.Module) -> None:
         """Refuse a network with two tensors where the pool's has one: a task holds one of them, and the other would go."""
-        state = {
-            k: v
-            for k, v in model.state_dict().items()
-            if not (v.is_meta or k.endswith("num_batches_tracked"))
-        }
+        state = {k: v for k, v in model.state_dict().items() if not (v.is_meta or k.endswith("num_batches_tracked"))}
         for layer in self.shapes.values():  # whether these are one is told by the layers
             state.pop(layer.parameter, None)
         for alias, name in self.tied.items():
@@ -281,8 +273,10 @@ class KernelPool:
     def __repr__(self) -> str:
         most = max(len(book) for book in self.layers.values())
         grown = f", grown {counted(len(self.grown), 'time')}" if self.grown else ""
-        return (f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
-                f"{most} kernels, {self.size_bytes:,} bytes{grown})")  # fmt: skip
+        return (
+            f"KernelPool({self.origin.arch or type(self.template).__name__}: {len(self.layers)} layers of up to "
+            f"{most} kernels, {self.size_bytes:,} bytes{grown})"
+        )
 
 
 def kinds_of(kinds: set[torch.dtype]) -> str:

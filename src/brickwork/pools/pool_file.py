@@ -49,10 +49,7 @@ def read_pool(path: Path, arch: Arch | None = None) -> KernelPool:
     said = _read_json(path)
     try:
         origin = OriginConfig.model_validate(said["origin"])
-        shapes = {
-            name: PoolLayer(name, tuple(shape), int(length))
-            for name, (shape, length) in said["layers"].items()
-        }
+        shapes = {name: PoolLayer(name, tuple(shape), int(length)) for name, (shape, length) in said["layers"].items()}
         head, size, group, tied = said["head"], int(said["size"]), int(said["group"]), dict(said["tied"])
     except (ValidationError, KeyError, TypeError, ValueError) as error:
         raise BadFile(f"{path / POOL} is not valid: {error}.") from error

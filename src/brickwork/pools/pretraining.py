@@ -62,13 +62,32 @@ def pretrain(
     attach(pupil, replace(origin_of(pupil), classes=names))
     search = Search(pupil, pool, None, beta=beta, refresh=refresh)
     books = Books(search, decay=decay, refresh=refresh, revive=revive, seed=seed)
-    train(pupil, images, labels, epochs=epochs, lr=lr, seed=seed, device=device, progress=progress,
-          before_step=books.step, classes=names, **training)  # fmt: skip
+    train(
+        pupil,
+        images,
+        labels,
+        epochs=epochs,
+        lr=lr,
+        seed=seed,
+        device=device,
+        progress=progress,
+        before_step=books.step,
+        classes=names,
+        **training,
+    )
     search.finish()
     pupil.cpu()
     layers = {name: chosen.book.detach().cpu() for name, chosen in search.layers.items()}
-    facts = {"made": "pretrain", "epochs": epochs, "lr": lr, "beta": beta, "decay": decay, "seed": seed,
-             "images": len(images), "revived": books.revived}  # fmt: skip
+    facts = {
+        "made": "pretrain",
+        "epochs": epochs,
+        "lr": lr,
+        "beta": beta,
+        "decay": decay,
+        "seed": seed,
+        "images": len(images),
+        "revived": books.revived,
+    }
     return KernelPool.of(pupil, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
 
 
@@ -100,9 +119,7 @@ class Books:
             chosen.take(self.search.temporary(name), chosen.index)
 
     def _follow(self, name: str, chosen: Chosen, vectors: Tensor) -> None:
-        sums = torch.zeros_like(chosen.book, dtype=torch.float64).index_add_(
-            0, chosen.index, vectors.double()
-        )
+        sums = torch.zeros_like(chosen.book, dtype=torch.float64).index_add_(0, chosen.index, vectors.double())
         ones = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
         counts = torch.zeros(len(chosen.book), dtype=torch.float64, device=vectors.device)
         counts.index_add_(0, chosen.index, ones)

@@ -37,8 +37,9 @@ def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
         raise BadModel(f"the task is of another network: {name} is in only one of the two.")
     for name, value in expected.items():
         if state[name].shape != value.shape:
-            raise BadModel(f"the task is of another network: {name} is {tuple(state[name].shape)}, "
-                           f"not {tuple(value.shape)}.")  # fmt: skip
+            raise BadModel(
+                f"the task is of another network: {name} is {tuple(state[name].shape)}, not {tuple(value.shape)}."
+            )
     full = {**state, **{alias: state[name] for alias, name in pool.tied.items()}}
     model.load_state_dict(full, strict=True, assign=True)
     for alias, name in pool.tied.items():

@@ -25,10 +25,20 @@ class Search:
     """
 
     def __init__(
-        self, model: nn.Module, pool: KernelPool, old: Task | None, *, beta: float = 0.5, refresh: int = 1,
-        stay: float = 0.0, anneal: bool = False, scale: bool = False, residual: Collection[str] = (),
-        changes: int | None = None, free: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        pool: KernelPool,
+        old: Task | None,
+        *,
+        beta: float = 0.5,
+        refresh: int = 1,
+        stay: float = 0.0,
+        anneal: bool = False,
+        scale: bool = False,
+        residual: Collection[str] = (),
+        changes: int | None = None,
+        free: float = 0.0,
+    ) -> None:
         for name, value, good, allowed in (
             ("beta", beta, beta >= 0, "0 or more"),
             ("refresh", refresh, refresh >= 1, "1 or more"),
@@ -39,34 +49,32 @@ class Search:
             if not good:
                 raise RequestError(f"{name} is {value}; it must be {allowed}.")
         if (stay or changes is not None) and old is None:
-            raise RequestError(
-                "stay and a budget need a task to stay with; start from one, or from the pool's base."
-            )
+            raise RequestError("stay and a budget need a task to stay with; start from one, or from the pool's base.")
         for name in residual:
             if name not in pool.layers:
                 raise UnknownName("layer of the pool", name, pool.layers)
             if name not in pool.residual:
-                raise RequestError(
-                    f"the pool has no second codebook for {name!r}; make it with residual=SIZE."
-                )
+                raise RequestError(f"the pool has no second codebook for {name!r}; make it with residual=SIZE.")
         self.model, self.refresh, self.stay, self.anneal, self.changes = model, refresh, stay, anneal, changes
         self.free = free
         self.layers: dict[str, Chosen] = {}
         self.weights: dict[str, float] = {}  # what a squared distance of the layer counts for
         self.started = False
-        self.places: list[
-            nn.Module
-        ] = []  # where the kernels are used; a weight that two layers share, in both
+        self.places: list[nn.Module] = []  # where the kernels are used; a weight that two layers share, in both
         keep = old if (stay or changes is not None) else None
         for name, layer in pool.shapes.items():
             module = model.get_submodule(name)
             weight = module.weight
             assert isinstance(weight, Tensor)
             chosen = Chosen(
-                weight, pool.layers[name], beta=beta, scaled=scale, soft=anneal or free > 0,
+                weight,
+                pool.layers[name],
+                beta=beta,
+                scaled=scale,
+                soft=anneal or free > 0,
                 second=pool.residual[name] if name in residual else None,
                 old=None if keep is None else keep.codes[name],
-            )  # fmt: skip
+            )
             for place in [m for m in model.modules() if m._parameters.get("weight") is weight]:
                 parametrize.register_parametrization(place, "weight", chosen, unsafe=True)
                 self.places.append(place)

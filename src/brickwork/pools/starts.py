@@ -47,9 +47,7 @@ def rank_starts(
     scores = {}
     for name, task in tasks.items():
         features = head_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
-        scores[name] = linear_readout(
-            features[train], target[train], features[test], target[test], ridge=ridge
-        )
+        scores[name] = linear_readout(features[train], target[train], features[test], target[test], ridge=ridge)
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
 
 
@@ -68,9 +66,7 @@ def head_features(model: nn.Module, head: str, images: Images) -> Tensor:
 
     def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         read = inputs[0].double().cpu()
-        seen.append(
-            read.flatten(2).mean(2) if read.ndim > 2 else read
-        )  # of a convolution: the mean over places
+        seen.append(read.flatten(2).mean(2) if read.ndim > 2 else read)  # of a convolution: the mean over places
 
     hook = model.get_submodule(head).register_forward_pre_hook(keep)
     try:

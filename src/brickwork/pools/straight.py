@@ -49,9 +49,16 @@ class Chosen(nn.Module):
     softness: Tensor
 
     def __init__(
-        self, weight: Tensor, book: Tensor, *, beta: float = 0.5, second: Tensor | None = None,
-        old: Tensor | None = None, scaled: bool = False, soft: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        weight: Tensor,
+        book: Tensor,
+        *,
+        beta: float = 0.5,
+        second: Tensor | None = None,
+        old: Tensor | None = None,
+        scaled: bool = False,
+        soft: bool = False,
+    ) -> None:
         super().__init__()
         self.scaled, self.soft = scaled, soft
         self.pull = 2 * beta / weight.numel()  # of β · mean((kernels − weight)²)
@@ -135,10 +142,10 @@ def spread(book: Tensor) -> tuple[float, Tensor]:
         values = torch.unique(book[:, 0])
         gaps = (values[1:] - values[:-1]).square() if len(values) > 1 else values.new_ones(1)
         return float(gaps.mean()), torch.zeros(len(book), dtype=book.dtype, device=book.device)
-    closest = torch.cat([
-        torch.cdist(part, book, compute_mode="donot_use_mm_for_euclid_dist").topk(2, largest=False).values[:, 1]
-        for part in book.split(256)
-    ]).square()  # fmt: skip
-    return max(float(closest.mean()), 1e-30), closest / 4 * (
-        1 - 1e-5
-    )  # less a hair, for the rounding of distances
+    closest = torch.cat(
+        [
+            torch.cdist(part, book, compute_mode="donot_use_mm_for_euclid_dist").topk(2, largest=False).values[:, 1]
+            for part in book.split(256)
+        ]
+    ).square()
+    return max(float(closest.mean()), 1e-30), closest / 4 * (1 - 1e-5)  # less a hair, for the rounding of distances

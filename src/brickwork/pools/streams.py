@@ -48,9 +48,7 @@ class Stream:
             table = np.zeros((size, size), np.int32)
             np.put_along_axis(table, order.astype(np.int64), np.arange(size - 1, dtype=np.int32)[None], 1)
         flags, ranks = coder.models(coder.FLAGS), coder.models(1 << bits)
-        self.at = self.walk.relative(
-            self.data, self.at, codes, old, table, columns, bits, flags, ranks, coder.PACE
-        )
+        self.at = self.walk.relative(self.data, self.at, codes, old, table, columns, bits, flags, ranks, coder.PACE)
         return codes
 
     def numbers(self, values: np.ndarray, model: np.ndarray | None = None) -> np.ndarray:

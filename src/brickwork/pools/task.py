@@ -65,9 +65,7 @@ class Task:
         count = sum(len(v) for v in self.codes.values())
         changed = "" if self.reference is None else f", {self.changed():.1%} unlike its reference"
         new = "" if self.brings is None else f", {self.brings.count} new ones for the pool"
-        return (
-            f"Task({len(self.classes)} classes, {count:,} kernels in {len(self.codes)} layers{changed}{new})"
-        )
+        return f"Task({len(self.classes)} classes, {count:,} kernels in {len(self.codes)} layers{changed}{new})"
 
 
 def class_names(classes: Sequence[str] | int | None, labels: Any) -> tuple[str, ...]:
@@ -80,9 +78,7 @@ def class_names(classes: Sequence[str] | int | None, labels: Any) -> tuple[str, 
         classes = top
     names = tuple(str(i) for i in range(classes)) if isinstance(classes, int) else tuple(map(str, classes))
     if int(truth.min()) < 0 or top > len(names):
-        raise BadData(
-            f"labels run from {int(truth.min())} to {top - 1}, but there are {len(names)} classes, from 0."
-        )
+        raise BadData(f"labels run from {int(truth.min())} to {top - 1}, but there are {len(names)} classes, from 0.")
     if len(set(names)) != len(names):
         raise RequestError(f"two classes have the same name: {', '.join(names)}.")
     return names

@@ -45,9 +45,7 @@ def write_codes(pool: KernelPool, task: Task, other: Task | None) -> tuple[str, 
             told[name] = _write(streams[number], pool, task.codes[name], other, name)
 
     _all_at_once(write, len(groups))
-    return (
-        "".join(told[name][0] for name in pool.shapes), streams, b"".join(told[name][1] for name in pool.shapes)
-    )  # fmt: skip
+    return ("".join(told[name][0] for name in pool.shapes), streams, b"".join(told[name][1] for name in pool.shapes))
 
 
 def read_codes(
@@ -78,9 +76,7 @@ def read_codes(
     return {name: torch.from_numpy(found[name]) for name in pool.shapes}
 
 
-def _write(
-    stream: Stream, pool: KernelPool, index: Tensor, other: Task | None, name: str
-) -> tuple[str, bytes]:
+def _write(stream: Stream, pool: KernelPool, index: Tensor, other: Task | None, name: str) -> tuple[str, bytes]:
     codes, layer, size = index.numpy(), pool.shapes[name], len(pool.layers[name])
     if other is not None:
         old = other.codes[name].numpy()

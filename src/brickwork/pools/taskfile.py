@@ -82,9 +82,7 @@ def read_header(data: bytes, where: object) -> dict[str, Any]:
         len(data) < len(MAGIC) + 4 + CHECK
         or hashlib.blake2b(data[:-CHECK], digest_size=CHECK).digest() != data[-CHECK:]
     ):
-        raise BadFile(
-            f"{where} is damaged or cut short: its checksum is wrong. Learn the task again, or copy it anew."
-        )
+        raise BadFile(f"{where} is damaged or cut short: its checksum is wrong. Learn the task again, or copy it anew.")
     start = len(MAGIC) + 4
     size = struct.unpack("<I", data[len(MAGIC) : start])[0]
     try:
@@ -115,9 +113,7 @@ def read_task(
             raise BadFile(f"{where} is relative to {header['reference'][0]!r}, which is not at hand.")
         reference = find(*header["reference"])
         if reference.pool not in pool.versions:
-            raise BadFile(
-                f"{where} is relative to {header['reference'][0]!r}, which uses kernels that came later."
-            )
+            raise BadFile(f"{where} is relative to {header['reference'][0]!r}, which uses kernels that came later.")
     try:
         lengths = header["stream"] if isinstance(header["stream"], list) else [header["stream"]]
         ends = list(itertools.accumulate(lengths, initial=header["at"]))
@@ -125,9 +121,7 @@ def read_task(
         rest = io.BytesIO(data[ends[-1] : -CHECK])
         codes = read_codes(pool, reference, header["codes"], streams, rest)
         extra = {
-            name: torch.from_numpy(
-                streams[0].own(np.zeros(pool.shapes[name].count), len(pool.residual[name]))
-            )
+            name: torch.from_numpy(streams[0].own(np.zeros(pool.shapes[name].count), len(pool.residual[name])))
             for name in header["extra"]
         }
         origin = Origin.from_dict(header["origin"])
@@ -135,8 +129,17 @@ def read_task(
         own = read_own(streams[0], pool, reference, outputs, header["own"], rest)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise BadFile(f"{where} does not fit its pool: {error}.") from error
-    task = Task(pool.hash, origin, codes, own, extra=extra, scales=header["scales"], precision=header["precision"],
-                reference=reference, facts=header["facts"])  # fmt: skip
+    task = Task(
+        pool.hash,
+        origin,
+        codes,
+        own,
+        extra=extra,
+        scales=header["scales"],
+        precision=header["precision"],
+        reference=reference,
+        facts=header["facts"],
+    )
     if task.hash != header["task"]:
         raise BadFile(f"{where} was decoded into something else than was written: its content hash is wrong.")
     return task

@@ -22,9 +22,14 @@ class Bar:
 
 
 def draw_bars(
-    title: str, bars: Sequence[Bar], *, about: str = "", part: str = "", cards: Sequence[tuple[str, str]] = (),
+    title: str,
+    bars: Sequence[Bar],
+    *,
+    about: str = "",
+    part: str = "",
+    cards: Sequence[tuple[str, str]] = (),
     command: str = "",
-) -> Drawing:  # fmt: skip
+) -> Drawing:
     """One bar a line; the figure's table is the names and what is told of them.
 
     >>> draw_bars("Two", [Bar("a", 0.5, "50 %"), Bar("b", 1.0, "100 %")]).rows
@@ -39,11 +44,9 @@ def draw_bars(
         ink = INK if bar.kind == 0 else PALE
         marks.append(Text(LEFT + WIDE, y + 14, bar.told, 13, "end", bold=bar.kind == 0, colour=ink))
         marks.append(Rectangle(LEFT, y + 21, WIDE, 16, "#f3f5f8"))
-        marks.append(
-            Rectangle(LEFT, y + 21, max(1.5, length), 16, COLOURS[bar.kind], f"{bar.name}\n{bar.told}")
-        )
+        marks.append(Rectangle(LEFT, y + 21, max(1.5, length), 16, COLOURS[bar.kind], f"{bar.name}\n{bar.told}"))
     height = TOP + STEP * len(bars)
     rows = tuple((bar.name, bar.told) for bar in bars)
     return Drawing(
         title, WIDE + 2 * LEFT, height, tuple(marks), about, ("what", "value"), rows, tuple(cards), command, part
-    )  # fmt: skip
+    )

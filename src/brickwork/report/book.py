@@ -84,7 +84,7 @@ class Book:
 
 def framed(
     title: str, about: Sequence[str], body: str, *, links: str = "", tools: str = "", style: str = "", script: str = ""
-) -> str:  # fmt: skip
+) -> str:
     """A whole page around a body of HTML: heading, bar with links and search, tips, light and dark, print.
 
     tools: HTML for the bar; style, script: what this page has beside the common ones, a scope of its own for its names.
@@ -126,12 +126,7 @@ def _groups(chapters: Sequence[tuple[str, Chapter]]) -> Groups:
                 runs.append([])
             runs[-1].append(f"{key}-{k}")
             last = figure.about
-    return {
-        key: (f"{run[0]}-about", len(run) if key == run[0] else 0)
-        for run in runs
-        if len(run) > 1
-        for key in run
-    }
+    return {key: (f"{run[0]}-about", len(run) if key == run[0] else 0) for run in runs if len(run) > 1 for key in run}
 
 
 def _chapter(key: str, chapter: Chapter, groups: Groups) -> str:

@@ -13,8 +13,12 @@ from brickwork.words import counted
 
 PANEL, HIGH, GAP, LEFT, TOP = 250.0, 190.0, 66.0, 66.0, 138.0
 LOWEST, HIGHEST = -4, 2  # decades of the errors that are shown
-NETWORKS = {"first": "trained on it alone", "sequential": "in sequence", "assigned": "assigned",
-            "assigned + ggc": "assigned + GGC"}  # fmt: skip
+NETWORKS = {
+    "first": "trained on it alone",
+    "sequential": "in sequence",
+    "assigned": "assigned",
+    "assigned + ggc": "assigned + GGC",
+}
 WHAT = (
     "D is the network trained on the first task and then on the second, minus θ₀ + g₁ + g₂. At first order D is 0, an error "
     "of 1 (the red line); below it a prediction helps. GGC is the paper's term, Ĥ₂ĝ₁ at θ₀, with T steps taken as one of T "
@@ -30,18 +34,35 @@ def draw_cancellation(found: Cancellation) -> Drawing:
     conflict = "–" if whole.conflict is None else f"{whole.conflict:.3f}"
     marks: list[Mark] = [
         Text(24, 34, f"{found.data[0]} first, then {found.data[1]}: in sequence against θ₀ + g₁ + g₂", 18, bold=True),
-        Text(24, 58, f"conflict cos(ĝ₁, ĝ₂) {conflict}  ·  ‖Ĥ₂ĝ₁‖ / ‖ĝ₂‖ {_ratio(whole.ggc, whole.second)}  ·  "
-                     f"curvature ĝ₁ᵀĤ₂ĝ₁ {whole.curvature:.3g}", 13, colour=PALE),
-        Text(24, 98, "Error ‖P − D‖ / ‖D‖ of what is predicted for the difference D of the two networks", 15, bold=True),
-    ]  # fmt: skip
+        Text(
+            24,
+            58,
+            f"conflict cos(ĝ₁, ĝ₂) {conflict}  ·  ‖Ĥ₂ĝ₁‖ / ‖ĝ₂‖ {_ratio(whole.ggc, whole.second)}  ·  "
+            f"curvature ĝ₁ᵀĤ₂ĝ₁ {whole.curvature:.3g}",
+            13,
+            colour=PALE,
+        ),
+        Text(
+            24, 98, "Error ‖P − D‖ / ‖D‖ of what is predicted for the difference D of the two networks", 15, bold=True
+        ),
+    ]
     over_steps = len(found.steps) >= len(found.lr)
     for number, (name, told) in enumerate(PREDICTIONS.items()):
         marks += _errors(found, name, told, LEFT + number * (PANEL + GAP), over_steps)
     if found.judged[0].accuracy[0] is not None:
         marks += _accuracies(found, LEFT + 3 * (PANEL + GAP), over_steps)
     bars, bottom = _bars(found, TOP + HIGH + 132)
-    head = ("lr", "steps", "‖D‖ / ‖g₂‖", "cosine: ggc", *(f"error: {name}" for name in PREDICTIONS),
-            "loss₁: in sequence", "assigned", "accuracy₁: in sequence", "assigned")  # fmt: skip
+    head = (
+        "lr",
+        "steps",
+        "‖D‖ / ‖g₂‖",
+        "cosine: ggc",
+        *(f"error: {name}" for name in PREDICTIONS),
+        "loss₁: in sequence",
+        "assigned",
+        "accuracy₁: in sequence",
+        "assigned",
+    )
     rows = tuple(_row(found, lr, steps) for lr in found.lr for steps in found.steps)
     title = f"Cancellation: {found.data[0]} first, then {found.data[1]}"
     width = LEFT + 4 * (PANEL + GAP)
@@ -53,9 +74,14 @@ def _row(found: Cancellation, lr: float, steps: int) -> tuple[str, ...]:
     ends = [found.judge(lr, steps, name) for name in ("sequential", "assigned")]
     rates = ["–" if j.accuracy[0] is None else f"{j.accuracy[0]:.1%}" for j in ends]
     return (
-        f"{lr:g}", str(steps), _short(fit.share), _short(fit.cosine["ggc"]), *map(_short, fit.error.values()),
-        *(f"{j.loss[0]:.4f}" for j in ends), *rates,
-    )  # fmt: skip
+        f"{lr:g}",
+        str(steps),
+        _short(fit.share),
+        _short(fit.cosine["ggc"]),
+        *map(_short, fit.error.values()),
+        *(f"{j.loss[0]:.4f}" for j in ends),
+        *rates,
+    )
 
 
 def _errors(found: Cancellation, name: str, told: str, left: float, over_steps: bool) -> list[Mark]:
@@ -80,9 +106,13 @@ def _errors(found: Cancellation, name: str, told: str, left: float, over_steps: 
             error = found.fit(float(lr), int(steps)).error[name]
             if error is not None:
                 points.append(
-                    (across(x), down(error), f"lr {lr:g}, {_counted(int(steps))}\nerror {error:.4g}\n"
-                     f"cosine {_short(found.fit(float(lr), int(steps)).cosine[name])}")
-                )  # fmt: skip
+                    (
+                        across(x),
+                        down(error),
+                        f"lr {lr:g}, {_counted(int(steps))}\nerror {error:.4g}\n"
+                        f"cosine {_short(found.fit(float(lr), int(steps)).cosine[name])}",
+                    )
+                )
         marks += _curve(points, CURVES[number % len(CURVES)])
     if name == next(iter(PREDICTIONS)):
         words = [f"lr {c:g}" if over_steps else _counted(int(c)) for c in curves]
@@ -95,9 +125,11 @@ def _accuracies(found: Cancellation, left: float, over_steps: bool) -> list[Mark
     fixed = found.lr[-1] if over_steps else found.steps[-1]
     shown = f"lr {fixed:g}" if over_steps else _counted(int(fixed))
     across, marks = _frame(
-        left, shortened(f"accuracy on {found.data[0]}, {shown}", 13, PANEL), "steps on each task" if over_steps else "lr",
+        left,
+        shortened(f"accuracy on {found.data[0]}, {shown}", 13, PANEL),
+        "steps on each task" if over_steps else "lr",
         found.steps if over_steps else found.lr,
-    )  # fmt: skip
+    )
     marks.append(Text(left - 42, 98, "What the first task is left with", 15, bold=True))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = TOP + HIGH * (1 - share)
@@ -110,19 +142,13 @@ def _accuracies(found: Cancellation, left: float, over_steps: bool) -> list[Mark
             value = found.judge(float(lr), int(steps), network).accuracy[0]
             assert value is not None
             points.append(
-                (
-                    across(x),
-                    TOP + HIGH * (1 - value),
-                    f"{told}\nlr {lr:g}, {_counted(int(steps))}\n{value:.1%}",
-                )
+                (across(x), TOP + HIGH * (1 - value), f"{told}\nlr {lr:g}, {_counted(int(steps))}\n{value:.1%}")
             )
         marks += _curve(points, CURVES[number % len(CURVES)])
     return marks + _legend(left - 30, TOP + HIGH + 54, list(NETWORKS.values()))
 
 
-def _frame(
-    left: float, title: str, below: str, values: Sequence[float]
-) -> tuple[Callable[[float], float], list[Mark]]:
+def _frame(left: float, title: str, below: str, values: Sequence[float]) -> tuple[Callable[[float], float], list[Mark]]:
     """Title and a logarithmic axis across."""
     low, high = math.log10(values[0]), math.log10(values[-1])
 
@@ -165,9 +191,7 @@ def _bars(found: Cancellation, top: float) -> tuple[list[Mark], float]:
     ]
     for lr, steps in ends:
         told = f"error of GGC, lr {lr:g}, {_counted(steps)}"
-        columns.append(
-            (told, {t.layer: found.fit(lr, steps, t.layer).error["ggc"] for t in layers}, 0.0, 2.0)
-        )
+        columns.append((told, {t.layer: found.fit(lr, steps, t.layer).error["ggc"] for t in layers}, 0.0, 2.0))
     names, wide, apart, row = 190.0, 180.0, 78.0, 19.0
     marks: list[Mark] = [Text(24, top - 34, "Layer by layer", 15, bold=True)]
     bottom = top + row * len(layers)

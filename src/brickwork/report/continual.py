@@ -30,16 +30,21 @@ def inks_of(found: Comparison) -> dict[str, str]:
 
 def draw_front(found: Comparison) -> Drawing:
     """Average accuracy over the megabytes of all files, logarithmic; what no method beats is joined."""
-    spots = [
-        Spot(name, r.total_bytes / MB, 100 * r.average_accuracy, _tip(r)) for name, r in found.results.items()
-    ]
+    spots = [Spot(name, r.total_bytes / MB, 100 * r.average_accuracy, _tip(r)) for name, r in found.results.items()]
     front = best_of(spots)
     head = ("method", "average accuracy", "forgetting", "MB a task", "MB shared", "MB in all", "on the front")
     rows = tuple(
-        (n, f"{r.average_accuracy:.2%}", _points(r.forgetting), f"{r.bytes_per_task / MB:.4f}",
-         f"{r.shared_bytes / MB:.3f}", f"{r.total_bytes / MB:.3f}", "yes" if n in front else "")
+        (
+            n,
+            f"{r.average_accuracy:.2%}",
+            _points(r.forgetting),
+            f"{r.bytes_per_task / MB:.4f}",
+            f"{r.shared_bytes / MB:.3f}",
+            f"{r.total_bytes / MB:.3f}",
+            "yes" if n in front else "",
+        )
         for n, r in found.results.items()
-    )  # fmt: skip
+    )
     top = max(found.results.values(), key=lambda r: r.average_accuracy)
     near = [r for r in found.results.values() if r.average_accuracy >= top.average_accuracy - 0.01]
     light = min(near, key=lambda r: r.total_bytes)
@@ -56,18 +61,12 @@ def draw_course(found: Comparison) -> Drawing:
     count = max(len(r.tasks) for r in found.results.values())
     marks: list[Mark] = [Text(24, 34, "Over the tasks", 18, bold=True)]
     sizes = {n: [b / MB for b in r.curve] for n, r in found.results.items()}
-    means = {
-        n: [100 * float(np.mean(r.seen[i, : i + 1])) for i in range(count)] for n, r in found.results.items()
-    }
+    means = {n: [100 * float(np.mean(r.seen[i, : i + 1])) for i in range(count)] for n, r in found.results.items()}
     known = [v for values in sizes.values() for v in values if v > 0]
     low, high = decades(known)
     floor, roof = whole_fives([v for values in means.values() for v in values if not math.isnan(v)])
     panels = (
-        (
-            "megabytes of all files",
-            sizes,
-            lambda v: (math.log10(v) - low) / (high - low) if v > 0 else math.nan,
-        ),
+        ("megabytes of all files", sizes, lambda v: (math.log10(v) - low) / (high - low) if v > 0 else math.nan),
         ("mean accuracy on the tasks so far", means, lambda v: (v - floor) / (roof - floor)),
     )
     wide, high_px = 400.0, 280.0
@@ -81,19 +80,14 @@ def draw_course(found: Comparison) -> Drawing:
         )
         for value, told in ticks:
             y = TOP + high_px * (1 - place(value))
-            marks += [
-                Line(left, y, left + wide, y, GRID),
-                Text(left - 8, y + 4, told, 11, "end", colour=PALE),
-            ]
+            marks += [Line(left, y, left + wide, y, GRID), Text(left - 8, y + 4, told, 11, "end", colour=PALE)]
         steps = [left + wide * (k + 0.5) / count for k in range(count)]
         for k in range(0, count, max(1, count // 10)):
             marks.append(Text(steps[k], TOP + high_px + 17, str(k + 1), 11, "middle", colour=PALE))
         marks.append(Text(left + wide / 2, TOP + high_px + 36, "tasks learned", 12, "middle"))
         for name, own in values.items():
             spots = [
-                (steps[k], TOP + high_px * (1 - place(v)), v)
-                for k, v in enumerate(own)
-                if not math.isnan(place(v))
+                (steps[k], TOP + high_px * (1 - place(v)), v) for k, v in enumerate(own) if not math.isnan(place(v))
             ]
             marks += [Line(a[0], a[1], b[0], b[1], inks[name], 2) for a, b in pairwise(spots)]
             for k, (x, y, v) in enumerate(spots):
@@ -102,10 +96,7 @@ def draw_course(found: Comparison) -> Drawing:
                 marks.append(Rectangle(x - 2.5, y - 2.5, 5, 5, inks[name], tip))
     x = LEFT + 2 * (wide + 110) - 60
     for k, (name, ink) in enumerate(inks.items()):
-        marks += [
-            Rectangle(x, TOP + 18 * k, 10, 10, ink),
-            Text(x + 16, TOP + 18 * k + 9, shortened(name, 12, 180), 12),
-        ]
+        marks += [Rectangle(x, TOP + 18 * k, 10, 10, ink), Text(x + 16, TOP + 18 * k + 9, shortened(name, 12, 180), 12)]
     height = max(TOP + high_px + 52, TOP + 18 * len(inks) + 10)
     return Drawing("Over the tasks", x + 210, height, tuple(marks), part=PART)
 
@@ -132,10 +123,7 @@ def draw_matrices(found: Comparison) -> Drawing:
     rows = -(-len(found.results) // columns)
     bottom = 84 + rows * (side + 62)
     marks += [Rectangle(40 + 3 * k, bottom - 24, 4, 12, colour(k / 60)) for k in range(61)]
-    marks += [
-        Text(40, bottom + 6, f"{floor:.0%}", 11, colour=PALE),
-        Text(220, bottom + 6, "100%", 11, colour=PALE),
-    ]
+    marks += [Text(40, bottom + 6, f"{floor:.0%}", 11, colour=PALE), Text(220, bottom + 6, "100%", 11, colour=PALE)]
     about = "Down: after which task; across: on which. A row that fades to the left is forgetting."
     width = 40 + min(columns, len(found.results)) * (side + 60) + 20
     return Drawing("Accuracy matrices", max(width, 900.0), bottom + 22, tuple(marks), about, part=PART)

@@ -17,14 +17,7 @@ from brickwork.atomic import write_file
 from brickwork.dependencies import DependencyMap, LogitGram
 from brickwork.errors import BadData, RequestError
 from brickwork.report.book import fill, framed, part
-from brickwork.report.dependency_graph import (
-    LEGEND,
-    MOST_TARGETS,
-    best,
-    choose_graph,
-    draw_graph,
-    graph_width,
-)
+from brickwork.report.dependency_graph import LEGEND, MOST_TARGETS, best, choose_graph, draw_graph, graph_width
 from brickwork.words import counted
 
 SUFFIXES = (".html", ".svg")
@@ -73,15 +66,18 @@ class DependencyPage:
         found = self.found
         order = [found._order(t) for t in range(len(found.targets))]
         value = {
-            "lines": found._lines(), "within": bool(found.facts.get("within")), "names": list(found.names),
+            "lines": found._lines(),
+            "within": bool(found.facts.get("within")),
+            "names": list(found.names),
             "targets": list(found.targets),
-            "links": [
-                [x for j in row for x in (int(j), _short(found.coef[t, j]))] for t, row in enumerate(order)
-            ],
-            "often": None, "columns": {key: _list(column) for key, column in sorted(found.columns.items())},
-            "plain": found.facts.get("screening") is not None, "best": best(found, MULTIPLES),
-            "start": self.classes[0] if len(set(self.classes)) == 1 else None, "scatter": None,
-        }  # fmt: skip
+            "links": [[x for j in row for x in (int(j), _short(found.coef[t, j]))] for t, row in enumerate(order)],
+            "often": None,
+            "columns": {key: _list(column) for key, column in sorted(found.columns.items())},
+            "plain": found.facts.get("screening") is not None,
+            "best": best(found, MULTIPLES),
+            "start": self.classes[0] if len(set(self.classes)) == 1 else None,
+            "scatter": None,
+        }
         if found.frequency is not None:
             value["often"] = [_list(found.frequency[t, row], 3) for t, row in enumerate(order)]
         if self.moments is not None:
@@ -99,9 +95,7 @@ class DependencyPage:
 
     def svg(self, *, inline: bool = False) -> str:
         """The graph alone, without scripts; inline: for a page."""
-        return draw_graph(
-            self.found, choose_graph(self.found, self.classes), title=self.title(), inline=inline
-        )
+        return draw_graph(self.found, choose_graph(self.found, self.classes), title=self.title(), inline=inline)
 
     def html(self) -> str:
         """One page that needs nothing else and opens from a file."""
@@ -112,10 +106,13 @@ class DependencyPage:
             "data": _for_script(self.data),
         }
         return framed(
-            self.title(), self.found._lines(), fill("dependency_page.html", parts),
+            self.title(),
+            self.found._lines(),
+            fill("dependency_page.html", parts),
             tools='<ul id="matches" hidden></ul><button id="back" type="button" hidden>← Overview</button>',
-            style=part("dependency_page.css"), script=part("dependency_charts.js") + part("dependency_page.js"),
-        )  # fmt: skip
+            style=part("dependency_page.css"),
+            script=part("dependency_charts.js") + part("dependency_page.js"),
+        )
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write .html or .svg, whole or not at all."""
@@ -149,18 +146,14 @@ def check_suffix(path: str | Path) -> str:
     kind = Path(path).suffix.lower()
     if kind not in SUFFIXES:
         given = f"ends in {kind!r}" if kind else "has no suffix"
-        raise RequestError(
-            f"{path} {given}; a dependency map is drawn to .html (the page) or .svg (its graph)."
-        )
+        raise RequestError(f"{path} {given}; a dependency map is drawn to .html (the page) or .svg (its graph).")
     return kind
 
 
 def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
     """|E f_i f_j| of every link; the pairs without a coefficient are counted by correlation, or they would be 10⁶."""
     size = np.abs(moments.cross)
-    closed = found.facts.get("within") or (
-        found.names == found.targets and not found.facts["settings"].get("own")
-    )
+    closed = found.facts.get("within") or (found.names == found.targets and not found.facts["settings"].get("own"))
     rest = found.coef == 0
     if closed:  # a class is no candidate for itself
         np.fill_diagonal(rest, False)
@@ -168,9 +161,13 @@ def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) 
     tops = [_short(_top(size[t], rest[t], found.coef[t])) for t in range(len(size))]
     whole = _top(size, rest, found.coef)
     return {
-        "rows": moments.rows, "links": [_list(size[t, row], 4) for t, row in enumerate(order)], "tops": tops,
-        "zeros": rows, "top": _short(whole), "zero": _counts(size[rest], whole),
-    }  # fmt: skip
+        "rows": moments.rows,
+        "links": [_list(size[t, row], 4) for t, row in enumerate(order)],
+        "tops": tops,
+        "zeros": rows,
+        "top": _short(whole),
+        "zero": _counts(size[rest], whole),
+    }
 
 
 def _top(size: np.ndarray, rest: np.ndarray, coef: np.ndarray) -> float:

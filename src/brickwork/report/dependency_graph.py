@@ -113,8 +113,7 @@ def _inside(found: DependencyMap, graph: Graph, around: dict[int, float]) -> dic
     few = len(graph.bases) == len(found.names) and max(found.coef.shape) <= ALL_UP_TO
     own = few and found.targets == found.names  # a class inside, beside itself around
     return {
-        t: _at(INNER, around[t] if own else _turn((k + 0.5) / len(graph.targets)))
-        for k, t in enumerate(graph.targets)
+        t: _at(INNER, around[t] if own else _turn((k + 0.5) / len(graph.targets))) for k, t in enumerate(graph.targets)
     }
 
 

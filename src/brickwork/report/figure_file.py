@@ -50,10 +50,7 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
 
 def _listed(mark: Mark) -> list[Any]:
     values = [getattr(mark, f.name) for f in fields(mark)]
-    return [
-        type(mark).__name__.lower(),
-        *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values),
-    ]
+    return [type(mark).__name__.lower(), *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values)]
 
 
 def _mark(kind: str, *values: Any) -> Any:

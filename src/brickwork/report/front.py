@@ -14,9 +14,22 @@ from brickwork.report.gallery import GRID
 from brickwork.report.labels import Point, Segment, place_labels
 
 COLOURS = (
-    "#1f6fb4", "#d1261c", "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472",
-    "#4f6fe0", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a",
-)  # fmt: skip
+    "#1f6fb4",
+    "#d1261c",
+    "#3a8f3a",
+    "#7a4fb0",
+    "#d1861c",
+    "#2b9ea3",
+    "#8a6a3a",
+    "#c2408f",
+    "#6b7a1c",
+    "#5a6472",
+    "#4f6fe0",
+    "#f08a7a",
+    "#8fd08a",
+    "#b79ae0",
+    "#e8c25a",
+)
 LEFT, TOP, WIDE, HIGH, GAP = 66.0, 84.0, 624.0, 360.0, 70.0  # 760 in all: a phone does not shrink it
 JOIN = "#8a939c"  # lines: seen on white and on a dark screen
 LONGEST = 180  # pixels of a line of a name, which has two at most

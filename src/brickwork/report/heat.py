@@ -77,9 +77,7 @@ def _maps(found: SweepResult) -> tuple[list[Mark], float, float]:
                 marks.append(Text(left - 8, y + cell / 2 + 4, f"{b:g}", 11, "end", colour=PALE))
         for j, a in enumerate(found.alpha):
             if _labelled(j, columns, cell):
-                marks.append(
-                    Text(left + (j + 0.5) * cell, top + high + 16, f"{a:g}", 11, "middle", colour=PALE)
-                )
+                marks.append(Text(left + (j + 0.5) * cell, top + high + 16, f"{a:g}", 11, "middle", colour=PALE))
         marks.append(Text(left + wide / 2, top + high + 36, "α", 13, "middle"))
         marks.append(Text(left - 46, top + high / 2, "β", 13, "middle"))
         i, j = found.beta.index(best["beta"]), found.alpha.index(best["alpha"])

@@ -14,9 +14,14 @@ LEFT, TOP, CELL, GAP = 230.0, 60.0, 74.0, 8.0
 
 
 def draw_images(
-    title: str, rows: Mapping[str, np.ndarray], *, about: str = "", part: str = "",
-    cards: tuple[tuple[str, str], ...] = (), command: str = "",
-) -> Drawing:  # fmt: skip
+    title: str,
+    rows: Mapping[str, np.ndarray],
+    *,
+    about: str = "",
+    part: str = "",
+    cards: tuple[tuple[str, str], ...] = (),
+    command: str = "",
+) -> Drawing:
     """rows: a name and its images, (N, H, W) or (N, H, W, 3), numbers from 0 to 255; every row as many."""
     marks: list[Mark] = [Text(24, 34, title, 18, bold=True)]
     count = max((len(images) for images in rows.values()), default=0)

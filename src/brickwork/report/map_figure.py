@@ -43,9 +43,7 @@ class MapFigure:
     @property
     def rows(self) -> tuple[tuple[str, ...], ...]:
         errors = self.found.columns["rel_error"]
-        return tuple(
-            (name, self._equation(t), f"{errors[t]:.3f}") for t, name in enumerate(self.found.targets)
-        )
+        return tuple((name, self._equation(t), f"{errors[t]:.3f}") for t, name in enumerate(self.found.targets))
 
     def svg(self, *, inline: bool = False) -> str:
         return DependencyPage(self.found).svg(inline=inline)

@@ -44,7 +44,7 @@ PARTS = {
         "Each line is a row of a paper's table: a ring is what the paper reports, a square what was measured here; without "
         "a ring, the paper has no such number.",
     ),
-}  # fmt: skip
+}
 
 
 def chapters(figures: Sequence[tuple[str, Figure]]) -> list[Chapter]:

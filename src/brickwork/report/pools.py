@@ -19,18 +19,11 @@ COLUMNS, WIDE, HIGH = 4, 230.0, 92.0  # of the panels of layers
 STRIPS = 32  # places of a histogram that tell their numbers
 MOST = 5  # tasks with histograms of their own, as many as the paper shows
 INK = "#1f6fb4"
-LOW, HIGH_END = (
-    np.array([33.0, 102, 172]),
-    np.array([178.0, 24, 43]),
-)  # the most negative and the most positive value
+LOW, HIGH_END = (np.array([33.0, 102, 172]), np.array([178.0, 24, 43]))  # the most negative and the most positive value
 
 
 def draw_pool(
-    pool: KernelPool,
-    tasks: Mapping[str, Task],
-    *,
-    sizes: Mapping[str, int] | None = None,
-    title: str = "A kernel pool",
+    pool: KernelPool, tasks: Mapping[str, Task], *, sizes: Mapping[str, int] | None = None, title: str = "A kernel pool"
 ) -> Gallery:
     """One page: selection rates of up to five tasks (paper 4, Figures 1 to 5), the kernels, the overlap of all tasks."""
     shown = list(tasks)[:MOST]
@@ -64,9 +57,15 @@ def draw_selection(pool: KernelPool, name: str, task: Task) -> Drawing:
         used, most = int((rate > 0).sum()), int(rate.argmax())
         bits = float(-(rate[rate > 0] * np.log2(rate[rate > 0])).sum())
         rows.append(
-            (layer, _form(pool, layer), f"{len(task.codes[layer]):,}", f"{used} of {len(rate)}", f"{bits:.2f}",
-             f"{most} ({rate[most]:.1%})")
-        )  # fmt: skip
+            (
+                layer,
+                _form(pool, layer),
+                f"{len(task.codes[layer]):,}",
+                f"{used} of {len(rate)}",
+                f"{bits:.2f}",
+                f"{most} ({rate[most]:.1%})",
+            )
+        )
     about = (
         "Across: the index of a kernel in its layer's pool. Up: the selection rate, the share of places it takes; "
         "the scale is each layer's own, and its top is written at the left. Point at a place for its numbers."
@@ -74,9 +73,7 @@ def draw_selection(pool: KernelPool, name: str, task: Task) -> Drawing:
     head = ("layer", "kernel", "places", "kernels used", "bits of entropy", "most often")
     width = 24 + COLUMNS * (WIDE + 46)
     height = _place(len(rates) - 1)[1] + HIGH + 40
-    return Drawing(
-        f"Task {name}: selection rates", width, height, tuple(marks), about, head, tuple(rows), part="pools"
-    )
+    return Drawing(f"Task {name}: selection rates", width, height, tuple(marks), about, head, tuple(rows), part="pools")
 
 
 def draw_kernels(pool: KernelPool) -> Drawing:
@@ -92,13 +89,9 @@ def draw_kernels(pool: KernelPool) -> Drawing:
         scale = min(860 / across, 7.0) if square else 860 / across
         high = down * (scale if square else 14)
         most = float(np.abs(values).max()) if values.size else 0.0
-        marks.append(
-            Text(24, top - 8, f"{layer}: {len(values)} × {_form(pool, layer)}, up to ±{most:.3g}", 12)
-        )
+        marks.append(Text(24, top - 8, f"{layer}: {len(values)} × {_form(pool, layer)}, up to ±{most:.3g}", 12))
         marks.append(Picture(24, top, across * scale, high, png))
-        rows.append(
-            (layer, _form(pool, layer), str(len(values)), f"{most:.4g}", f"{float(values.std()):.4g}")
-        )
+        rows.append((layer, _form(pool, layer), str(len(values)), f"{most:.4g}", f"{float(values.std()):.4g}"))
         top += high + 34
     about = (
         "Kernels stand in the order of their indices. Kernels of one number, as of 1×1 convolutions and linear layers, are "
@@ -113,9 +106,7 @@ def overlap(one: Task, other: Task) -> float:
     return 1.0 - one.changed(other)
 
 
-def draw_overlap(
-    pool: KernelPool, tasks: Mapping[str, Task], sizes: Mapping[str, int] | None = None
-) -> Drawing:
+def draw_overlap(pool: KernelPool, tasks: Mapping[str, Task], sizes: Mapping[str, int] | None = None) -> Drawing:
     """The share of equal indices of every two tasks, and by layer how much tasks agree with the pool's own network."""
     names = list(tasks)
     cell = float(max(12, min(46, 420 // len(names))))
@@ -124,18 +115,12 @@ def draw_overlap(
     marks.append(Text(24, 58, "share of places with the same kernel", 13, colour=PALE))
     for i, a in enumerate(names):
         y = top + i * cell
-        marks.append(
-            Text(left - 8, y + cell / 2 + 4, shortened(a, 11, left - 30), 11, "end", colour=PALE, tip=a)
-        )
-        marks.append(
-            Text(left + (i + 0.5) * cell + 4, top - 8, shortened(a, 11, 84), 11, colour=PALE, turn=-45, tip=a)
-        )
+        marks.append(Text(left - 8, y + cell / 2 + 4, shortened(a, 11, left - 30), 11, "end", colour=PALE, tip=a))
+        marks.append(Text(left + (i + 0.5) * cell + 4, top - 8, shortened(a, 11, 84), 11, colour=PALE, turn=-45, tip=a))
         for j, b in enumerate(names):
             value = overlap(tasks[a], tasks[b])
             marks.append(
-                Rectangle(
-                    left + j * cell, y, cell - 1, cell - 1, colour(value), f"{a}\n{b}\n{value:.2%} the same"
-                )
+                Rectangle(left + j * cell, y, cell - 1, cell - 1, colour(value), f"{a}\n{b}\n{value:.2%} the same")
             )
             if cell >= 30:
                 marks.append(number_in(value, left + (j + 0.5) * cell, y + cell / 2 + 4))
@@ -144,17 +129,17 @@ def draw_overlap(
         marks += _by_layer(pool, tasks, side + 90, top)
     head = ("task", "classes", "unlike its reference", *(["bytes on disk"] if sizes else []))
     rows = tuple(
-        (n, ", ".join(t.classes), f"{t.changed():.2%}" if t.reference is not None else "–",
-         *([f"{sizes.get(n, 0):,}"] if sizes else []))
+        (
+            n,
+            ", ".join(t.classes),
+            f"{t.changed():.2%}" if t.reference is not None else "–",
+            *([f"{sizes.get(n, 0):,}"] if sizes else []),
+        )
         for n, t in tasks.items()
-    )  # fmt: skip
-    about = (
-        "A task costs what its kernels differ from those of the task it is told relative to, its reference."
     )
+    about = "A task costs what its kernels differ from those of the task it is told relative to, its reference."
     height = max(top + len(names) * cell + 30, top + 14.0 * len(pool.layers) + 40)
-    return Drawing(
-        "Overlap", max(side + 60, side + 470), height, tuple(marks), about, head, rows, part="pools"
-    )
+    return Drawing("Overlap", max(side + 60, side + 470), height, tuple(marks), about, head, rows, part="pools")
 
 
 def _by_layer(pool: KernelPool, tasks: Mapping[str, Task], left: float, top: float) -> list[Mark]:
@@ -168,9 +153,7 @@ def _by_layer(pool: KernelPool, tasks: Mapping[str, Task], left: float, top: flo
         tip = f"{layer}\nmean {mean:.2%}\nfrom {min(shares):.2%} to {max(shares):.2%}"
         marks.append(Rectangle(left, y, wide, 11, GRID, tip))
         marks.append(Rectangle(left, y, max(1.0, wide * mean), 11, INK, tip))
-        marks.append(
-            Text(left + wide + 8, y + 9, f"{mean:.0%}  {shortened(layer, 10, 120)}", 10, colour=PALE)
-        )
+        marks.append(Text(left + wide + 8, y + 9, f"{mean:.0%}  {shortened(layer, 10, 120)}", 10, colour=PALE))
     return marks
 
 
@@ -195,11 +178,7 @@ def _histogram(layer: str, form: str, rate: np.ndarray, places: int, left: float
     for k in range(strips):
         first, last = k * len(rate) // strips, (k + 1) * len(rate) // strips
         peak = first + int(rate[first:last].argmax())
-        own = (
-            f"kernel {first}"
-            if last - first == 1
-            else f"kernels {first} to {last - 1}: {rate[first:last].sum():.2%}"
-        )
+        own = f"kernel {first}" if last - first == 1 else f"kernels {first} to {last - 1}: {rate[first:last].sum():.2%}"
         tip = f"{layer}, {places:,} places\n{own}\nmost often {peak}: {rate[peak]:.3%}"
         wide = (last - first) * step
         # a clear rectangle over the bars: it takes the pointer, and the bars stay one shape

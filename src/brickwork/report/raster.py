@@ -18,9 +18,7 @@ LARGEST = 100_000_000  # pixels of the enlarged picture: about 300 MB
 def paint(drawing: Drawing, scale: float) -> bytes:
     width, height = round(drawing.width * scale), round(drawing.height * scale)
     if not (width >= 1 and height >= 1 and width * height * SMOOTH**2 <= LARGEST):
-        raise RequestError(
-            f"a PNG of {width} × {height} pixels is not possible; choose another scale, or SVG."
-        )
+        raise RequestError(f"a PNG of {width} × {height} pixels is not possible; choose another scale, or SVG.")
     large = Image.new("RGB", (width * SMOOTH, height * SMOOTH), "white")
     pen = ImageDraw.Draw(large, "RGBA")  # this mode blends what is not opaque
     k = scale * SMOOTH

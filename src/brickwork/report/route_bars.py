@@ -34,9 +34,7 @@ def draw_bars(routes: Routes, scheme: Scheme, left: float, top: float) -> tuple[
             if before is not None and linked:
                 marks += _bands(scheme, before, spans, x - pitch * 0.36, x)
             marks += _bar(routes, scheme, layer, names[i], (x, base, 0.64 * pitch, tall), spans)
-            right = max(
-                right, x + 0.64 * pitch + 24, x + 0.32 * pitch + 0.79 * text_width(names[i], 11.5) + 10
-            )
+            right = max(right, x + 0.64 * pitch + 24, x + 0.32 * pitch + 0.79 * text_width(names[i], 11.5) + 10)
             before = spans
         y = base + tall + 50
     return marks, right, y
@@ -65,9 +63,13 @@ def _bands(
 
 
 def _bar(
-    routes: Routes, scheme: Scheme, layer: RouteLayer, name: str, box: tuple[float, float, float, float],
+    routes: Routes,
+    scheme: Scheme,
+    layer: RouteLayer,
+    name: str,
+    box: tuple[float, float, float, float],
     spans: list[tuple[float, float]],
-) -> list[Mark]:  # fmt: skip
+) -> list[Mark]:
     x, base, width, tall = box
     centre, tip = x + width / 2, layer_tip(routes, layer)
     marks: list[Mark] = [

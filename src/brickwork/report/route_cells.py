@@ -40,10 +40,7 @@ def draw_cells(routes: Routes, scheme: Scheme, left: float, top: float) -> tuple
                 marks.append(Line(x1, y1, x2, y2, colour, 0.6 + 0.9 * strength, 0.18 + 0.5 * strength))
     for layer, x, centres in zip(routes.layers, columns, places, strict=True):
         marks += _column(routes, scheme, layer, x, centres, top, top + HEAD + tall)
-    names = max(
-        (len(text.text) for text in marks if isinstance(text, Text) and text.x > columns[-1] + WIDE),
-        default=0,
-    )
+    names = max((len(text.text) for text in marks if isinstance(text, Text) and text.x > columns[-1] + WIDE), default=0)
     return marks, columns[-1] + WIDE + max(40.0, 14 + 8 * names), top + HEAD + tall + FOOT
 
 
@@ -54,13 +51,7 @@ def _places(layer: RouteLayer, middle: float) -> list[float]:
 
 
 def _column(
-    routes: Routes,
-    scheme: Scheme,
-    layer: RouteLayer,
-    x: float,
-    centres: list[float],
-    top: float,
-    bottom: float,
+    routes: Routes, scheme: Scheme, layer: RouteLayer, x: float, centres: list[float], top: float, bottom: float
 ) -> list[Mark]:
     centre, tip = x + WIDE / 2, layer_tip(routes, layer)
     name = shortened(layer.label, 13, PITCH - 12)
@@ -99,9 +90,7 @@ def _cell_tip(layer: RouteLayer, k: int, users: tuple[str, ...], relative: dict[
     return "\n".join(lines)
 
 
-def _links(
-    routes: Routes, scheme: Scheme, before: RouteLayer, after: RouteLayer
-) -> list[tuple[int, int, str, float]]:
+def _links(routes: Routes, scheme: Scheme, before: RouteLayer, after: RouteLayer) -> list[tuple[int, int, str, float]]:
     """(from, to, colour, strength 0 to 1), weakest first; a pair that two classes use has the shared colour."""
     strongest: dict[tuple[int, int], float] = {}
     for name in routes.classes:

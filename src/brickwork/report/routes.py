@@ -40,9 +40,7 @@ def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
     legend, y = _legend(scheme, width, TOP + 50)
     marks, right, y = draw(routes, scheme, LEFT, y + 34)
     notes = _notes(routes, cells)
-    frame += [
-        Text(LEFT, y + 22 + 17 * i, note, 11.5, colour=PALE) for i, note in enumerate(_wrapped(notes, width))
-    ]
+    frame += [Text(LEFT, y + 22 + 17 * i, note, 11.5, colour=PALE) for i, note in enumerate(_wrapped(notes, width))]
     height = y + 22 + 17 * len(_wrapped(notes, width)) + 6
     head, rows = routes.table()
     return Drawing(
@@ -70,11 +68,7 @@ def _notes(routes: Routes, cells: bool) -> str:
     if len(routes.classes) == 1:
         notes = "Below a column: the share of its channels that are on the route."
     else:
-        many = (
-            "at least two routes / on any route"
-            if len(routes.classes) > 2
-            else "both routes / on either route"
-        )
+        many = "at least two routes / on any route" if len(routes.classes) > 2 else "both routes / on either route"
         notes = f"Below a column: sharing, channels on {many}."
     if cells:
         pairs = f"at most {lines(routes)} for each class"

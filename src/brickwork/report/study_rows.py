@@ -51,15 +51,7 @@ def draw_study(result: dict[str, Any]) -> Drawing:
     about = f"Ring: the paper; square: measured here. {result.get('note') or ''}".strip()
     command = str(result.get("command") or "")
     return Drawing(
-        told,
-        LEFT + WIDE + 60,
-        bottom + 24,
-        tuple(marks),
-        about,
-        names,
-        lines,
-        command=command,
-        part="studies",
+        told, LEFT + WIDE + 60, bottom + 24, tuple(marks), about, names, lines, command=command, part="studies"
     )
 
 
@@ -72,9 +64,7 @@ def draw_sizes(result: dict[str, Any]) -> Drawing | None:
     if len(rows) < 2:
         return None
     names = ("what", "ours", "mb_per_task", "mb")
-    spots = [
-        Spot(r["what"], r["mb"], r["ours"], f"{r['what']}\n{r['ours']:.4g} %\n{r['mb']:.4g} MB") for r in rows
-    ]
+    spots = [Spot(r["what"], r["mb"], r["ours"], f"{r['what']}\n{r['ours']:.4g} %\n{r['mb']:.4g} MB") for r in rows]
     lines = tuple(tuple(_told(r.get(n)) for n in names) for r in rows)
     title = f"Study {result['name']}: accuracy against megabytes"
     return replace(draw_spots(spots), title=title, head=names, rows=lines, part="studies")

@@ -59,9 +59,15 @@ def draw_transplant(
     )
     rows = _rows(spaces, errors)
     return Drawing(
-        f"Adapters to {task}", width, TOP + len(categories) * pitch - 10, tuple(marks), about, head, rows,
+        f"Adapters to {task}",
+        width,
+        TOP + len(categories) * pitch - 10,
+        tuple(marks),
+        about,
+        head,
+        rows,
         part="transplant",
-    )  # fmt: skip
+    )
 
 
 def draw_space(space: Space, inks: dict[str, str], left: float, top: float) -> list[Mark]:
@@ -116,10 +122,7 @@ def draw_errors(
             tip = f"{way}\nno labels used\n{free.error:.2%}"
             marks.append(Rectangle(left - 3.5, down(free.error) - 3.5, 7, 7, inks[way], tip))
         points = sorted((e.labels, e.error) for e in own if e.labels is not None)
-        spots = [
-            (places[c], down(error), f"{way}\n{counted(c, 'label')} a class\n{error:.2%}")
-            for c, error in points
-        ]
+        spots = [(places[c], down(error), f"{way}\n{counted(c, 'label')} a class\n{error:.2%}") for c, error in points]
         marks += [Line(a[0], a[1], b[0], b[1], inks[way], 2) for a, b in pairwise(spots)]
         marks += [Rectangle(x - 3.5, y - 3.5, 7, 7, inks[way], tip) for x, y, tip in spots]
     return marks
@@ -130,14 +133,16 @@ def _rows(spaces: Sequence[Space], errors: Sequence[Judged]) -> tuple[tuple[str,
     spread = {(s.category, name): f"{value:.4g}" for s in spaces for name, value in s.spread.items()}
     last = {(e.category, e.way): number for number, e in enumerate(errors)}
     rows = [
-        (e.category, e.way, "any" if e.labels is None else str(e.labels), f"{e.error:.2%}",
-         spread.get((e.category, e.way), "–") if last[e.category, e.way] == number else "")
+        (
+            e.category,
+            e.way,
+            "any" if e.labels is None else str(e.labels),
+            f"{e.error:.2%}",
+            spread.get((e.category, e.way), "–") if last[e.category, e.way] == number else "",
+        )
         for number, e in enumerate(errors)
-    ]  # fmt: skip
-    return (
-        *rows,
-        *((c, name, "–", "–", value) for (c, name), value in spread.items() if (c, name) not in last),
-    )
+    ]
+    return (*rows, *((c, name, "–", "–", value) for (c, name), value in spread.items() if (c, name) not in last))
 
 
 def _legend(names: Sequence[str], inks: dict[str, str], width: float) -> list[Mark]:

@@ -16,13 +16,4 @@ from brickwork.store.folder import load, save
 from brickwork.store.hub import from_pretrained, push_to_hub
 from brickwork.store.weights import load_weights, state_hash
 
-__all__ = [
-    "Config",
-    "from_pretrained",
-    "load",
-    "load_weights",
-    "push_to_hub",
-    "read_config",
-    "save",
-    "state_hash",
-]
+__all__ = ["Config", "from_pretrained", "load", "load_weights", "push_to_hub", "read_config", "save", "state_hash"]

@@ -14,10 +14,7 @@ def card(origin: Origin, weights: dict[str, Any]) -> str:
     tensors = weights["tensors"].values()
     numbers = sum(_product(t["shape"]) for t in tensors)
     rows = [
-        (
-            "architecture",
-            f"`{origin.arch}`" if origin.arch else "not built by Brickwork; give `arch=` to load",
-        ),
+        ("architecture", f"`{origin.arch}`" if origin.arch else "not built by Brickwork; give `arch=` to load"),
         ("arguments", _code(origin.args) if origin.args else ""),
         ("values stored", f"{numbers:,} in {counted(len(weights['tensors']), 'tensor')}"),
         ("input", "×".join(map(str, origin.input_shape)) if origin.input_shape else ""),

@@ -117,9 +117,7 @@ def read_config(folder: str | Path) -> Config:
     if version is None or "weights" not in data:
         raise BadFile(f"{path} was not written by Brickwork (no 'format' and 'weights' in it).")
     if version != FORMAT:
-        raise BadFile(
-            f"{path} has format {version!r}; this Brickwork reads format {FORMAT}. Upgrade Brickwork."
-        )
+        raise BadFile(f"{path} has format {version!r}; this Brickwork reads format {FORMAT}. Upgrade Brickwork.")
     try:
         return Config.model_validate(data)
     except ValidationError as error:

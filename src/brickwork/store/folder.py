@@ -18,16 +18,7 @@ from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import weights as w
 from brickwork.store.card import card
-from brickwork.store.config import (
-    CARD,
-    CONFIG,
-    FORMAT,
-    WEIGHTS,
-    Config,
-    OriginConfig,
-    origin_config,
-    read_config,
-)
+from brickwork.store.config import CARD, CONFIG, FORMAT, WEIGHTS, Config, OriginConfig, origin_config, read_config
 from brickwork.store.valueless import valueless
 from brickwork.zoo.external import called
 
@@ -79,11 +70,7 @@ def save(
 
 
 def load(
-    folder: str | Path,
-    *,
-    arch: Arch | None = None,
-    device: str | torch.device = "cpu",
-    allow_nonfinite: bool = False,
+    folder: str | Path, *, arch: Arch | None = None, device: str | torch.device = "cpu", allow_nonfinite: bool = False
 ) -> nn.Module:
     """The module of a model folder, in evaluation mode; every tensor accounted for, or one BadFile.
 
@@ -119,9 +106,7 @@ def _source(folder: Path, config: OriginConfig, arch: Arch | None) -> Arch | Non
         raise RequestError(f"{folder} holds a {named!r}, not a {arch!r}.")
     for part in parts:
         # Code may be named only if the caller names the very same, or gives the function itself.
-        allowed = (
-            arch == part.arch if isinstance(arch, str) and part.arch else arch is not None and part is config
-        )
+        allowed = arch == part.arch if isinstance(arch, str) and part.arch else arch is not None and part is config
         if part.arch is not None and zoo.needs_import(part.arch) and not allowed:
             raise BadFile(
                 f"{folder}/{CONFIG} names code to import, {part.arch!r}; a folder cannot do that by itself. "
@@ -197,9 +182,7 @@ def _fill(model: nn.Module, state: w.State, tied: dict[str, str], folder: Path) 
     own = model.state_dict()
     full = {**state, **{alias: state[name] for alias, name in tied.items() if name in state}}
     shapes = {name: {"shape": list(value.shape)} for name, value in own.items()}
-    _compare(
-        {k: {"shape": list(v.shape)} for k, v in full.items()}, shapes, str(folder), "the architecture has"
-    )
+    _compare({k: {"shape": list(v.shape)} for k, v in full.items()}, shapes, str(folder), "the architecture has")
     model.load_state_dict(full, strict=True, assign=True)
     for alias, name in tied.items():
         parent, _, leaf = alias.rpartition(".")

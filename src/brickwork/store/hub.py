@@ -54,8 +54,6 @@ def push_to_hub(model: nn.Module, repo_id: str, **options: Any) -> str:
     return str(Pretrained(model).push_to_hub(repo_id, **options))
 
 
-def from_pretrained(
-    name: str | Path, *, arch: Arch | None = None, device: str = "cpu", **options: Any
-) -> nn.Module:
+def from_pretrained(name: str | Path, *, arch: Arch | None = None, device: str = "cpu", **options: Any) -> nn.Module:
     """A model from a hub repository or a local folder; options are huggingface_hub's (revision, token, …)."""
     return Pretrained.from_pretrained(str(name), arch=arch, device=device, **options).model

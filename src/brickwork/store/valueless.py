@@ -16,9 +16,7 @@ _DRAWS = {Tensor.normal_, Tensor.uniform_, Tensor.log_normal_, Tensor.exponentia
 class _NothingDrawn(TorchFunctionMode):
     """Random values of meta tensors are left out: torch works them out by code whose import alone takes a second."""
 
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in _DRAWS and args[0].is_meta:
             return args[0]
         return function(*args, **(kwargs or {}))

@@ -119,9 +119,7 @@ def read_safetensors(path: Path) -> State:
         with safe_open(path, framework="pt", device="cpu") as file:
             return {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise BadFile(
-            f"{path} is damaged or cut short, it cannot be read as safetensors: {error}."
-        ) from error
+        raise BadFile(f"{path} is damaged or cut short, it cannot be read as safetensors: {error}.") from error
 
 
 def aligned(value: torch.Tensor) -> torch.Tensor:
@@ -156,16 +154,7 @@ def load_weights(path: str | Path) -> State:
             f"{path} was not loaded: {what}. Brickwork reads tensors and runs no code from a file; "
             "save the weights alone with torch.save(model.state_dict(), ...)."
         ) from error
-    except (
-        RuntimeError,
-        EOFError,
-        OSError,
-        ValueError,
-        KeyError,
-        AttributeError,
-        TypeError,
-        IndexError,
-    ) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
         why = (str(error) or "it ends too early").splitlines()[0]
         raise BadFile(f"{path} is damaged or cut short: {why}.") from error
     return _tensors_in(data, path)

@@ -34,19 +34,22 @@ PICKS_100 = {
 }
 #: (set, network, classes): the original, assembled, after one epoch of fine-tuning
 PAPER = {
-    ("cifar10", "simplenetv1", "A0,A4"): (93.05, 66.80, 96.60), ("cifar10", "vgg16", "A0,A4"): (93.35, 93.70, 97.45),
+    ("cifar10", "simplenetv1", "A0,A4"): (93.05, 66.80, 96.60),
+    ("cifar10", "vgg16", "A0,A4"): (93.35, 93.70, 97.45),
     ("cifar10", "resnet50", "A0,A4"): (93.85, 50.00, 93.50),
     ("cifar10", "simplenetv1", "A0-1,A3-4"): (94.58, 59.60, 93.73),
     ("cifar10", "vgg16", "A0-1,A3-4"): (94.13, 78.48, 93.70),
     ("cifar10", "resnet50", "A0-1,A3-4"): (94.38, 45.28, 93.95),
-    ("cifar10", "simplenetv1", "A0,B0"): (94.95, 50.0, 93.65), ("cifar10", "vgg16", "A0,B0"): (96.10, 50.5, 97.20),
+    ("cifar10", "simplenetv1", "A0,B0"): (94.95, 50.0, 93.65),
+    ("cifar10", "vgg16", "A0,B0"): (96.10, 50.5, 97.20),
     ("cifar10", "resnet50", "A0,B0"): (96.00, 50.0, 90.80),
     ("cifar10", "simplenetv1", "A0-2,B3-4"): (94.86, 30.62, 93.06),
     ("cifar10", "vgg16", "A0-2,B3-4"): (94.50, 49.68, 93.28),
     ("cifar10", "resnet50", "A0-2,B3-4"): (94.36, 20.0, 93.04),
-    ("cifar100", "vgg16", "A0-9,A30-49"): (78.47, 82.03, 81.97), ("cifar100", "vgg16", "A0,B0"): (74.0, 50.0, 90.0),
+    ("cifar100", "vgg16", "A0-9,A30-49"): (78.47, 82.03, 81.97),
+    ("cifar100", "vgg16", "A0,B0"): (74.0, 50.0, 90.0),
     ("cifar100", "vgg16", "A0-9,B20-39"): (74.0, 76.33, 79.83),
-}  # fmt: skip
+}
 
 
 @study("assemble", paper="2, Table 2")
@@ -68,9 +71,14 @@ def assemble(
 
 
 def _rows(
-    shop: Workshop, source: str, arch: str, halves: dict[str, nn.Module], name: str,
-    pick: tuple[tuple[str, str], ...], budgets: tuple[float, ...],
-) -> list[Row]:  # fmt: skip
+    shop: Workshop,
+    source: str,
+    arch: str,
+    halves: dict[str, nn.Module],
+    name: str,
+    pick: tuple[tuple[str, str], ...],
+    budgets: tuple[float, ...],
+) -> list[Row]:
     common: dict[str, Any] = {"seed": shop.seed, "progress": shop.progress}
     used = list(dict.fromkeys(half for half, _ in pick))
     nets = [halves[half] for half in used]
@@ -82,16 +90,10 @@ def _rows(
         return places(classes, len(shop.data(f"{source}:{half}").classes))
 
     theirs = [
-        disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), **PAPERS_WAY, **common)
-        for h, c in pick
+        disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), **PAPERS_WAY, **common) for h, c in pick
     ]
     chosen = shop.chosen(source, tuple(n for brick in theirs for n in brick.classes))
-    base: Row = {
-        "paper": paper,
-        "paper_original": original,
-        "whole": side_by_side(nets, chosen),
-        "seed": shop.seed,
-    }
+    base: Row = {"paper": paper, "paper_original": original, "whole": side_by_side(nets, chosen), "seed": shop.seed}
     plain = join_bricks(theirs, calibrate="none")
     rows: list[Row] = [
         {
@@ -104,18 +106,21 @@ def _rows(
     for budget in budgets:
         began = time.perf_counter()
         bricks = [
-            disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), budget=budget, **common)
-            for h, c in pick
+            disassemble(halves[h], numbers(h, c), shop.data(f"{source}:{h}"), budget=budget, **common) for h, c in pick
         ]
         given: dict[str, Any] = {"source": nets[0], "images": images} if one_source else {}
         joined = join_bricks(bricks, **given)
         seconds = round(time.perf_counter() - began, 1)
         row: Row = {
-            "what": f"{source} {arch} {name}, {budget:.0%} of the parameters", **base, "ours": accuracy(joined, chosen),
+            "what": f"{source} {arch} {name}, {budget:.0%} of the parameters",
+            **base,
+            "ours": accuracy(joined, chosen),
             "uncalibrated": accuracy(join_bricks(bricks, calibrate="none", **given), chosen),
-            **mean_facts(bricks), "latency": shop.latency_ratio(joined, nets, chosen),
-            "joined": type(joined).__name__, "seconds": seconds,
-        }  # fmt: skip
+            **mean_facts(bricks),
+            "latency": shop.latency_ratio(joined, nets, chosen),
+            "joined": type(joined).__name__,
+            "seconds": seconds,
+        }
         if one_source:
             row["united"] = round(parameters_of(joined) / parameters_of(nets[0]), 4)
         else:
@@ -123,9 +128,6 @@ def _rows(
             on_target = join_bricks(bricks, calibrate="target", target=target)
             row["calibrated_on_target"] = accuracy(on_target, chosen)
         if budget == max(budgets):
-            row |= {
-                "paper_tuned": paper_tuned,
-                "ours_tuned": accuracy(shop.fine_tuned(joined, chosen), chosen),
-            }
+            row |= {"paper_tuned": paper_tuned, "ours_tuned": accuracy(shop.fine_tuned(joined, chosen), chosen)}
         rows.append(row)
     return rows

@@ -24,10 +24,7 @@ from brickwork.prediction import device_of, predict
 from brickwork.studies.registry import Row
 from brickwork.training import train
 
-BALANCED = {
-    "fuse": 62.2,
-    "assign": 61.4,
-}  # the paper's worse task at its balanced cells (Tables 6, 1 and 10, 11)
+BALANCED = {"fuse": 62.2, "assign": 61.4}  # the paper's worse task at its balanced cells (Tables 6, 1 and 10, 11)
 
 
 Two = tuple[nn.Module, nn.Module]  # what answers for task A, and for task B; often the same
@@ -57,10 +54,7 @@ class Pair:
         said = [predict(net, some).argmax(1) for net, some in zip(self.networks, images, strict=True)]
 
         def worst(two: Two) -> float:
-            rates = [
-                (predict(m, x).argmax(1) == y).float().mean()
-                for m, x, y in zip(two, images, said, strict=True)
-            ]
+            rates = [(predict(m, x).argmax(1) == y).float().mean() for m, x, y in zip(two, images, said, strict=True)]
             return float(min(rates))
 
         return max(found, key=worst)
@@ -112,9 +106,16 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
     if not whole:
         return
     learned = merge_on(
-        nets, images, "adamerging", base=zero, goal="teachers", steps=200 if pair.full else 10, batch_size=64, lr=1e-2,
+        nets,
+        images,
+        "adamerging",
+        base=zero,
+        goal="teachers",
+        steps=200 if pair.full else 10,
+        batch_size=64,
+        lr=1e-2,
         progress=pair.progress,
-    )  # fmt: skip
+    )
     yield row("coefficients learned from the networks' answers", one(learned))
     began = time.perf_counter()
     taught = distilled(merge(nets), pair)
@@ -130,14 +131,26 @@ def _searched(pair: Pair, zero: nn.Module, facts: Row) -> Iterator[Row]:
     bf16 = device_of(pair.networks[0]).type == "cuda"
     for way in ("fuse", "assign"):
         found = balanced_point(
-            *pair.networks, base=zero if way == "assign" else None, data=sets, step=0.2, smallest=0.02, tries=60,
-            precision="bf16" if bf16 else "auto", progress=False,
-        ).balanced()  # fmt: skip
+            *pair.networks,
+            base=zero if way == "assign" else None,
+            data=sets,
+            step=0.2,
+            smallest=0.02,
+            tries=60,
+            precision="bf16" if bf16 else "auto",
+            progress=False,
+        ).balanced()
         both = [round(100 * found["accuracy"][who], 2) for who in "AB"]
         yield {
-            "what": f"{facts['setting']}: {way}, the paper's way, balanced", "paper": BALANCED[way] if pair.full else None,
-            "ours": min(both), "A": both[0], "B": both[1], "alpha": found["alpha"], "beta": found["beta"], **facts,
-        }  # fmt: skip
+            "what": f"{facts['setting']}: {way}, the paper's way, balanced",
+            "paper": BALANCED[way] if pair.full else None,
+            "ours": min(both),
+            "A": both[0],
+            "B": both[1],
+            "alpha": found["alpha"],
+            "beta": found["beta"],
+            **facts,
+        }
 
 
 def _mixed(images: list[np.ndarray]) -> np.ndarray:
@@ -156,9 +169,19 @@ def distilled(start: nn.Module, pair: Pair) -> nn.Module:
         return F.cross_entropy(logits.float(), said[task, torch.arange(len(x), device=x.device)])
 
     train(
-        start, np.concatenate(images), who, loss=lambda logits, task: 0 * logits.sum(), penalty=towards, seed=0,
-        epochs=12 if pair.full else 2, batch_size=256 if pair.full else 50, lr=0.02, weight_decay=5e-4,
-        augment="crop+flip" if pair.full else "none", schedule="onecycle", device=device_of(pair.networks[0]),
+        start,
+        np.concatenate(images),
+        who,
+        loss=lambda logits, task: 0 * logits.sum(),
+        penalty=towards,
+        seed=0,
+        epochs=12 if pair.full else 2,
+        batch_size=256 if pair.full else 50,
+        lr=0.02,
+        weight_decay=5e-4,
+        augment="crop+flip" if pair.full else "none",
+        schedule="onecycle",
+        device=device_of(pair.networks[0]),
         progress=pair.progress,
-    )  # fmt: skip
+    )
     return start.eval()

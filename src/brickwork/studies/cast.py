@@ -21,8 +21,13 @@ OTHERS = (f"cifar100:{','.join(NAMED)}", "cifar100:0-9", "pets:0-9", "mnist@1000
 SMOKE_OTHERS = ("digits:A", "digits:B")
 
 DESCENT: dict[str, Any] = {
-    "optimizer": "sgd", "momentum": 0.0, "nesterov": False, "lr": 0.1, "schedule": "constant", "precision": "float32",
-}  # fmt: skip
+    "optimizer": "sgd",
+    "momentum": 0.0,
+    "nesterov": False,
+    "lr": 0.1,
+    "schedule": "constant",
+    "precision": "float32",
+}
 RECIPES: dict[str, dict[str, Any]] = {
     "small": {**DESCENT, "lr": 0.095, "batch_size": 1000, "epochs": 500},
     "medium": {**DESCENT, "batch_size": 100, "epochs": 200},
@@ -105,19 +110,26 @@ def curves(what: str, plays: Sequence[Play], paper: Table, facts: Row, *, full: 
         alphas = sorted(theirs) or ([0.5, 1.0, 5.0] if way or not full else FEW)
         found = [
             sweep(
-                combine([(1.0, theta), (1.0, play.added)]), base=theta, data={"x": play.judged}, alpha=alphas,
+                combine([(1.0, theta), (1.0, play.added)]),
+                base=theta,
+                data={"x": play.judged},
+                alpha=alphas,
                 progress=False,
             ).rows
             for play in plays
             for theta in play.thetas[way]
-        ]  # fmt: skip
+        ]
         for k, alpha in enumerate(alphas):
             each, known = [round(one[k][3], 4) for one in found], theirs.get(alpha)
             yield {
-                "what": f"{what}{way}, α={alpha:g}", "paper": None if known is None else mean(list(known)),
-                "ours": mean(each), "each": each, "paper_each": None if known is None else list(known),
-                "alpha": alpha, **facts,
-            }  # fmt: skip
+                "what": f"{what}{way}, α={alpha:g}",
+                "paper": None if known is None else mean(list(known)),
+                "ours": mean(each),
+                "each": each,
+                "paper_each": None if known is None else list(known),
+                "alpha": alpha,
+                **facts,
+            }
 
 
 def share(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:

@@ -34,20 +34,27 @@ def compress(
             half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
             whole = accuracy(net, half)
             original, paper, tuned, gone, faster = PAPER.get((source, arch), (None,) * 5)
-            ways: dict[str, dict[str, Any]] = {
-                "the paper's way": PAPERS_WAY,
-                "within 0.5 points": {"tolerance": 0.005},
-            }
+            ways: dict[str, dict[str, Any]] = {"the paper's way": PAPERS_WAY, "within 0.5 points": {"tolerance": 0.005}}
             ways |= {f"{b:.0%} of the parameters": {"budget": b} for b in budgets}
             for what, options in ways.items():
                 brick = shrink(net, half, seed=run.seed, progress=run.progress, **options)
                 yield (
                     {
-                        "what": f"{source} {arch}, {what}", "paper": paper, "ours": accuracy(brick.model, half),
-                        "whole": whole, "paper_original": original, "paper_tuned": tuned,
-                        "ours_tuned": accuracy(shop.fine_tuned(brick.model, half, lr=1e-3), half), **facts_of(brick),
+                        "what": f"{source} {arch}, {what}",
+                        "paper": paper,
+                        "ours": accuracy(brick.model, half),
+                        "whole": whole,
+                        "paper_original": original,
+                        "paper_tuned": tuned,
+                        "ours_tuned": accuracy(shop.fine_tuned(brick.model, half, lr=1e-3), half),
+                        **facts_of(brick),
                         "latency": shop.latency_ratio(brick.model, [net], half),
-                        "gone": round(100 * (1 - brick.parameters), 2), "paper_gone": gone, "paper_flops_gone": faster,
-                        "note": brick.note, "arch": arch, "classes": len(half.classes), "seed": run.seed,
+                        "gone": round(100 * (1 - brick.parameters), 2),
+                        "paper_gone": gone,
+                        "paper_flops_gone": faster,
+                        "note": brick.note,
+                        "arch": arch,
+                        "classes": len(half.classes),
+                        "seed": run.seed,
                     }
-                )  # fmt: skip
+                )

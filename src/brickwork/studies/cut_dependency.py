@@ -28,22 +28,27 @@ from brickwork.training import train
 #: ResNet-50, ImageNet: accuracy without and with the penalty; coefficient; ImageNet-O AUPR
 PAPER: dict[str, Any] = {"accuracy": (76.37, 76.66), "coefficient": (1.10, 4.5e-4), "aupr": (13.98, 14.07)}
 SUPERCLASSES = {
-    "aquatic mammals": "beaver dolphin otter seal whale", "fish": "aquarium_fish flatfish ray shark trout",
-    "flowers": "orchid poppy rose sunflower tulip", "food containers": "bottle bowl can cup plate",
+    "aquatic mammals": "beaver dolphin otter seal whale",
+    "fish": "aquarium_fish flatfish ray shark trout",
+    "flowers": "orchid poppy rose sunflower tulip",
+    "food containers": "bottle bowl can cup plate",
     "fruit and vegetables": "apple mushroom orange pear sweet_pepper",
     "household electrical devices": "clock keyboard lamp telephone television",
-    "household furniture": "bed chair couch table wardrobe", "insects": "bee beetle butterfly caterpillar cockroach",
+    "household furniture": "bed chair couch table wardrobe",
+    "insects": "bee beetle butterfly caterpillar cockroach",
     "large carnivores": "bear leopard lion tiger wolf",
     "large man-made outdoor things": "bridge castle house road skyscraper",
     "large natural outdoor scenes": "cloud forest mountain plain sea",
     "large omnivores and herbivores": "camel cattle chimpanzee elephant kangaroo",
     "medium mammals": "fox porcupine possum raccoon skunk",
-    "non-insect invertebrates": "crab lobster snail spider worm", "people": "baby boy girl man woman",
-    "reptiles": "crocodile dinosaur lizard snake turtle", "small mammals": "hamster mouse rabbit shrew squirrel",
+    "non-insect invertebrates": "crab lobster snail spider worm",
+    "people": "baby boy girl man woman",
+    "reptiles": "crocodile dinosaur lizard snake turtle",
+    "small mammals": "hamster mouse rabbit shrew squirrel",
     "trees": "maple_tree oak_tree palm_tree pine_tree willow_tree",
     "vehicles 1": "bicycle bus motorcycle pickup_truck train",
     "vehicles 2": "lawn_mower rocket streetcar tank tractor",
-}  # fmt: skip
+}
 THRESHOLD = 0.2  # "all": every link at least this strong between superclasses
 #: penalty, its pairs, strength
 WAYS = {
@@ -65,19 +70,13 @@ def cut_dependency(
     epochs: int | None = None,
 ) -> Iterator[Row]:
     """A link between classes of different kinds cut by fine-tuning: accuracy, coefficient, AUROC and AUPR outside."""
-    source, outside = (
-        ("cifar100", sets or ("cifar10", "mnist")) if run.full else ("digits:A", sets or ("digits:B",))
-    )
+    source, outside = ("cifar100", sets or ("cifar10", "mnist")) if run.full else ("digits:A", sets or ("digits:B",))
     first = Workshop.of(run)
-    shops = [
-        Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))
-    ]
+    shops = [Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))]
     for arch in first.archs(archs, ("resnet18",)):
         found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
         for shop in shops:
-            for way, numbers in _one_run(
-                shop, source, arch, outside, epochs or (10 if run.full else 3)
-            ).items():
+            for way, numbers in _one_run(shop, source, arch, outside, epochs or (10 if run.full else 3)).items():
                 found[way].append(numbers)
         for way, runs in found.items():
             yield _row(f"{source} {arch}, {way}", runs, way if run.full else "", run.seed)
@@ -101,10 +100,11 @@ def _one_run(
         penalty = None if kind is None else PENALTIES[kind](picked[which], strength=strength)
         model = _tuned(shop, start, images, penalty, epochs)
         found[way] = {
-            **_measured(model, images, other, picked[which], foreign), "pairs": len(picked[which]),
+            **_measured(model, images, other, picked[which], foreign),
+            "pairs": len(picked[which]),
             "coefficient_before": _coefficients(logits[other], picked[which]),
             "pair": "–".join(images.classes[k] for k in ranked[0]),
-        }  # fmt: skip
+        }
     return found
 
 
@@ -122,18 +122,22 @@ def _tuned(
     if not shop.full:
         options = {"lr": 5e-3, "batch_size": 64, "optimizer": "adamw", "augment": "none"}
     train(
-        model, images.train_images, images.train_labels, epochs=epochs, schedule="cosine", seed=shop.seed,
-        penalty=penalty, device=shop.where, progress=shop.progress, **options,
-    )  # fmt: skip
+        model,
+        images.train_images,
+        images.train_labels,
+        epochs=epochs,
+        schedule="cosine",
+        seed=shop.seed,
+        penalty=penalty,
+        device=shop.where,
+        progress=shop.progress,
+        **options,
+    )
     return model.eval()
 
 
 def _measured(
-    model: nn.Module,
-    images: ImageData,
-    rows: np.ndarray,
-    pairs: list[tuple[int, int]],
-    foreign: dict[str, Any],
+    model: nn.Module, images: ImageData, rows: np.ndarray, pairs: list[tuple[int, int]], foreign: dict[str, Any]
 ) -> dict[str, Any]:
     logits = predict(model, images.test_images[rows])
     found: dict[str, Any] = {

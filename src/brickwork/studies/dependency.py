@@ -45,11 +45,7 @@ class Network:
 
 @study("dependency", paper="5, Table 1")
 def dependency(
-    run: Run,
-    *,
-    sets: tuple[str, ...] | None = None,
-    archs: tuple[str, ...] | None = None,
-    splits: int | None = None,
+    run: Run, *, sets: tuple[str, ...] | None = None, archs: tuple[str, ...] | None = None, splits: int | None = None
 ) -> Iterator[Row]:
     """Replace every class's logit by a few others': accuracy kept, within one network and between two."""
     for source in sets or (("imagenet",) if run.full else ("digits",)):
@@ -64,12 +60,16 @@ def dependency(
                 began = time.process_time()
                 found = [
                     fit_map(
-                        features.logits, labels, targets=None if targets is None else targets.logits, names=names,
-                        holdout=holdout, seed=run.seed + k,
+                        features.logits,
+                        labels,
+                        targets=None if targets is None else targets.logits,
+                        names=names,
+                        holdout=holdout,
+                        seed=run.seed + k,
                         model=CovLasso(max_dependencies=limit, own=own, **options),
                     )
                     for k in range(draws)
-                ]  # fmt: skip
+                ]
                 row = _row(found, targets is not None)
                 seconds = round((time.process_time() - began) / draws, 1)
                 what = f"{source} {title}, {name}, at most {limit} others"
@@ -94,9 +94,7 @@ def _row(maps: list[DependencyMap], between: bool) -> Row:
     changes = [s["total_change_points"] for s in found]
     own = np.concatenate([m.columns["positive_after"] - m.columns["positive_before"] for m in maps])
     errors = np.concatenate([m.columns["rel_error"] for m in maps])
-    all_changes = np.concatenate(
-        [100 * (m.columns["accuracy_after"] - m.columns["accuracy_before"]) for m in maps]
-    )
+    all_changes = np.concatenate([100 * (m.columns["accuracy_after"] - m.columns["accuracy_before"]) for m in maps])
     proofs = np.concatenate([m.columns["kkt"] for m in maps])
     screening = maps[0].facts["screening"]
     row: Row = {
@@ -139,9 +137,7 @@ def _networks(
     networks = []
     # logits of images the networks were trained on look like no other's: fitted and measured on test images
     for k, arch in enumerate(archs or (("lenet", "lenet") if source == "digits" else ("resnet18", "vgg16"))):
-        own = replace(
-            shop, seed=shop.seed + k, _nets={}
-        )  # two of one architecture start from different weights
+        own = replace(shop, seed=shop.seed + k, _nets={})  # two of one architecture start from different weights
         model = own.network(arch, source)
         networks.append(Network(f"{arch} {k + 1}", predict(model, images.test_images).numpy()))
     return networks, np.asarray(images.test_labels), list(images.classes)

@@ -44,12 +44,7 @@ def distil(
         for name, (pick, paper) in some_of(PICKS if run.full else SMALL, picks).items():
             bricks = [
                 disassemble(
-                    halves[h],
-                    places(c, len(half.classes)),
-                    half,
-                    budget=budget,
-                    seed=run.seed,
-                    progress=run.progress,
+                    halves[h], places(c, len(half.classes)), half, budget=budget, seed=run.seed, progress=run.progress
                 )
                 for h, c in pick
                 for half in [shop.data(f"{source}:{h}")]
@@ -58,9 +53,12 @@ def distil(
             chosen = shop.chosen(source, tuple(n for brick in bricks for n in brick.classes))
             student = assemble(bricks)
             common: dict[str, Any] = {
-                "seed": run.seed, "device": shop.where, "progress": run.progress, "batch_size": 128 if run.full else 16,
+                "seed": run.seed,
+                "device": shop.where,
+                "progress": run.progress,
+                "batch_size": 128 if run.full else 16,
                 "augment": "crop+flip" if run.full else "none",
-            }  # fmt: skip
+            }
             images, labels = chosen.train_images, chosen.train_labels
             fresh = _from_scratch(student)
             ways = {
@@ -77,11 +75,16 @@ def distil(
             for what, model in ways.items():
                 yield (
                     {
-                        "what": f"{source} {arch} {name}, {what}", "paper": paper[2], "ours": accuracy(model, chosen),
-                        "whole": side_by_side(teachers, chosen), "paper_original": paper[0], "paper_best_other": paper[1],
-                        **mean_facts(bricks), "seed": run.seed,
+                        "what": f"{source} {arch} {name}, {what}",
+                        "paper": paper[2],
+                        "ours": accuracy(model, chosen),
+                        "whole": side_by_side(teachers, chosen),
+                        "paper_original": paper[0],
+                        "paper_best_other": paper[1],
+                        **mean_facts(bricks),
+                        "seed": run.seed,
                     }
-                )  # fmt: skip
+                )
 
 
 def _from_scratch(student: nn.Module) -> nn.Module:
@@ -98,8 +101,16 @@ def _from_scratch(student: nn.Module) -> nn.Module:
 def _labels_alone(shop: Workshop, model: nn.Module, chosen: ImageData, epochs: int) -> nn.Module:
     pupil = copy.deepcopy(model)
     train(
-        pupil, chosen.train_images, chosen.train_labels, epochs=epochs, lr=0.05, batch_size=128 if shop.full else 16,
-        label_smoothing=0.1, augment="crop+flip" if shop.full else "none", seed=shop.seed, device=shop.where,
+        pupil,
+        chosen.train_images,
+        chosen.train_labels,
+        epochs=epochs,
+        lr=0.05,
+        batch_size=128 if shop.full else 16,
+        label_smoothing=0.1,
+        augment="crop+flip" if shop.full else "none",
+        seed=shop.seed,
+        device=shop.where,
         progress=shop.progress,
-    )  # fmt: skip
+    )
     return pupil.eval()

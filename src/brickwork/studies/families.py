@@ -24,9 +24,32 @@ TINY = ("test_resnet", "test_efficientnet", "test_vit", "test_nfnet", "test_byob
 LARGEST = 60_000_000  # parameters
 #: parts of names, the smallest networks' first
 SMALL = (
-    "test", "zepto", "atto", "femto", "pico", "nano", "tiny", "xxt", "xt", "_t", "small", "xxs", "xs", "_s", "mini", "micro",
-    "lite0", "18", "10", "b0", "26", "34", "m0", "s0", "0",
-)  # fmt: skip
+    "test",
+    "zepto",
+    "atto",
+    "femto",
+    "pico",
+    "nano",
+    "tiny",
+    "xxt",
+    "xt",
+    "_t",
+    "small",
+    "xxs",
+    "xs",
+    "_s",
+    "mini",
+    "micro",
+    "lite0",
+    "18",
+    "10",
+    "b0",
+    "26",
+    "34",
+    "m0",
+    "s0",
+    "0",
+)
 
 
 @study("timm-families", paper="2 (not in the paper)", trains=False)
@@ -69,20 +92,17 @@ def _cut(run: Run, name: str) -> Row | None:
     try:
         images, labels = _images(model), torch.arange(40) % 4
         brick = brickwork.disassemble(
-            model,
-            [0, 1],
-            (images, labels),
-            keep=0.5,
-            repair="bn",
-            seed=run.seed,
-            device=run.where,
-            progress=False,
+            model, [0, 1], (images, labels), keep=0.5, repair="bn", seed=run.seed, device=run.where, progress=False
         )
         spaces = brickwork.trace(model, images[:2]).spaces
         facts = {
-            "ours": round(100 * brick.parameters, 1), "macs": round(100 * brick.macs, 1), "pixels": images.shape[-1],
-            "spaces": len(spaces), "left_whole": len(set(spaces) - set(brick.kept)), "note": brick.note,
-        }  # fmt: skip
+            "ours": round(100 * brick.parameters, 1),
+            "macs": round(100 * brick.macs, 1),
+            "pixels": images.shape[-1],
+            "spaces": len(spaces),
+            "left_whole": len(set(spaces) - set(brick.kept)),
+            "note": brick.note,
+        }
     except BrickworkError as error:
         facts["refused"] = str(error)[:200]
     return {**facts, "seconds": round(time.perf_counter() - began, 1)}

@@ -21,9 +21,7 @@ from brickwork.studies.registry import Run
 from brickwork.training import train
 
 #: the ten classes of CIFAR-100 that the paper names (appendix A.1)
-NAMED = (
-    "seal", "man", "palm_tree", "woman", "wardrobe", "beaver", "plain", "pickup_truck", "skyscraper", "possum",
-)  # fmt: skip
+NAMED = ("seal", "man", "palm_tree", "woman", "wardrobe", "beaver", "plain", "pickup_truck", "skyscraper", "possum")
 #: images a class that are trained on; None: all
 SCALES: dict[str, int | None] = {"small": 4, "medium": 100, "large": None}
 
@@ -61,20 +59,20 @@ class Family(Run):
         return model.to(self.where)
 
     def trained(
-        self, name: str, start: nn.Module, images: ImageData, recipe: dict[str, Any], *, hold: tuple[str, ...] = (),
+        self,
+        name: str,
+        start: nn.Module,
+        images: ImageData,
+        recipe: dict[str, Any],
+        *,
+        hold: tuple[str, ...] = (),
         **options: Any,
-    ) -> nn.Module:  # fmt: skip
+    ) -> nn.Module:
         """A copy of `start` trained on these images; parameters whose names begin with one of `hold` stay as they are.
 
         `name` and the recipe are what it is kept under.
         """
-        settings = {
-            "weight_decay": 0.0,
-            "label_smoothing": 0.0,
-            "augment": "none",
-            **recipe,
-            "seed": self.seed,
-        }
+        settings = {"weight_decay": 0.0, "label_smoothing": 0.0, "augment": "none", **recipe, "seed": self.seed}
         settings["batch_size"] = min(settings["batch_size"], len(images.train_labels))
 
         def make() -> nn.Module:
@@ -82,10 +80,16 @@ class Family(Run):
             for parameter, value in model.named_parameters():
                 value.requires_grad_(not parameter.startswith(hold) if hold else True)
             train(
-                model, images.train_images, images.train_labels, classes=images.classes,
-                preprocessing=origin_of(start).preprocessing, device=self.where, progress=self.progress, **settings,
+                model,
+                images.train_images,
+                images.train_labels,
+                classes=images.classes,
+                preprocessing=origin_of(start).preprocessing,
+                device=self.where,
+                progress=self.progress,
+                **settings,
                 **options,
-            )  # fmt: skip
+            )
             model.requires_grad_(True)
             return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 

@@ -70,13 +70,7 @@ def forgetting(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Ro
         papers = ALONE if run.full and setting == "paper" else (None, None)
         for k, who in enumerate("AB"):
             ours = pair.accuracies(pair.networks[k])
-            yield {
-                "what": f"{setting}: {who} alone",
-                "paper": papers[k],
-                "ours": ours[k],
-                "both": ours,
-                **facts,
-            }
+            yield {"what": f"{setting}: {who} alone", "paper": papers[k], "ours": ours[k], "both": ours, **facts}
         if setting == "paper":
             yield from _in_turn(scene, pair, setting, facts)
             yield from _grids(scene, zero, facts)
@@ -111,9 +105,7 @@ class Scene:
             return SMOKE
         return FEW_IMAGES[scale] if scale in FEW_IMAGES else RECIPES[setting][which]
 
-    def trained(
-        self, name: str, start: nn.Module, setting: str, which: int, scale: str = "large"
-    ) -> nn.Module:
+    def trained(self, name: str, start: nn.Module, setting: str, which: int, scale: str = "large") -> nn.Module:
         images = self.tasks[which] if scale == "large" else self.scaled(which, scale)
         recipe = self.recipe(setting, which, scale)
         hold = ("fc.",) if setting == "head held" else ()
@@ -149,12 +141,7 @@ def _in_turn(scene: Scene, pair: Pair, setting: str, facts: Row) -> Iterator[Row
             ours = pair.accuracies(net, scene.judged("large", split))
             for k, who in enumerate("AB"):
                 paper = TABLE_5[order, split][k] if scene.full else None
-                yield {
-                    "what": f"{setting}: {order}, {split}, task {who}",
-                    "paper": paper,
-                    "ours": ours[k],
-                    **facts,
-                }
+                yield {"what": f"{setting}: {order}, {split}, task {who}", "paper": paper, "ours": ours[k], **facts}
 
 
 def _grids(scene: Scene, zero: nn.Module, facts: Row) -> Iterator[Row]:
@@ -166,10 +153,14 @@ def _grids(scene: Scene, zero: nn.Module, facts: Row) -> Iterator[Row]:
         values = table["values"] if scene.full else [0.5, 1.0]
         pair = scene.pair("paper", copy.deepcopy(zero), table["scale"])
         found = sweep(
-            *pair.networks, base=zero if table["way"] == "assign" else None, alpha=values, beta=values,
-            data=scene.judged(table["scale"], table["split"]), progress=scene.family.progress,
+            *pair.networks,
+            base=zero if table["way"] == "assign" else None,
+            alpha=values,
+            beta=values,
+            data=scene.judged(table["scale"], table["split"]),
+            progress=scene.family.progress,
             precision="bf16" if scene.family.where.type == "cuda" else "auto",
-        )  # fmt: skip
+        )
         yield from _told(table, values, found, facts, scene.full)
 
 
@@ -182,9 +173,14 @@ def _told(table: dict[str, Any], values: list[float], found: Any, facts: Row, fu
         ours = 100 * found.grid(who)
         row: Row = {
             "what": f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}",
-            "paper": float(theirs[who][place]) if full else None, "ours": round(100 * best["accuracy"][who], 2),
-            "alpha": best["alpha"], "beta": best["beta"], "values": values, "grid": np.round(ours, 2).tolist(), **facts,
-        }  # fmt: skip
+            "paper": float(theirs[who][place]) if full else None,
+            "ours": round(100 * best["accuracy"][who], 2),
+            "alpha": best["alpha"],
+            "beta": best["beta"],
+            "values": values,
+            "grid": np.round(ours, 2).tolist(),
+            **facts,
+        }
         if full:
             row |= {
                 "paper_grid": theirs[who].tolist(),

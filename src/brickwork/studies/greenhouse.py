@@ -102,16 +102,11 @@ class Greenhouse:
         arrays: dict[str, Any] = {}
         for part in ("train", "test"):
             images, labels, _ = whole.split(part)
-            draw = np.random.default_rng(
-                [self.shop.seed, zlib.crc32(" ".join(names).encode()), part == "test"]
-            )
+            draw = np.random.default_rng([self.shop.seed, zlib.crc32(" ".join(names).encode()), part == "test"])
             positive = np.flatnonzero(np.isin(labels, own))
             negative = draw.permutation(np.flatnonzero(np.isin(labels, rest)))[: len(positive)]
             order = draw.permutation(np.concatenate([positive, negative]))
-            arrays |= {
-                f"{part}_images": images[order],
-                f"{part}_labels": np.isin(labels[order], own).astype(np.int64),
-            }
+            arrays |= {f"{part}_images": images[order], f"{part}_labels": np.isin(labels[order], own).astype(np.int64)}
         return ImageData(" ".join(names), ("other", "+".join(names)), **arrays)
 
     def other_images(self, count: int) -> np.ndarray:
@@ -125,9 +120,7 @@ class Greenhouse:
         """A network for some categories against others."""
         key = "-".join(names)
         if key not in self._made:
-            self._made[key] = self._kept(
-                f"{self.arch}-{key}", lambda: self._trained(self.against_others(names))
-            )
+            self._made[key] = self._kept(f"{self.arch}-{key}", lambda: self._trained(self.against_others(names)))
         found: nn.Module = self._made[key]
         return found
 
@@ -144,11 +137,7 @@ class Greenhouse:
         if start is not None:  # all but the last layer, which has other classes
             known = {k: v for k, v in start.state_dict().items() if v.shape == model.state_dict()[k].shape}
             model.load_state_dict({**model.state_dict(), **known})
-        recipe = (
-            {"epochs": 20, "batch_size": 64, "lr": 0.01}
-            if self.shop.full
-            else {"epochs": 6, "batch_size": 16}
-        )
+        recipe = {"epochs": 20, "batch_size": 64, "lr": 0.01} if self.shop.full else {"epochs": 6, "batch_size": 16}
         settings = settings_for(
             self.arch,
             len(images.train_labels),
@@ -157,9 +146,16 @@ class Greenhouse:
             **recipe,
         )
         train(
-            model, images.train_images, images.train_labels, classes=images.classes, device=self.shop.where, record=True,
-            preprocessing=self.images().preprocessing(), progress=self.shop.progress, **settings.to_dict(),
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            classes=images.classes,
+            device=self.shop.where,
+            record=True,
+            preprocessing=self.images().preprocessing(),
+            progress=self.shop.progress,
+            **settings.to_dict(),
+        )
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def _start(self) -> nn.Module | None:
@@ -173,16 +169,19 @@ class Greenhouse:
             def make() -> nn.Module:
                 model = zoo.build(self.arch, num_classes=len(names), seed=self.shop.seed)
                 settings = settings_for(
-                    self.arch,
-                    len(rest.train_labels),
-                    "cifar100",
-                    seed=self.shop.seed,
-                    **self.shop.recipe(self.arch),
+                    self.arch, len(rest.train_labels), "cifar100", seed=self.shop.seed, **self.shop.recipe(self.arch)
                 )
                 train(
-                    model, rest.train_images, rest.train_labels, classes=rest.classes, device=self.shop.where, record=True,
-                    preprocessing=self.images().preprocessing(), progress=self.shop.progress, **settings.to_dict(),
-                )  # fmt: skip
+                    model,
+                    rest.train_images,
+                    rest.train_labels,
+                    classes=rest.classes,
+                    device=self.shop.where,
+                    record=True,
+                    preprocessing=self.images().preprocessing(),
+                    progress=self.shop.progress,
+                    **settings.to_dict(),
+                )
                 return model.eval()
 
             self._made["start"] = self._kept(f"{self.arch}-rest", make)
@@ -205,9 +204,7 @@ class Greenhouse:
             ]
         return torch.cat(found)
 
-    def error(
-        self, names: Sequence[str], adapter: nn.Module | None, task: nn.Module, images: ImageData
-    ) -> float:
+    def error(self, names: Sequence[str], adapter: nn.Module | None, task: nn.Module, images: ImageData) -> float:
         """Per cent of the test images wrong."""
         features = self.features(names, images.test_images)
         with torch.no_grad():
@@ -217,21 +214,37 @@ class Greenhouse:
 
     def adapter_for(
         self, names: Sequence[str], student: Split, *, layers: int, kernel: int, start: str = "identity"
-    ) -> Adapter:  # fmt: skip
+    ) -> Adapter:
         """An untrained adapter, channels reordered at random, scaled by the paper's β."""
         images = self.against_others(names).train_images[:200]
         given, wanted = self.features(names, images), self.features(names, images, student.below)
         channels, outputs = given.shape[1], wanted.shape[1]
         order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
         return Adapter(
-            channels, outputs, layers=layers, kernel=kernel, order=order, scale=balance(wanted, given), start=start,
+            channels,
+            outputs,
+            layers=layers,
+            kernel=kernel,
+            order=order,
+            scale=balance(wanted, given),
+            start=start,
             seed=self.shop.seed,
-        ).to(self.shop.where)  # fmt: skip
+        ).to(self.shop.where)
 
     def learned(
-        self, names: Sequence[str], adapter: Adapter, task: nn.Module, way: str, amount: int, *, unlabelled: int = 0,
-        views: int = 1, blends: int = 0, others: int = 0, **options: Any,
-    ) -> Adapter:  # fmt: skip
+        self,
+        names: Sequence[str],
+        adapter: Adapter,
+        task: nn.Module,
+        way: str,
+        amount: int,
+        *,
+        unlabelled: int = 0,
+        views: int = 1,
+        blends: int = 0,
+        others: int = 0,
+        **options: Any,
+    ) -> Adapter:
         """The adapter after learning from so many labelled images, and further ones without labels; in so many views.
 
         blends: of every image without a label; others: so many more images, of classes that are no category.
@@ -251,7 +264,12 @@ class Greenhouse:
         given.setdefault("example", self.features(names, images.train_images[:1]))
         teacher: Any = self.halves(names).above
         found = learn_adapter(
-            adapter, task, way=way, teacher=teacher, seed=self.shop.seed, progress=False,  # type: ignore[arg-type]
+            adapter,
+            task,
+            way=way,
+            teacher=teacher,
+            seed=self.shop.seed,
+            progress=False,  # type: ignore[arg-type]
             **{"steps": self.steps, "batch_size": 50 if self.shop.full else 16, **given, **options},
-        )  # fmt: skip
+        )
         return found.adapter

@@ -27,9 +27,14 @@ def increment(run: Run, *, archs: tuple[str, ...] | None = None, budget: float =
         old, new = shop.data(f"{source}:A"), shop.data(f"{source}:B")
         averages, added = PAPER.get(arch, ((None,) * 6, (None,) * 6))
         yield (
-            {"what": f"{source} {arch}, task 0: the network itself", "paper": averages[0], "ours": accuracy(base, old),
-             "classes": len(old.classes), "seed": run.seed}
-        )  # fmt: skip
+            {
+                "what": f"{source} {arch}, task 0: the network itself",
+                "paper": averages[0],
+                "ours": accuracy(base, old),
+                "classes": len(old.classes),
+                "seed": run.seed,
+            }
+        )
         bricks = []
         for task in range(1, len(new.classes) // step + 1):
             names = list(new.classes[(task - 1) * step : task * step])
@@ -42,10 +47,17 @@ def increment(run: Run, *, archs: tuple[str, ...] | None = None, budget: float =
             tuned = shop.fine_tuned(model, chosen) if run.full else model
             yield (
                 {
-                    "what": f"{source} {arch}, task {task}: {len(names)} classes more", "paper": averages[min(task, 5)],
-                    "ours": accuracy(model, chosen), "calibrated_on_target": accuracy(on_target, chosen),
-                    "new": accuracy(model, latest), "paper_new": added[min(task, 5)], "ours_tuned": accuracy(tuned, chosen),
-                    "new_tuned": accuracy(tuned, latest), "whole": side_by_side([base, other], chosen),
-                    "new_alone": restricted(bricks[-1].model, latest), "classes": len(known), "seed": run.seed,
+                    "what": f"{source} {arch}, task {task}: {len(names)} classes more",
+                    "paper": averages[min(task, 5)],
+                    "ours": accuracy(model, chosen),
+                    "calibrated_on_target": accuracy(on_target, chosen),
+                    "new": accuracy(model, latest),
+                    "paper_new": added[min(task, 5)],
+                    "ours_tuned": accuracy(tuned, chosen),
+                    "new_tuned": accuracy(tuned, latest),
+                    "whole": side_by_side([base, other], chosen),
+                    "new_alone": restricted(bricks[-1].model, latest),
+                    "classes": len(known),
+                    "seed": run.seed,
                 }
-            )  # fmt: skip
+            )

@@ -20,9 +20,11 @@ PAPER = {
 
 #: way, start, the paper's column
 WAYS: tuple[tuple[str, str, int | None], ...] = (
-    ("direct-learn", "identity", 0), ("back-distill", "random", 1), ("back-distill", "identity", None),
+    ("direct-learn", "identity", 0),
+    ("back-distill", "random", 1),
+    ("back-distill", "identity", None),
     ("closed-form", "identity", None),
-)  # fmt: skip
+)
 
 
 @study("insert-adapter", paper="3, Table 2")
@@ -30,12 +32,7 @@ def insert_adapter(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterato
     """An adapter of one or three convolutions learned inside a network: error against the network's own."""
     house = Greenhouse(Workshop.of(run))
     names = house.categories
-    rows = [
-        f"insert {n} conv, {a} samples, {w}, {s} start"
-        for n in (1, 3)
-        for a in (0, *SAMPLES)
-        for w, s, _ in WAYS
-    ]
+    rows = [f"insert {n} conv, {a} samples, {w}, {s} start" for n in (1, 3) for a in (0, *SAMPLES) for w, s, _ in WAYS]
     wanted = asked(rows, picks)
     own = [house.error([n], None, house.halves([n]).above, house.against_others([n])) for n in names]
     for layers in (1, 3):
@@ -52,13 +49,12 @@ def insert_adapter(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterato
                     adapter = house.adapter_for([name], halves, layers=layers, kernel=3, start=start)
                     learned = house.learned([name], adapter, halves.above, way, amount, **options)
                     errors.append(house.error([name], learned, halves.above, house.against_others([name])))
-                paper = (
-                    PAPER[layers].get(amount, (None, None))[column]
-                    if run.full and column is not None
-                    else None
-                )
+                paper = PAPER[layers].get(amount, (None, None))[column] if run.full and column is not None else None
                 yield {
-                    "what": what, "paper": paper,
-                    "ours": round(float(np.mean(errors)), 2), "whole": round(float(np.mean(own)), 2),
-                    "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)), "seed": run.seed,
-                }  # fmt: skip
+                    "what": what,
+                    "paper": paper,
+                    "ours": round(float(np.mean(errors)), 2),
+                    "whole": round(float(np.mean(own)), 2),
+                    "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)),
+                    "seed": run.seed,
+                }

@@ -42,9 +42,7 @@ def cut_latency(
         bp = trace(whole, images[:2])
         for keep in keeps:
             for multiple in round_to:
-                widths = {
-                    n: _rounded(size * keep, multiple, size) for n, size in bp.spaces.items() if n != CLASSES
-                }
+                widths = {n: _rounded(size * keep, multiple, size) for n, size in bp.spaces.items() if n != CLASSES}
                 said = "" if multiple == 8 else f" in multiples of {multiple}"
                 for row in measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width{said}"):
                     yield {**row, "seed": run.seed}
@@ -59,9 +57,7 @@ def _rounded(width: float, multiple: int, whole: int) -> int:
     return min(whole, max(multiple, multiple * int(width / multiple + 0.5))) if multiple < whole else whole
 
 
-def measure(
-    whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Tensor, what: str
-) -> Iterator[Row]:
+def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Tensor, what: str) -> Iterator[Row]:
     """A row for each way to run a network: time of the part ÷ time of the whole, and the same for FLOPs."""
     keep = {name: list(range(min(count, bp.spaces[name]))) for name, count in widths.items()}
     part = bp.select(whole, keep).eval()
@@ -70,10 +66,17 @@ def measure(
         times = {name: fastest(net, images, way) for name, net in (("whole", whole), ("part", part))}
         ratio = times["part"] / times["whole"]
         yield {
-            "what": f"{what}{way.words}", "paper": None, "ours": round(ratio / flops, 3), "latency": round(ratio, 4),
-            "flops": round(flops, 4), "whole_ms": round(1e3 * times["whole"], 3), "part_ms": round(1e3 * times["part"], 3),
-            "batch": len(images), "tf32": way.tf32, "widths": widths,
-        }  # fmt: skip
+            "what": f"{what}{way.words}",
+            "paper": None,
+            "ours": round(ratio / flops, 3),
+            "latency": round(ratio, 4),
+            "flops": round(flops, 4),
+            "whole_ms": round(1e3 * times["whole"], 3),
+            "part_ms": round(1e3 * times["part"], 3),
+            "batch": len(images),
+            "tf32": way.tf32,
+            "widths": widths,
+        }
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,12 @@ from brickwork.studies.workshop import Workshop, accuracy
 
 #: derivative: (accuracy, share of the size that went), Table 5
 DERIVATIVES: dict[str, tuple[float | None, float | None]] = {
-    "frat": (91.34, 22.74), "frat-negative": (32.30, 36.54), "frat-absolute": (87.76, 29.80),
-    "contribution": (None, None), "taylor": (None, None),
-}  # fmt: skip
+    "frat": (91.34, 22.74),
+    "frat-negative": (32.30, 36.54),
+    "frat-absolute": (87.76, 29.80),
+    "contribution": (None, None),
+    "taylor": (None, None),
+}
 THRESHOLDS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 
 
@@ -51,8 +54,14 @@ def lego_ablation(run: Run, *, archs: tuple[str, ...] | None = None) -> Iterator
             matched = compress(net, half, repair="match", seed=run.seed, progress=run.progress, **chosen)
             yield (
                 {
-                    "what": f"{arch}, {what}", "paper": paper, "ours": accuracy(cut.model, half),
-                    "matched": accuracy(matched.model, half), "whole": whole, "paper_gone": gone,
-                    "gone": round(100 * (1 - cut.parameters), 2), "flops": round(cut.macs, 4), "seed": run.seed,
+                    "what": f"{arch}, {what}",
+                    "paper": paper,
+                    "ours": accuracy(cut.model, half),
+                    "matched": accuracy(matched.model, half),
+                    "whole": whole,
+                    "paper_gone": gone,
+                    "gone": round(100 * (1 - cut.parameters), 2),
+                    "flops": round(cut.macs, 4),
+                    "seed": run.seed,
                 }
-            )  # fmt: skip
+            )

@@ -36,18 +36,12 @@ SHOTS = 5
 
 @study("new-classes", paper="5, Tables 2, 4")
 def new_classes(
-    run: Run,
-    *,
-    archs: tuple[str, ...] | None = None,
-    picks: tuple[str, ...] | None = None,
-    seeds: int | None = None,
+    run: Run, *, archs: tuple[str, ...] | None = None, picks: tuple[str, ...] | None = None, seeds: int | None = None
 ) -> Iterator[Row]:
     """Classes added to a frozen network, in the paper's way and better ones, against training everything."""
     source = "cifar100" if run.full else "digits"
     first = Workshop.of(run)
-    shops = [
-        Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))
-    ]
+    shops = [Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))]
     for arch in first.archs(archs, ("resnet18",)):
         for pick, (count, paper, apart) in some_of(PICKS if run.full else SMALL, picks).items():
             found: dict[str, list[dict[str, float]]] = {}
@@ -74,18 +68,14 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
     last = total - 1 - (total // 5) * (shop.seed % 5)  # other seeds, other classes
     new = list(range(last - count + 1, last + 1))
     old = [c for c in range(total) if c not in new]
-    spec = f"{source}:" + ",".join(
-        f"{a}-{b}" for a, b in ((0, new[0] - 1), (new[-1] + 1, total - 1)) if a <= b
-    )
+    spec = f"{source}:" + ",".join(f"{a}-{b}" for a, b in ((0, new[0] - 1), (new[-1] + 1, total - 1)) if a <= b)
     base, everything = shop.network(arch, spec), shop.network(arch, source)
     known, fresh = shop.data(spec), whole.select(new)
     truth = np.argsort([*old, *new])[whole.test_labels]
     baseline = predict(everything, whole.test_images)[:, [*old, *new]]
     full_time = _time_of_training(shop, everything, whole, arch, source)
     times = {"full_seconds": full_time[0], "full_epoch_seconds": full_time[1]}
-    common = {
-        f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), shop.seed).items()
-    }
+    common = {f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), shop.seed).items()}
     few = _first_of_each(fresh.train_labels, SHOTS)
     every = slice(None)
     ways: dict[str, tuple[Any, str, str]] = {
@@ -102,14 +92,7 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
         training = {"augment": settings_for(arch, 1, source).augment} if on == "branch" else None
         began = time.perf_counter()
         grown = add_classes(
-            base,
-            some,
-            base_data=known,
-            how=how,
-            on=on,
-            classes=fresh.classes,
-            training=training,
-            seed=shop.seed,
+            base, some, base_data=known, how=how, on=on, classes=fresh.classes, training=training, seed=shop.seed
         )
         seconds = time.perf_counter() - began
         numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), shop.seed)
@@ -146,9 +129,14 @@ def _time_of_training(
     recipe = shop.recipe(arch)
     epochs = recipe.get("epochs", settings.epochs)
     result = train(
-        copy.deepcopy(model), images.train_images, images.train_labels, device=shop.where, record=True, progress=False,
+        copy.deepcopy(model),
+        images.train_images,
+        images.train_labels,
+        device=shop.where,
+        record=True,
+        progress=False,
         **{**settings.to_dict(), **recipe, "epochs": 2},
-    )  # fmt: skip
+    )
     epoch = min(row["seconds"] for row in result.history)
     return epoch * epochs, epoch
 

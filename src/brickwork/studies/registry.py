@@ -49,9 +49,15 @@ class Study:
     trains: bool = True  # whether it has networks to keep
 
     def run(
-        self, *, full: bool, seed: int = 0, device: str = "auto", progress: bool = True, networks: str | None = None,
+        self,
+        *,
+        full: bool,
+        seed: int = 0,
+        device: str = "auto",
+        progress: bool = True,
+        networks: str | None = None,
         **options: Any,
-    ) -> Iterable[Row]:  # fmt: skip
+    ) -> Iterable[Row]:
         return self.play(Run(full, seed, device, progress, networks), **options)
 
     @property
@@ -75,10 +81,27 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 #: modules of this package that register studies
 MODULES = (
-    "assemble", "assignment", "compress", "cut_dependency", "dependency", "disassemble", "distil", "families", "forgetting",
-    "fusion", "increment", "latency", "lego_ablation", "new_classes", "transfer", "treat", "insert_adapter",
-    "transplant_classify", "transplant_segment", "weight_search",
-)  # fmt: skip
+    "assemble",
+    "assignment",
+    "compress",
+    "cut_dependency",
+    "dependency",
+    "disassemble",
+    "distil",
+    "families",
+    "forgetting",
+    "fusion",
+    "increment",
+    "latency",
+    "lego_ablation",
+    "new_classes",
+    "transfer",
+    "treat",
+    "insert_adapter",
+    "transplant_classify",
+    "transplant_segment",
+    "weight_search",
+)
 
 
 def get(name: str) -> Study:

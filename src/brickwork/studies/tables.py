@@ -64,16 +64,9 @@ def section(result: dict[str, Any]) -> str:
     rows = [{**{k: result[k] for k in ORIGIN if k in result}, **row} for row in result["rows"]]
     columns = columns_of(rows)
     facts = facts_of(rows)
-    parts = [
-        title,
-        str(result.get("note") or result.get("about") or ""),
-        table(rows, columns),
-        facts and f"{facts}.",
-    ]
+    parts = [title, str(result.get("note") or result.get("about") or ""), table(rows, columns), facts and f"{facts}."]
     if "ratios" in result:
-        parts.append(
-            table([{"ratio": n, "value": v} for n, v in result["ratios"].items()], ["ratio", "value"])
-        )
+        parts.append(table([{"ratio": n, "value": v} for n, v in result["ratios"].items()], ["ratio", "value"]))
     return "\n\n".join(part for part in [*parts, _origins(rows)] if part)
 
 
@@ -118,17 +111,14 @@ def facts_of(rows: Sequence[Row]) -> str:
 def _shared(rows: Sequence[Row]) -> list[str]:
     """Names that every row has with one value."""
     return [
-        name for name, value in rows[0].items()
+        name
+        for name, value in rows[0].items()
         if _fits(value) and all(name in row and row[name] == value for row in rows)
-    ]  # fmt: skip
+    ]
 
 
 def _fits(value: Any) -> bool:
-    return (
-        value is None
-        or isinstance(value, bool | int | float)
-        or (isinstance(value, str) and len(value) <= LONGEST)
-    )
+    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST)
 
 
 def _cell(value: Any) -> str:

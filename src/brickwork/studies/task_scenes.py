@@ -34,12 +34,7 @@ SMOKE_POOL = {"epochs": 1, "batch_size": 32, "lr": 0.02, "schedule": "onecycle",
 SPLITS: dict[str, tuple[str, str, int, int]] = {
     "split": ("cifar10", "cifar100", 20, 5),
     "half": ("cifar100:A", "cifar100:B", 10, 5),
-    "rates": (
-        "cifar10",
-        "cifar100",
-        20,
-        5,
-    ),  # the first two tasks of another order, on held-out training images
+    "rates": ("cifar10", "cifar100", 20, 5),  # the first two tasks of another order, on held-out training images
 }
 #: whole sets one after another; of the large ones 500 training images a class, as many as a task of CIFAR-100 has
 SEQUENCE = ("cifar100", ("cifar10@500", "fashion_mnist@500", "mnist@500", "pets"))
@@ -86,9 +81,7 @@ class Scenes:
         how = POOLS if self.family.full else SMOKE_POOL
         sign = _sign(state_hash(start), how if made == "pretrain" else {}, size, made)
         if sign not in self._pools:
-            kept = (
-                None if self.family.networks is None else Path(self.family.networks) / f"pool-{arch}-{sign}"
-            )
+            kept = None if self.family.networks is None else Path(self.family.networks) / f"pool-{arch}-{sign}"
             if kept is not None and (kept / "pool.json").exists():
                 self._pools[sign] = PoolFolder.open(kept).pool
                 return self._pools[sign]
@@ -96,9 +89,16 @@ class Scenes:
                 pool = KernelPool.cluster([start], size=size, device=self.family.where)
             else:
                 pool = KernelPool.pretrain(
-                    start, images.train_images, images.train_labels, classes=images.classes, size=size, record=True,
-                    device=self.family.where, progress=self.family.progress, **how,
-                )  # fmt: skip
+                    start,
+                    images.train_images,
+                    images.train_labels,
+                    classes=images.classes,
+                    size=size,
+                    record=True,
+                    device=self.family.where,
+                    progress=self.family.progress,
+                    **how,
+                )
             if kept is not None:
                 PoolFolder.create(kept, pool, force=True)
             self._pools[sign] = pool
@@ -113,20 +113,22 @@ class Scenes:
         tasks = self.tasks(scene, seed)
         out = None
         if self.family.networks is not None:
-            facts = (
-                state_hash(start),
-                pool and pool.hash,
-                self.epochs,
-                seed,
-                [list(t.classes) for t in tasks.tasks],
-            )
+            facts = (state_hash(start), pool and pool.hash, self.epochs, seed, [list(t.classes) for t in tasks.tasks])
             out = Path(self.family.networks) / f"tasks-{arch}-{scene}-{_sign(*facts)}"
         # digits and MNIST lose their meaning in a mirror; in a sequence all sets are treated alike
         augment = "none" if not self.family.full else "crop" if scene == "sequence" else "crop+flip"
         found = continual.run(
-            tasks, [method], start, out=out, epochs=self.epochs, augment=augment, pool=pool, seed=seed,
-            device=self.family.where, progress=self.family.progress,
-        )  # fmt: skip
+            tasks,
+            [method],
+            start,
+            out=out,
+            epochs=self.epochs,
+            augment=augment,
+            pool=pool,
+            seed=seed,
+            device=self.family.where,
+            progress=self.family.progress,
+        )
         if self.family.where.type == "cuda":
             torch.cuda.empty_cache()
         return next(iter(found.results.values()))

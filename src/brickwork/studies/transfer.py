@@ -43,27 +43,44 @@ def transfer(
             return round(100 * evaluate(model, images, labels).accuracy, 2)  # type: ignore[arg-type]
 
         common = {"arch": arch, "seed": run.seed, "paper": None}
-        yield ({"what": f"{arch} on colour, as trained", **common,
-                     "ours": judged(net, colour.test_images, colour.test_labels)})  # fmt: skip
+        yield (
+            {
+                "what": f"{arch} on colour, as trained",
+                **common,
+                "ours": judged(net, colour.test_images, colour.test_labels),
+            }
+        )
         yield ({"what": f"{arch} on grey, nothing done", **common, "ours": judged(net, *test)})
         few = 2000 if run.full else 300
         fixed = adapt(net, colour.train_images[:few], other.train_images[:few], progress=run.progress)
-        yield ({"what": f"{arch} on grey, matched on {few} pairs without labels", **common,
-                     "ours": judged(fixed, *test)})  # fmt: skip
+        yield (
+            {"what": f"{arch} on grey, matched on {few} pairs without labels", **common, "ours": judged(fixed, *test)}
+        )
         everything = len(colour.train_labels) // len(colour.classes)
         for amount in amounts or ((20, 100, 500, everything) if run.full else (20,)):
             some = other.take(amount, seed=run.seed) if amount < everything else other
             for what in ("all", "independent"):
                 found = moved(
-                    net, some, what=what, routes=colour if what == "independent" else None, epochs=epochs, seed=run.seed,
+                    net,
+                    some,
+                    what=what,
+                    routes=colour if what == "independent" else None,
+                    epochs=epochs,
+                    seed=run.seed,
                     lr=0.01 if run.full else 0.005,
-                    batch_size=min(128, len(some.train_labels)) if run.full else 20, progress=run.progress, validation=test,
+                    batch_size=min(128, len(some.train_labels)) if run.full else 20,
+                    progress=run.progress,
+                    validation=test,
                     augment="crop+flip" if run.full else "none",
-                )  # fmt: skip
+                )
                 curve = [round(100 * row["validation_accuracy"], 2) for row in found.training.history]
                 yield (
                     {
-                        "what": f"{arch} on grey, {what} trained, {amount} images a class", **common, "ours": curve[-1],
-                        "first_epoch": curve[0], "curve": curve, "free": round(found.free, 4),
+                        "what": f"{arch} on grey, {what} trained, {amount} images a class",
+                        **common,
+                        "ours": curve[-1],
+                        "first_epoch": curve[0],
+                        "curve": curve,
+                        "free": round(found.free, 4),
                     }
-                )  # fmt: skip
+                )

@@ -91,12 +91,14 @@ def _rows(
                 continue  # the closed form uses no image: once is enough
             errors = [_error(house, way, name, served[name], amount) for name in others]
             yield {
-                "what": way.row(amount), "ours": round(float(np.mean(errors)), 2),
+                "what": way.row(amount),
+                "ours": round(float(np.mean(errors)), 2),
                 "paper": paper[amount][way.column] if way.column is not None and amount in paper else None,
-                "whole": round(float(np.mean(own)), 2), "unlabelled": way.unlabelled + MORE[way.more].get("others", 0),
+                "whole": round(float(np.mean(own)), 2),
+                "unlabelled": way.unlabelled + MORE[way.more].get("others", 0),
                 "seed": house.shop.seed,
                 "errors": dict(zip(others, np.round(errors, 2).tolist(), strict=True)),
-            }  # fmt: skip
+            }
 
 
 def _error(house: Greenhouse, way: Way, name: str, served: list[str], amount: int) -> float:
@@ -106,7 +108,14 @@ def _error(house: Greenhouse, way: Way, name: str, served: list[str], amount: in
     student = house.halves(served)
     adapter = house.adapter_for([name], student, layers=layers, kernel=kernel, start=way.start)
     learned = house.learned(
-        [name], adapter, student.above, way.way, 0 if way.way == "closed-form" else amount, unlabelled=way.unlabelled,
-        steps=(longer if house.shop.full else min(longer, 2)) * house.steps, **options, **way.options,
-    )  # fmt: skip
+        [name],
+        adapter,
+        student.above,
+        way.way,
+        0 if way.way == "closed-form" else amount,
+        unlabelled=way.unlabelled,
+        steps=(longer if house.shop.full else min(longer, 2)) * house.steps,
+        **options,
+        **way.options,
+    )
     return house.error([name], learned, student.above, house.against_others([name]))

@@ -37,12 +37,7 @@ GROUPS = {
 SMALL = {"zero": "0", "six": "6"}
 SMOKE = {"epochs": 20, "batch_size": 16, "lr": 5e-3, "optimizer": "adamw"}
 #: samples: (direct-learn, distill, back-distill), the paper's mean pixel accuracy
-PAPER = {
-    100: (77.63, 78.35, 87.97),
-    50: (75.34, 76.01, 87.30),
-    20: (75.15, 75.04, 86.66),
-    10: (74.99, 75.09, 85.32),
-}
+PAPER = {100: (77.63, 78.35, 87.97), 50: (75.34, 76.01, 87.30), 20: (75.15, 75.04, 86.66), 10: (74.99, 75.09, 85.32)}
 FIRST = {"dummy": Dummy("first")}
 WAYS = (
     Way("direct-learn", "random", column=0),
@@ -74,12 +69,15 @@ def transplant_segment(run: Run, *, picks: tuple[str, ...] | None = None) -> Ite
             found = [kennel.after(name, first, way, amount) for name in others]
             pixels, ious = np.array(found).T
             yield {
-                "what": what, "ours": round(float(pixels.mean()), 2),
+                "what": what,
+                "ours": round(float(pixels.mean()), 2),
                 "paper": PAPER[amount][way.column] if run.full and way.column is not None else None,
-                "iou": round(float(ious.mean()), 2), "whole": round(float(np.mean(own, 0)[0]), 2),
-                "whole_iou": round(float(np.mean(own, 0)[1]), 2), "seed": run.seed,
+                "iou": round(float(ious.mean()), 2),
+                "whole": round(float(np.mean(own, 0)[0]), 2),
+                "whole_iou": round(float(np.mean(own, 0)[1]), 2),
+                "seed": run.seed,
                 "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
-            }  # fmt: skip
+            }
 
 
 @dataclass
@@ -114,16 +112,17 @@ class Kennel:
     def _blank(self, channels: int) -> nn.Module:
         """An untrained FCN-8s; at smoke size a network of its kind that trains in seconds."""
         if self.shop.full:
-            return zoo.build(
-                "fcn8s", num_classes=2, seed=self.shop.seed, in_channels=channels, batch_norm=True
-            )
+            return zoo.build("fcn8s", num_classes=2, seed=self.shop.seed, in_channels=channels, batch_norm=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.shop.seed)
             return nn.Sequential(
-                nn.Conv2d(channels, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-                nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(),
+                nn.Conv2d(channels, 12, 3, padding=1),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(12, 24, 3, padding=1),
+                nn.ReLU(),
                 nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
-            )  # fmt: skip
+            )
 
     def _network(self, name: str, images: ImageData, start: nn.Module | None) -> nn.Module:
         key = f"segment-{name}-{self.shop.seed}"
@@ -135,26 +134,25 @@ class Kennel:
             model.load_state_dict(start.state_dict())
         recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if self.shop.full else SMOKE
         settings = settings_for(
-            "fcn8s",
-            len(images.train_labels),
-            "pets" if self.shop.full else "digits",
-            seed=self.shop.seed,
-            **recipe,
+            "fcn8s", len(images.train_labels), "pets" if self.shop.full else "digits", seed=self.shop.seed, **recipe
         )
         train(
-            model, images.train_images, None, masks=images.train_masks, device=self.shop.where, progress=self.shop.progress,
-            preprocessing=self.shop.data("pets" if self.shop.full else "digits").preprocessing(), **settings.to_dict(),
-        )  # fmt: skip
+            model,
+            images.train_images,
+            None,
+            masks=images.train_masks,
+            device=self.shop.where,
+            progress=self.shop.progress,
+            preprocessing=self.shop.data("pets" if self.shop.full else "digits").preprocessing(),
+            **settings.to_dict(),
+        )
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def after(self, name: str, first: str, way: Way, amount: int) -> tuple[float, float]:
         """Pixels right and IoU of a group on the first group's task module, after learning an adapter."""
         images, mine, student = self.images(name), self.halves(name), self.halves(first)
         few = replace(images).take(max(1, amount // len(images.classes)), seed=self.shop.seed)
-        features, wanted = (
-            self.features(mine.below, few.train_images),
-            self.features(student.below, few.train_images),
-        )
+        features, wanted = (self.features(mine.below, few.train_images), self.features(student.below, few.train_images))
         given: dict[str, Any] = {}
         if way.way == "distill" and not way.more:
             given = {"unlabelled": features}
@@ -169,15 +167,30 @@ class Kennel:
         channels = features.shape[1]
         order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
         adapter = Adapter(
-            channels, wanted.shape[1], order=order, scale=balance(wanted, features), start=way.start,
-            layers=3 if way.more else 1, kernel=3 if way.more else 1, seed=self.shop.seed,
-        )  # fmt: skip
+            channels,
+            wanted.shape[1],
+            order=order,
+            scale=balance(wanted, features),
+            start=way.start,
+            layers=3 if way.more else 1,
+            kernel=3 if way.more else 1,
+            seed=self.shop.seed,
+        )
         long = {"steps": 400 if self.shop.full else 40} if not (way.more and self.shop.full) else MORE
         learned = learn_adapter(
-            adapter.to(self.shop.where), student.above, way=way.way, teacher=mine.above,
-            image=(1, images.shape[2], *images.shape[:2]), seed=self.shop.seed, batch_size=10, example=features[:1],
-            progress=False, **given, **way.options, **long,
-        ).adapter  # fmt: skip
+            adapter.to(self.shop.where),
+            student.above,
+            way=way.way,
+            teacher=mine.above,
+            image=(1, images.shape[2], *images.shape[:2]),
+            seed=self.shop.seed,
+            batch_size=10,
+            example=features[:1],
+            progress=False,
+            **given,
+            **way.options,
+            **long,
+        ).adapter
         return self.judged(name, learned, student.above)
 
     def features(self, below: nn.Module, images: np.ndarray) -> Tensor:

@@ -31,14 +31,25 @@ def treat(
             original, doctor, paper = PAPER.get((source, arch), (None, None, None))
             for rule in RULES:
                 found = treated(
-                    net, half, rule=rule, epochs=epochs, lr=0.01 if run.full else 0.002, seed=run.seed,
-                    progress=run.progress, batch_size=256 if run.full else 32, augment="crop+flip" if run.full else "none",
-                )  # fmt: skip
+                    net,
+                    half,
+                    rule=rule,
+                    epochs=epochs,
+                    lr=0.01 if run.full else 0.002,
+                    seed=run.seed,
+                    progress=run.progress,
+                    batch_size=256 if run.full else 32,
+                    augment="crop+flip" if run.full else "none",
+                )
                 yield (
                     {
                         "what": f"{source} {arch}, {RULES[rule].about}",
-                        "paper": {"route": paper, "doctor": doctor}.get(rule), "ours": accuracy(found.model, half),
-                        "before": before, "paper_original": original, "epochs": epochs, "seed": run.seed,
+                        "paper": {"route": paper, "doctor": doctor}.get(rule),
+                        "ours": accuracy(found.model, half),
+                        "before": before,
+                        "paper_original": original,
+                        "epochs": epochs,
+                        "seed": run.seed,
                         "seconds": round(found.training.seconds, 1),
                     }
-                )  # fmt: skip
+                )

@@ -85,31 +85,19 @@ def _parts() -> list[Part]:
         Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
         Part("pool", "weight search, free for 60 % of the run, at a rate of 0.05", "pool(free=0.6, lr=0.05)"),
         Part(
-            "pool",
-            "weight search, free at first, within 0.1 MB",
-            "pool(free=0.6, lr=0.05, budget=100000, fold=True)",
+            "pool", "weight search, free at first, within 0.1 MB", "pool(free=0.6, lr=0.05, budget=100000, fold=True)"
         ),
         Part("pool", "weight search with weight decay", "pool(weight_decay=0.0005)"),
         *(Part("pool", f"weight search within {size}", method) for size, method in BUDGETS.items()),
         *(
-            Part(
-                "pool",
-                f"{size} kernels a layer, within 0.2 MB",
-                "pool(free=0.6, lr=0.05, budget=200000)",
-                size=size,
-            )
+            Part("pool", f"{size} kernels a layer, within 0.2 MB", "pool(free=0.6, lr=0.05, budget=200000)", size=size)
             for size in (1024, 2048)
         ),
         Part("encode", "Gram metric", "pool-encode"),
         Part("encode", "Gram metric, at a rate of 0.05", "pool-encode(lr=0.05)"),
         Part("encode", "average of three trainings", "pool-encode(soup=3)"),
         Part("encode", "average of three trainings, at a rate of 0.05", "pool-encode(soup=3, lr=0.05)"),
-        Part(
-            "encode",
-            "average of three trainings, 2048 kernels a layer",
-            "pool-encode(soup=3, lr=0.05)",
-            size=2048,
-        ),
+        Part("encode", "average of three trainings, 2048 kernels a layer", "pool-encode(soup=3, lr=0.05)", size=2048),
         Part("encode", "nearest in weight", "pool-encode(metric=weight)"),
         # Table 1
         Part("initialisation", "previous task", "pool(start=previous)", paper=73.4, paper_mb=33.9),
@@ -117,12 +105,7 @@ def _parts() -> list[Part]:
         Part("initialisation", "the best of the earlier tasks", "pool(start=best)"),
         Part("initialisation", "the network, not yet in kernels", "pool(start=network)"),
         Part("data", "pools by k-means alone, CIFAR-10", POOL, made="cluster"),
-        Part(
-            "data",
-            "half of CIFAR-100, tasks from the other half: one network a task",
-            "finetune",
-            scene="half",
-        ),
+        Part("data", "half of CIFAR-100, tasks from the other half: one network a task", "finetune", scene="half"),
         Part("data", "half of CIFAR-100, tasks from the other half: weight search", POOL, scene="half"),
         Part("data", "half of CIFAR-100, tasks from the other half: encoded", "pool-encode", scene="half"),
     ]
@@ -147,10 +130,7 @@ def _parts() -> list[Part]:
         for s, p, m in ((128, 68.9, 25.6), (256, 67.5, 28.8), (512, 72.5, 34.1), (1024, 66.2, 39.1))
     ]
     for arch in ("vgg16", "mobilenetv2"):
-        rows += [
-            Part(arch, n, m, arch=arch)
-            for n, m in (("one network a task", "finetune"), ("weight search", POOL))
-        ]
+        rows += [Part(arch, n, m, arch=arch) for n, m in (("one network a task", "finetune"), ("weight search", POOL))]
     rows += [
         Part("rates", f"{name} at {rate:g}", _at(name, rate), scene="rates", seed=RATES_SEED)
         for name, rates in RATES.items()
@@ -158,38 +138,23 @@ def _parts() -> list[Part]:
     ]
     rows += [
         Part("sequence", n, m, scene="sequence")
-        for n, m in (("one network a task", "finetune"), ("linear probe", "probe"), ("batch norms and head", "bn-head"),
-                     ("rank 4", "lora(rank=4)"), ("weight search", POOL), ("encoded", "pool-encode"))
-    ]  # fmt: skip
+        for n, m in (
+            ("one network a task", "finetune"),
+            ("linear probe", "probe"),
+            ("batch norms and head", "bn-head"),
+            ("rank 4", "lora(rank=4)"),
+            ("weight search", POOL),
+            ("encoded", "pool-encode"),
+        )
+    ]
     return rows
 
 
 PARTS = _parts()
-SMOKE_GROUPS = (
-    "finetune",
-    "joint",
-    "sequential",
-    "probe",
-    "bn-head",
-    "packnet",
-    "ksm",
-    "lora",
-    "pool",
-    "encode",
-)
+SMOKE_GROUPS = ("finetune", "joint", "sequential", "probe", "bn-head", "packnet", "ksm", "lora", "pool", "encode")
 METHODS = (*SMOKE_GROUPS, "quantised")  # rivals of one scene; all other rows are ablations
 GOALS = "goals"
-JUDGED = (
-    "finetune",
-    "probe",
-    "bn-head",
-    "packnet",
-    "ksm",
-    "quantised",
-    "lora",
-    "pool",
-    "encode",
-)  # by the goals
+JUDGED = ("finetune", "probe", "bn-head", "packnet", "ksm", "quantised", "lora", "pool", "encode")  # by the goals
 
 
 @study("weight-search", paper="4, appendix Tables 1, 2, 4")
@@ -220,21 +185,29 @@ def weight_search(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator
 def _play(scenes: Scenes, part: Part, seed: int) -> ContinualResult:
     arch = part.arch if scenes.family.full else "resnet8"
     size = part.size if scenes.family.full else 48
-    return scenes.play(
-        part.method, arch=arch, scene=part.scene, seed=part.seed + seed, size=size, made=part.made
-    )
+    return scenes.play(part.method, arch=arch, scene=part.scene, seed=part.seed + seed, size=size, made=part.made)
 
 
 def _row(part: Part, found: ContinualResult, full: bool) -> Row:
     return {
-        "what": f"{part.group}: {part.name}", "paper": part.paper if full else None,
-        "ours": round(100 * found.average_accuracy, 2), "mb_per_task": round(found.bytes_per_task / MB, 4),
-        "mb_shared": round(found.shared_bytes / MB, 4), "mb": round(found.total_bytes / MB, 4),
-        "paper_mb": part.paper_mb if full else None, "forgetting": _plain(100 * found.forgetting),
-        "method": found.method, "scene": part.scene, "arch": part.arch if full else "resnet8", "tasks": len(found.tasks),
-        "each": [round(100 * float(v), 2) for v in found.matrix[-1]], "seed": part.seed, "seconds": found.seconds,
-        "unit": "percent", **({} if part.group in METHODS else {"ablation": True}),
-    }  # fmt: skip
+        "what": f"{part.group}: {part.name}",
+        "paper": part.paper if full else None,
+        "ours": round(100 * found.average_accuracy, 2),
+        "mb_per_task": round(found.bytes_per_task / MB, 4),
+        "mb_shared": round(found.shared_bytes / MB, 4),
+        "mb": round(found.total_bytes / MB, 4),
+        "paper_mb": part.paper_mb if full else None,
+        "forgetting": _plain(100 * found.forgetting),
+        "method": found.method,
+        "scene": part.scene,
+        "arch": part.arch if full else "resnet8",
+        "tasks": len(found.tasks),
+        "each": [round(100 * float(v), 2) for v in found.matrix[-1]],
+        "seed": part.seed,
+        "seconds": found.seconds,
+        "unit": "percent",
+        **({} if part.group in METHODS else {"ablation": True}),
+    }
 
 
 def goals_of(rows: Sequence[Row]) -> Iterator[Row]:
@@ -249,19 +222,14 @@ def goals_of(rows: Sequence[Row]) -> Iterator[Row]:
         whole = plain[0]
         near = [r for r in ours if r["mb"] <= 0.4 * r["tasks"]]
         best = _most(near)
-        yield _goal(
-            "within 0.5 points of one network a task, at 0.4 MB all included", _lead(best, whole), -0.5, best
-        )
+        yield _goal("within 0.5 points of one network a task, at 0.4 MB all included", _lead(best, whole), -0.5, best)
         if "encode" in found:
             coded = _most(found["encode"])
             yield _goal("encoded without training, within 1 point", _lead(coded, whole), -1.0, coded)
     for rival in [r for group in ("packnet", "ksm", "quantised", "lora") for r in found.get(group, [])]:
         leader = _most([r for r in ours if r["mb"] <= rival["mb"]])
         yield _goal(
-            f"points ahead of {rival['method']} at no more megabytes",
-            _lead(leader, rival["ours"]),
-            0.0,
-            leader,
+            f"points ahead of {rival['method']} at no more megabytes", _lead(leader, rival["ours"]), 0.0, leader
         )
     least = _most([r for r in found.get("pool", []) if r["mb_per_task"] <= 0.1])
     for group in ("probe", "bn-head"):
@@ -284,9 +252,14 @@ def _lead(row: Row | None, other: float) -> float | None:
 def _goal(what: str, ours: float | None, goal: float, row: Row | None, *, below: bool = False) -> Row:
     met = ours is not None and (ours <= goal if below else ours >= goal)
     return {
-        "what": f"goal: {what}", "paper": None, "ours": None if ours is None else round(ours, 4), "goal": goal,
-        "met": met, "method": None if row is None else row["method"], "seed": FIRST_SEED,
-    }  # fmt: skip
+        "what": f"goal: {what}",
+        "paper": None,
+        "ours": None if ours is None else round(ours, 4),
+        "goal": goal,
+        "met": met,
+        "method": None if row is None else row["method"],
+        "seed": FIRST_SEED,
+    }
 
 
 def _plain(value: float) -> Any:

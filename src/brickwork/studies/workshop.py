@@ -67,12 +67,7 @@ class Workshop(Run):
         if key not in self._nets:
             name = f"{arch}-{spec.replace(':', '-')}-{number}"
             self._nets[key] = kept(
-                self.networks,
-                name,
-                self.where,
-                lambda: self._trained(arch, spec, number),
-                study=spec,
-                seed=number,
+                self.networks, name, self.where, lambda: self._trained(arch, spec, number), study=spec, seed=number
             )
         return self._nets[key]
 
@@ -85,14 +80,18 @@ class Workshop(Run):
         source = data.parse(spec).source
         model = zoo.build(arch, num_classes=len(images.classes), seed=seed, in_channels=images.shape[2])
         recipe = self.recipe(arch)
-        settings = settings_for(
-            arch, len(images.train_labels), source, seed=seed, label_smoothing=0.0, **recipe
-        )
+        settings = settings_for(arch, len(images.train_labels), source, seed=seed, label_smoothing=0.0, **recipe)
         train(
-            model, images.train_images, images.train_labels, classes=images.classes,
-            preprocessing=self.data(source).preprocessing(), device=self.where, progress=self.progress,
-            record=True, **settings.to_dict(),
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            classes=images.classes,
+            preprocessing=self.data(source).preprocessing(),
+            device=self.where,
+            progress=self.progress,
+            record=True,
+            **settings.to_dict(),
+        )
         return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
     def latency_ratio(self, part: nn.Module, wholes: Sequence[nn.Module], images: ImageData) -> float:
@@ -109,9 +108,7 @@ class Workshop(Run):
         best = [min(found) for found in times.values()]
         return round(best[0] / sum(best[1:]), 4)
 
-    def fine_tuned(
-        self, model: nn.Module, images: ImageData, *, epochs: int = 1, lr: float = 0.01
-    ) -> nn.Module:
+    def fine_tuned(self, model: nn.Module, images: ImageData, *, epochs: int = 1, lr: float = 0.01) -> nn.Module:
         """A copy trained for an epoch more, with labels: the paper's `ep.+1`.
 
         Parts that never stood side by side have something to learn; a part of one network has only to lose: at a rate of
@@ -122,10 +119,20 @@ class Workshop(Run):
         order = images.select([images.classes.index(name) for name in names])
         augment = "crop+flip" if self.full else "none"
         train(
-            pupil, order.train_images, order.train_labels, epochs=epochs, batch_size=128 if self.full else 16, lr=lr,
-            schedule="cosine", weight_decay=5e-4, augment=augment, seed=self.seed, device=self.where,
-            record=True, progress=self.progress,
-        )  # fmt: skip
+            pupil,
+            order.train_images,
+            order.train_labels,
+            epochs=epochs,
+            batch_size=128 if self.full else 16,
+            lr=lr,
+            schedule="cosine",
+            weight_decay=5e-4,
+            augment=augment,
+            seed=self.seed,
+            device=self.where,
+            record=True,
+            progress=self.progress,
+        )
         return pupil.eval()
 
 

@@ -28,9 +28,7 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
     shelf, jobs = Shelf(root), Jobs()
 
     def known(
-        asked: Asked,
-        x_token: Annotated[str, Header()] = "",
-        token_: Annotated[str, Query(alias="token")] = "",
+        asked: Asked, x_token: Annotated[str, Header()] = "", token_: Annotated[str, Query(alias="token")] = ""
     ) -> None:
         # another name for this machine in Host is a page elsewhere that lets a browser ask here
         if asked.url.hostname not in HOSTS:
@@ -39,11 +37,7 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
             raise HTTPException(403, "the token is wrong; open the address that brickwork studio printed")
 
     app = FastAPI(
-        title="Brickwork studio",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        dependencies=[Depends(known)],
+        title="Brickwork studio", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(known)]
     )
 
     @app.exception_handler(BrickworkError)
@@ -52,9 +46,7 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
 
     @app.get("/", response_class=HTMLResponse)
     def page() -> HTMLResponse:
-        return HTMLResponse(
-            _page(), headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"}
-        )
+        return HTMLResponse(_page(), headers={"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer"})
 
     @app.get("/api/models")
     def models() -> list[dict[str, Any]]:
@@ -105,7 +97,5 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 def _page() -> str:
     here = Path(__file__)
-    text, style, script = (
-        here.with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js")
-    )
+    text, style, script = (here.with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     return text.replace("{{style}}", style + part("drawing.css")).replace("{{script}}", script)

@@ -56,11 +56,7 @@ def predicted(shelf: Shelf, request: Request) -> dict[str, Any]:
         parameters = shelf.parameters(part.model)
         size += part.budget * parameters
         whole += parameters
-    return {
-        "parameters": round(size),
-        "of": round(whole),
-        "classes": [c for p in request.parts for c in p.classes],
-    }
+    return {"parameters": round(size), "of": round(whole), "classes": [c for p in request.parts for c in p.classes]}
 
 
 def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any]:
@@ -84,19 +80,19 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
     joined = assemble(bricks)
     say((len(specs) + 1) / (len(specs) + 2), "judging")
     found = _judged(joined, bricks, sets, judge)
-    store.save(
-        joined, folder, provenance={"command": "studio", "parts": [p.model_dump() for p in request.parts]}
-    )
+    store.save(joined, folder, provenance={"command": "studio", "parts": [p.model_dump() for p in request.parts]})
     picture, missing = _routes(bricks[0], request.parts[0], sets[0])
     return {
         "folder": folder.relative_to(shelf.root.resolve()).as_posix(),
         "parameters": parameters_of(joined),
-        "classes": list(origin_of(joined).classes or ()), "accuracy": found, "routes": picture,
+        "classes": list(origin_of(joined).classes or ()),
+        "accuracy": found,
+        "routes": picture,
         "notes": [
             *(f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note),
             *missing,
         ],
-    }  # fmt: skip
+    }
 
 
 def _images(model: nn.Module, spec: str) -> ImageData:

@@ -26,8 +26,14 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         state = "failed" if self.error else "done" if self.result else "running"
-        return {"job": self.number, "state": state, "share": round(self.share, 3), "words": self.words,
-                "result": self.result, "error": self.error}  # fmt: skip
+        return {
+            "job": self.number,
+            "state": state,
+            "share": round(self.share, 3),
+            "words": self.words,
+            "result": self.result,
+            "error": self.error,
+        }
 
 
 @dataclass

@@ -28,9 +28,7 @@ class Shelf:
     """Everything that a page may name is a path below `root`."""
 
     root: Path
-    busy: threading.RLock = field(
-        default_factory=threading.RLock, repr=False, compare=False
-    )  # one network at a time
+    busy: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)  # one network at a time
     _sizes: dict[tuple[str, str], int] = field(default_factory=dict, repr=False, compare=False)
 
     def models(self) -> list[dict[str, Any]]:
@@ -46,12 +44,16 @@ class Shelf:
             except BrickworkError as error:
                 found.append({"name": name, "error": str(error)})
                 continue
-            found.append({
-                "name": name, "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
-                "classes": config.classes or [], "parameters": self._sizes.get((name, config.weights.state_hash)),
-                "brick": isinstance(config.provenance.get(PROVENANCE), dict),
-                "data": config.provenance.get("data") if isinstance(config.provenance.get("data"), str) else "",
-            })  # fmt: skip
+            found.append(
+                {
+                    "name": name,
+                    "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
+                    "classes": config.classes or [],
+                    "parameters": self._sizes.get((name, config.weights.state_hash)),
+                    "brick": isinstance(config.provenance.get(PROVENANCE), dict),
+                    "data": config.provenance.get("data") if isinstance(config.provenance.get("data"), str) else "",
+                }
+            )
         return found
 
     def model(self, name: str) -> Path:
@@ -73,9 +75,7 @@ class Shelf:
     def new(self, name: str) -> Path:
         """Where a model that is built goes."""
         if not NAME.fullmatch(name):
-            raise RequestError(
-                f"{name!r} is no name for a folder; use letters, digits, dots, - and _, at most 64."
-            )
+            raise RequestError(f"{name!r} is no name for a folder; use letters, digits, dots, - and _, at most 64.")
         folder = self._inside(f"{BUILT}/{name}")
         if folder.exists():
             raise RequestError(f"{BUILT}/{name} is there already; choose another name.")
@@ -87,9 +87,7 @@ class Shelf:
         if spec.source in known_names():
             return data.check(spec)
         if spec.source.startswith("hfds:"):
-            raise RequestError(
-                "a studio reads no data sets from elsewhere; save the images inside its folder."
-            )
+            raise RequestError("a studio reads no data sets from elsewhere; save the images inside its folder.")
         return data.check(replace(spec, source=str(self._inside(spec.source))))
 
     def _folders(self) -> list[Path]:

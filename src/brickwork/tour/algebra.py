@@ -16,16 +16,21 @@ def algebra(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     grid = [round(step * k, 10) for k in range(count)]
     sets = {f"digits:{h}": stage.digits(f"digits:{h}") for h in "AB"}
     found = sweep(
-        stage.nets["a"],
-        stage.nets["b"],
-        base=stage.nets["start"],
-        data=sets,
-        alpha=grid,
-        beta=grid,
-        progress=False,
+        stage.nets["a"], stage.nets["b"], base=stage.nets["start"], data=sets, alpha=grid, beta=grid, progress=False
     )
     command = stage.said(
-        "sweep", "@a", "@b", "--base", "@start", "--data", "digits:A", "--data", "digits:B", "--alpha",
-        f"0:{grid[-1]:g}:{step:g}", "--out", "sum",
-    )  # fmt: skip
+        "sweep",
+        "@a",
+        "@b",
+        "--base",
+        "@start",
+        "--data",
+        "digits:A",
+        "--data",
+        "digits:B",
+        "--alpha",
+        f"0:{grid[-1]:g}:{step:g}",
+        "--out",
+        "sum",
+    )
     return [replace(draw_sweep(found), command=command)], {"balanced": found.balanced()}

@@ -46,23 +46,40 @@ def bricks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         Bar("parameters of the joined bricks", size, f"{size:.0%} of both", 1),
     ]
     figure = draw_bars(
-        "Three digits out of two networks", bars, about=about, part="bricks",
+        "Three digits out of two networks",
+        bars,
+        about=about,
+        part="bricks",
         cards=(
             ("three digits from two networks, nothing trained", f"{ours:.0%}"),
             ("of both networks' parameters", f"{size:.0%}"),
         ),
-        command="\n".join([
-            *(stage.said("disassemble", f"@{net}", "--classes", ",".join(names), "--data", f"digits:{net.upper()}",
-                         "--budget", BUDGET, "--out", out)
-              for net, names, out in (("a", FROM_A, "zero-one"), ("b", FROM_B, "seven"))),
-            stage.said("assemble", "zero-one", "seven", "--out", "three"),
-            stage.said("eval", "three", "digits:" + ",".join(FROM_A + FROM_B)),
-        ]),
-    )  # fmt: skip
+        command="\n".join(
+            [
+                *(
+                    stage.said(
+                        "disassemble",
+                        f"@{net}",
+                        "--classes",
+                        ",".join(names),
+                        "--data",
+                        f"digits:{net.upper()}",
+                        "--budget",
+                        BUDGET,
+                        "--out",
+                        out,
+                    )
+                    for net, names, out in (("a", FROM_A, "zero-one"), ("b", FROM_B, "seven"))
+                ),
+                stage.said("assemble", "zero-one", "seven", "--out", "three"),
+                stage.said("eval", "three", "digits:" + ",".join(FROM_A + FROM_B)),
+            ]
+        ),
+    )
     picture = draw_routes(routes(a, halves[0], list(FROM_A), scored=SCORED))
     command = stage.said(
         "routes", "@a", "--data", "digits:A", "--classes", ",".join(FROM_A), "--scored", SCORED, "--out", "routes.html"
-    )  # fmt: skip
+    )
     return [figure, replace(picture, command=command)], {"accuracy": ours, "whole": whole, "parameters": size}
 
 

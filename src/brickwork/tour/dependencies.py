@@ -29,9 +29,13 @@ def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     model = stage.trained(stage.lenet(9), seen)
     store.save(model, stage.folder / "nine")
     np.savez_compressed(
-        stage.folder / UNSEEN, classes=np.array(nine.classes), train_images=unseen.train_images,
-        train_labels=unseen.train_labels, test_images=unseen.test_images, test_labels=unseen.test_labels,
-    )  # fmt: skip
+        stage.folder / UNSEEN,
+        classes=np.array(nine.classes),
+        train_images=unseen.train_images,
+        train_labels=unseen.train_labels,
+        test_images=unseen.test_images,
+        test_labels=unseen.test_labels,
+    )
     fit, test = ((predict(model, images).numpy(), labels) for images, labels, _ in map(unseen.split, SPLITS))
     found = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
     found.save(stage.folder / "map")
@@ -51,15 +55,30 @@ def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         Bar("nines found among all ten", tenth, f"{tenth:.1%}", 1),
     ]
     figure = draw_bars(
-        "A tenth digit on top of nine", bars, about=about, part="dependencies",
+        "A tenth digit on top of nine",
+        bars,
+        about=about,
+        part="dependencies",
         cards=(("ten digits from a network that knows nine", f"{after:.0%}"),),
         command=stage.said(
             "depend", "add", "@nine", "--data", "digits:9", "--base-data", f"@{UNSEEN}", *stage.seeded, "--out", "ten"
         ),
-    )  # fmt: skip
-    command = "\n".join([
-        stage.said("depend", "fit", "@nine", "--data", f"@{UNSEEN}", "--max-dependencies", MOST, *stage.seeded, "--out",
-                   "map"),
-        stage.said("depend", "show", "map", "--out", "map.html"),
-    ])  # fmt: skip
+    )
+    command = "\n".join(
+        [
+            stage.said(
+                "depend",
+                "fit",
+                "@nine",
+                "--data",
+                f"@{UNSEEN}",
+                "--max-dependencies",
+                MOST,
+                *stage.seeded,
+                "--out",
+                "map",
+            ),
+            stage.said("depend", "show", "map", "--out", "map.html"),
+        ]
+    )
     return [MapFigure(found, command), figure], {"before": before, "after": after, "tenth": tenth}

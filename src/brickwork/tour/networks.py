@@ -22,11 +22,7 @@ def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     for half in "ab":
         images = stage.digits(f"digits:{half.upper()}")
         model = stage.trained(copy.deepcopy(start), images)
-        store.save(
-            model,
-            stage.folder / half,
-            provenance={"command": "demo", "data": images.name, "seed": stage.seed},
-        )
+        store.save(model, stage.folder / half, provenance={"command": "demo", "data": images.name, "seed": stage.seed})
         right = stage.accuracy(model, images)
         stage.nets[half] = model
         bars.append(Bar(f"{half}: digits {', '.join(images.classes)}", right, f"{right:.1%}"))
@@ -37,10 +33,13 @@ def networks(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         "that each gets right."
     )
     figure = draw_bars(
-        "Two networks, five digits each", bars, about=about, part="networks",
+        "Two networks, five digits each",
+        bars,
+        about=about,
+        part="networks",
         cards=(("two networks, five digits each", " / ".join(f"{v:.0%}" for v in found.values())),),
         command="\n".join(
             stage.said("train", "@start", f"digits:{half.upper()}", *how, *stage.seeded, "--out", half) for half in "ab"
         ),
-    )  # fmt: skip
+    )
     return [figure], {"accuracy": found}

@@ -25,8 +25,15 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     store.save(start, stage.folder / "known")
     how: dict[str, Any] = {"epochs": stage.epochs(8), "batch_size": 16, "augment": "none"}
     found = continual.run(
-        tasks, list(METHODS), start, out=stage.folder / "tasks", seed=stage.seed, device=stage.device, progress=False, **how
-    )  # fmt: skip
+        tasks,
+        list(METHODS),
+        start,
+        out=stage.folder / "tasks",
+        seed=stage.seed,
+        device=stage.device,
+        progress=False,
+        **how,
+    )
     pool, whole = found.results[METHODS[-1]], found.results["finetune"]
     cards = (
         (
@@ -36,9 +43,21 @@ def pools(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         ("three tasks from one pool, nothing forgotten", f"{pool.average_accuracy:.0%}"),
     )
     command = stage.said(
-        "continual", "digits:4-9", "--tasks", 3, "--classes-per-task", 2, "--start", "@known", "--methods",
-        ",".join(METHODS), *as_options(how), *stage.seeded, "--out", "tasks",
-    )  # fmt: skip
+        "continual",
+        "digits:4-9",
+        "--tasks",
+        3,
+        "--classes-per-task",
+        2,
+        "--start",
+        "@known",
+        "--methods",
+        ",".join(METHODS),
+        *as_options(how),
+        *stage.seeded,
+        "--out",
+        "tasks",
+    )
     rows = {
         name: {"accuracy": r.average_accuracy, "forgetting": r.forgetting, "mb": r.total_bytes / MB}
         for name, r in found.results.items()

@@ -37,9 +37,7 @@ RESULT, PAGE = "demo.json", "report.html"
 def take(stage: Stage) -> dict[str, Any]:
     """Walk through all parts; writes their folders, the page and the numbers, and returns the numbers."""
     before = torch.get_num_threads()
-    torch.set_num_threads(
-        1
-    )  # networks as small as these run fastest on one; on busy cores two are ten times as slow
+    torch.set_num_threads(1)  # networks as small as these run fastest on one; on busy cores two are ten times as slow
     try:
         return _walk(stage)
     finally:
@@ -63,7 +61,13 @@ def _walk(stage: Stage) -> dict[str, Any]:
     save_figures(
         stage.folder, [figure for _, figure in placed if isinstance(figure, Drawing)]
     )  # the map has its folder
-    result = {"name": "demo", "seed": stage.seed, "device": str(stage.device), "page": str(stage.final / PAGE),
-              "parts": found, "seconds": seconds}  # fmt: skip
+    result = {
+        "name": "demo",
+        "seed": stage.seed,
+        "device": str(stage.device),
+        "page": str(stage.final / PAGE),
+        "parts": found,
+        "seconds": seconds,
+    }
     (stage.folder / RESULT).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result

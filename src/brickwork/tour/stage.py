@@ -17,13 +17,7 @@ from brickwork.evaluation import evaluate
 from brickwork.training import train
 
 SIZE, EPOCHS = 16, 12
-FAST: dict[str, Any] = {
-    "batch_size": 32,
-    "lr": 5e-3,
-    "optimizer": "adamw",
-    "schedule": "onecycle",
-    "augment": "none",
-}
+FAST: dict[str, Any] = {"batch_size": 32, "lr": 5e-3, "optimizer": "adamw", "schedule": "onecycle", "augment": "none"}
 
 
 @dataclass
@@ -55,9 +49,16 @@ class Stage:
     def trained(self, model: nn.Module, images: ImageData) -> nn.Module:
         """The model, trained in place on a set's training images."""
         train(
-            model, images.train_images, images.train_labels, classes=images.classes, preprocessing=images.preprocessing(),
-            seed=self.seed, device=self.device, progress=False, **self.training,
-        )  # fmt: skip
+            model,
+            images.train_images,
+            images.train_labels,
+            classes=images.classes,
+            preprocessing=images.preprocessing(),
+            seed=self.seed,
+            device=self.device,
+            progress=False,
+            **self.training,
+        )
         return model.eval()
 
     def accuracy(self, model: nn.Module, images: ImageData) -> float:

@@ -56,44 +56,44 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
     )
     command = stage.said(
-        "transplant", "connect", "@halves", "--category", "six", "--task", "mark-zero", "--data", "digits:6",
-        *as_options(learning), "--out", "net",
-    )  # fmt: skip
+        "transplant",
+        "connect",
+        "@halves",
+        "--category",
+        "six",
+        "--task",
+        "mark-zero",
+        "--data",
+        "digits:6",
+        *as_options(learning),
+        "--out",
+        "net",
+    )
     card = ("pixels of sixes right on the zeros' task", f"{note['before']:.0%} → {note['after']:.0%}")
     figure = draw_images(
-        "Sixes on a task that knew zeros",
-        rows,
-        about=about,
-        part="transplant",
-        cards=(card,),
-        command=command,
+        "Sixes on a task that knew zeros", rows, about=about, part="transplant", cards=(card,), command=command
     )
     return [figure], note
 
 
 def _segmenter(stage: Stage, images: ImageData, seed: int) -> nn.Module:
-    model = zoo.build(
-        "fcn8s", num_classes=2, in_channels=1, width=8, head=32, batch_norm=True, seed=stage.seed + seed
-    )
-    how = {
-        **FAST,
-        "batch_size": 16,
-        "lr": 3e-3,
-        "seed": stage.seed,
-        "device": stage.device,
-        "progress": False,
-    }
+    model = zoo.build("fcn8s", num_classes=2, in_channels=1, width=8, head=32, batch_norm=True, seed=stage.seed + seed)
+    how = {**FAST, "batch_size": 16, "lr": 3e-3, "seed": stage.seed, "device": stage.device, "progress": False}
     train(
-        model, images.train_images, None, masks=images.train_masks, epochs=stage.epochs(10), classes=("background", "digit"),
-        preprocessing=images.preprocessing(), **how,
-    )  # fmt: skip
+        model,
+        images.train_images,
+        None,
+        masks=images.train_masks,
+        epochs=stage.epochs(10),
+        classes=("background", "digit"),
+        preprocessing=images.preprocessing(),
+        **how,
+    )
     return model.eval()
 
 
 def _marked(model: nn.Module, images: np.ndarray) -> np.ndarray:
     where = next(model.parameters()).device
     with torch.no_grad():
-        found: np.ndarray = (
-            model(as_input(images, origin_of(model).preprocessing, where)).argmax(1).cpu().numpy()
-        )
+        found: np.ndarray = model(as_input(images, origin_of(model).preprocessing, where)).argmax(1).cpu().numpy()
     return found

@@ -30,9 +30,7 @@ class Batches:
     torch.Size([2, 1, 8, 8])
     """
 
-    def __init__(
-        self, images: Tensor, labels: Tensor | None, masks: Tensor | None = None, *, augment: str
-    ) -> None:
+    def __init__(self, images: Tensor, labels: Tensor | None, masks: Tensor | None = None, *, augment: str) -> None:
         self.count, self.height, self.width = images.shape[:3]
         self.crop, self.flip = "crop" in augment, "flip" in augment
         self.device = images.device

@@ -45,9 +45,7 @@ class FabricCrew(Crew):
         kind = pick("auto" if device is None else str(device).split(":")[0]).type
         local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         nodes = int(os.environ["WORLD_SIZE"]) // local
-        self.fabric = Fabric(
-            accelerator=kind, devices=local, num_nodes=nodes, strategy="ddp", precision="32-true"
-        )
+        self.fabric = Fabric(accelerator=kind, devices=local, num_nodes=nodes, strategy="ddp", precision="32-true")
         self.fabric.launch()
         self.rank, self.size = self.fabric.global_rank, self.fabric.world_size
         self.device = self.fabric.device
@@ -71,7 +69,5 @@ def assemble_crew(device: str | torch.device | None, batch_size: int) -> Crew:
     if size == 1:
         return Crew(device)
     if batch_size % size:
-        raise RequestError(
-            f"batch_size is {batch_size}; with {size} processes it must be a multiple of {size}."
-        )
+        raise RequestError(f"batch_size is {batch_size}; with {size} processes it must be a multiple of {size}.")
     return FabricCrew(device)

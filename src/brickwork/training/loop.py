@@ -81,9 +81,7 @@ def train(
     1
     """
     if record and (compile or penalty is not None):
-        raise RequestError(
-            "a recorded step can be neither compiled nor hold a penalty; leave one of them out."
-        )
+        raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
     origin = origin_of(model)
     settings = settings_for(
         origin.arch,
@@ -164,10 +162,7 @@ def train(
     journal = Journal(metrics, tensorboard, history) if crew.rank == 0 else None
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with (
-            tuned(crew.device),
-            bar("training", settings.epochs, show=progress and crew.rank == 0) as advance,
-        ):
+        with tuned(crew.device), bar("training", settings.epochs, show=progress and crew.rank == 0) as advance:
             advance(start)
             wrapped, stepper = crew.wrap(torch.compile(model) if compile else model, updater)  # type: ignore[arg-type]
             for epoch in range(start, settings.epochs):
@@ -207,23 +202,17 @@ def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor
     return planes.permute(0, 2, 3, 1).contiguous(), preprocessing
 
 
-def _targets(
-    labels: Any, masks: Any, count: int, size: tuple[int, int]
-) -> tuple[Tensor | None, Tensor | None]:
+def _targets(labels: Any, masks: Any, count: int, size: tuple[int, int]) -> tuple[Tensor | None, Tensor | None]:
     """Labels and masks as tensors, checked against the images."""
     if labels is None and masks is None:
         raise BadData("training needs labels or masks.")
     targets = None if labels is None else torch.as_tensor(labels).long()
     if targets is not None and (targets.shape != (count,) or int(targets.min()) < 0):
-        raise BadData(
-            f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0."
-        )
+        raise BadData(f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0.")
     areas = None if masks is None else torch.as_tensor(masks)
     if areas is not None:
         if areas.ndim != 3 or len(areas) != count:
-            raise BadData(
-                f"masks are {tuple(areas.shape)} for {count} images; (N, H, W) class numbers are needed."
-            )
+            raise BadData(f"masks are {tuple(areas.shape)} for {count} images; (N, H, W) class numbers are needed.")
         if tuple(areas.shape[1:]) != size:
             areas = resize_masks(areas, size)
     return targets, areas

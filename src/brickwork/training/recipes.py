@@ -37,9 +37,7 @@ RECIPES = {
     "resnet18": Recipe(epochs=30, batch_size=512, lr=0.2),
     "resnet50": Recipe(epochs=40, batch_size=512, lr=0.2),
     "mobilenetv2": Recipe(epochs=40, batch_size=256, lr=0.1),
-    "vit_small": Recipe(
-        epochs=60, batch_size=256, lr=1e-3, weight_decay=0.05, optimizer="adamw", label_smoothing=0.1
-    ),
+    "vit_small": Recipe(epochs=60, batch_size=256, lr=1e-3, weight_decay=0.05, optimizer="adamw", label_smoothing=0.1),
     "fcn8s": Recipe(epochs=30, batch_size=32, lr=0.02),
 }
 

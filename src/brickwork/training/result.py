@@ -41,9 +41,7 @@ class TrainingResult:
     def __str__(self) -> str:
         head, rows = self._cells()
         widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-        return "\n".join(
-            "  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in [head, *rows]
-        )
+        return "\n".join("  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in [head, *rows])
 
     def _repr_html_(self) -> str:
         head, rows = self._cells()
@@ -68,9 +66,7 @@ class TrainingResult:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         keys = [key for key in COLUMNS if self.history and key in self.history[-1]]
-        return [key.replace("_", " ") for key in keys], [
-            [_cell(row[key]) for key in keys] for row in self.history
-        ]
+        return [key.replace("_", " ") for key in keys], [[_cell(row[key]) for key in keys] for row in self.history]
 
 
 def _cell(value: float) -> str:

@@ -67,9 +67,7 @@ class Run:
             rate = learning_rate(self.settings, epoch * steps + step, steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            images, labels, masks = batches.take(
-                draw, slice(step * size + crew.rank, (step + 1) * size, crew.size)
-            )
+            images, labels, masks = batches.take(draw, slice(step * size + crew.rank, (step + 1) * size, crew.size))
             target = labels if masks is None else masks
             assert target is not None  # train() has seen to it
             if self.preprocessing is not None:
@@ -86,9 +84,7 @@ class Run:
             optimizer.step()
             self.done += 1
             seen += target.numel()
-        counts = crew.total(
-            torch.stack([lost, right.double(), torch.tensor(seen, device=crew.device).double()])
-        )
+        counts = crew.total(torch.stack([lost, right.double(), torch.tensor(seen, device=crew.device).double()]))
         loss_mean = counts[0].item() / (steps * crew.size)
         seconds = time.perf_counter() - began
         if not math.isfinite(loss_mean):
@@ -122,9 +118,7 @@ class Run:
     ) -> None:
         """The same by replaying the recording, which is made at the first call."""
         if self.recorded is None:
-            optimizer.zero_grad(
-                set_to_none=True
-            )  # the recording has gradients of its own, overwritten each time
+            optimizer.zero_grad(set_to_none=True)  # the recording has gradients of its own, overwritten each time
             held = Recording(torch.cuda.CUDAGraph(), images.clone(), target.clone(), lost * 0, right * 0)
             torch.cuda.synchronize(self.crew.device)
             with torch.cuda.graph(held.graph):
@@ -168,20 +162,14 @@ def cross_entropy(label_smoothing: float) -> Loss:
 
 def check_logits(logits: Tensor, target: Tensor) -> None:
     """Refuse outputs that do not fit the labels, before cross-entropy fails in its own words."""
-    if (
-        logits.ndim != target.ndim + 1
-        or logits.shape[0] != target.shape[0]
-        or logits.shape[2:] != target.shape[1:]
-    ):
+    if logits.ndim != target.ndim + 1 or logits.shape[0] != target.shape[0] or logits.shape[2:] != target.shape[1:]:
         raise BadModel(f"the model gives {tuple(logits.shape)} for labels of shape {tuple(target.shape)}.")
     top = int((torch.where(target == IGNORE, 0, target) if target.ndim > 1 else target).max())
     if top >= logits.shape[1]:
         raise BadModel(f"the model has {logits.shape[1]} outputs, but there is a label {top}.")
 
 
-def make_optimizer(
-    parameters: list[nn.Parameter], settings: Settings, device: torch.device
-) -> torch.optim.Optimizer:
+def make_optimizer(parameters: list[nn.Parameter], settings: Settings, device: torch.device) -> torch.optim.Optimizer:
     """The optimizer that the settings name, in its fused form on CUDA."""
     fused = device.type == "cuda"
     if settings.optimizer == "sgd":
@@ -205,11 +193,7 @@ def tuned(device: torch.device) -> Iterator[None]:
     says so to torch (`torch.use_deterministic_algorithms(True)`), and none are picked.
     """
     devices = [device] if device.type == "cuda" else []
-    before = (
-        torch.backends.cudnn.benchmark,
-        torch.backends.cudnn.allow_tf32,
-        torch.get_float32_matmul_precision(),
-    )
+    before = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision())
     with torch.random.fork_rng(devices):
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()

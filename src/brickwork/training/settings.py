@@ -62,9 +62,7 @@ lr is -1; it must be above 0.
         if self.optimizer == "sgd" and self.nesterov and self.momentum == 0:
             problems.append("nesterov needs a momentum above 0")
         if (self.schedule == "milestones") != bool(self.milestones):
-            problems.append(
-                f"milestones are {self.milestones} with schedule {self.schedule!r}; give both or neither"
-            )
+            problems.append(f"milestones are {self.milestones} with schedule {self.schedule!r}; give both or neither")
         if list(self.milestones) != sorted(set(self.milestones)) or any(m < 1 for m in self.milestones):
             problems.append(f"milestones are {self.milestones}; they must be rising epochs from 1")
         if self.seed < 0:

@@ -30,4 +30,4 @@ __all__ = [
     "solve_pseudo_gradients",
     "split",
     "tune",
-]  # fmt: skip
+]

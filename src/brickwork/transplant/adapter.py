@@ -32,9 +32,17 @@ class Adapter(nn.Module):
     scale: Tensor
 
     def __init__(
-        self, channels: int, outputs: int, *, layers: int = 1, kernel: int = 1, order: Tensor | None = None,
-        scale: float = 1.0, start: str = "identity", seed: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        channels: int,
+        outputs: int,
+        *,
+        layers: int = 1,
+        kernel: int = 1,
+        order: Tensor | None = None,
+        scale: float = 1.0,
+        start: str = "identity",
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         if min(channels, outputs, layers, kernel) < 1 or kernel % 2 == 0:
             raise RequestError(
@@ -50,9 +58,7 @@ class Adapter(nn.Module):
         widths = [channels, *[outputs] * layers]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.convs = nn.ModuleList(
-                nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths)
-            )
+            self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
         if start == "identity":
             for conv in self.convs:
                 nn.init.dirac_(conv.weight)  # type: ignore[arg-type]

@@ -76,13 +76,7 @@ class Chain:
     True
     """
 
-    def __init__(
-        self,
-        above: Above,
-        features: Tensor,
-        *,
-        image: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, above: Above, features: Tensor, *, image: Sequence[int] | None = None) -> None:
         self.above, self.example = above, features[:1]
         shapes = _shapes(above, features, image)
         graph = above.net.graph
@@ -104,9 +98,7 @@ class Chain:
                 steps.append((node, step))
         self.steps = steps[::-1]
 
-    def random(
-        self, count: int, *, size: int | None = None, seed: int = 0, like: Tensor | None = None
-    ) -> Tensor:
+    def random(self, count: int, *, size: int | None = None, seed: int = 0, like: Tensor | None = None) -> Tensor:
         """Random gradients at the output in [−1, 1]; size: an enlarged map for a classifier (the paper's is 7)."""
         if size is not None and len(self.shape) != 1:
             raise RequestError("only a classifier's output can be enlarged; this module gives a map already.")
@@ -144,9 +136,7 @@ def _shapes(above: Above, features: Tensor, image: Sequence[int] | None) -> dict
     sizes = []
     if above.sizes:
         if image is None:
-            raise RequestError(
-                "this task module crops its output to the image; give image=, the image's shape."
-            )
+            raise RequestError("this task module crops its output to the image; give image=, the image's shape.")
         sizes = [int(image[axis]) for axis in above.sizes]
     found: dict[fx.Node, tuple[int, ...]] = {}
 

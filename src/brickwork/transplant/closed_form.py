@@ -60,9 +60,7 @@ def solve_pseudo_gradients(
         columns = F.unfold(arrived, kernel, padding=kernel // 2)  # (B, out·k·k, places)
         moments.add(columns.transpose(1, 2).flatten(0, 1), wanted.flatten(2).transpose(1, 2).flatten(0, 1))
     fit = solve_ridge(moments, ridge=ridge, bias=False)
-    flipped = (
-        fit.weight.T.reshape(weight.shape[1], weight.shape[0], kernel, kernel).transpose(0, 1).flip(2, 3)
-    )
+    flipped = fit.weight.T.reshape(weight.shape[1], weight.shape[0], kernel, kernel).transpose(0, 1).flip(2, 3)
     with torch.no_grad():
         first.weight.copy_(flipped)
         if first.bias is not None:

@@ -58,20 +58,18 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
         row: dict[str, Any] = {"category": category, "task": task, "adapter": adapter is not None}
         if adapter is not None:
             first: Any = adapter.convs[0]
-            row |= {
-                "channels": list(adapter.channels),
-                "layers": len(adapter.convs),
-                "kernel": first.kernel_size[0],
-            }
+            row |= {"channels": list(adapter.channels), "layers": len(adapter.convs), "kernel": first.kernel_size[0]}
             tensors |= {f"{category}/{task}/{name}": value for name, value in adapter.state_dict().items()}
         if (category, task) in net.notes:
             row["note"] = net.notes[category, task]
         routes.append(row)
     config: dict[str, Any] = {
-        "format": FORMAT, "image": list(net.image), "routes": routes,
+        "format": FORMAT,
+        "image": list(net.image),
+        "routes": routes,
         "categories": {name: {"shape": list(part.gives)} for name, part in net.categories.items()},
         "tasks": {name: {"shape": list(part.reads)} for name, part in net.tasks.items()},
-    }  # fmt: skip
+    }
     with write_folder(folder, force=force, owns=(CONFIG,)) as temporary:
         for kind, parts in (("categories", net.categories), ("tasks", net.tasks)):
             for name, part in parts.items():
@@ -97,9 +95,7 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
     tensors = _adapters(folder, config)
     for route in config.routes:
         if route.category not in net.categories or route.task not in net.tasks:
-            raise BadFile(
-                f"{folder}/{CONFIG}: a route from {route.category!r} to {route.task!r} leads nowhere."
-            )
+            raise BadFile(f"{folder}/{CONFIG}: a route from {route.category!r} to {route.task!r} leads nowhere.")
         adapter = _adapter(folder, route, tensors) if route.adapter else None
         try:
             net.check_route(route.category, route.task, adapter)
@@ -116,9 +112,7 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
 def read_net_config(folder: Path) -> _Config:
     path = folder / CONFIG
     if not path.is_file():
-        raise BadFile(
-            f"{folder} is no transplant net: it has no {CONFIG}. `brickwork transplant add` makes one."
-        )
+        raise BadFile(f"{folder} is no transplant net: it has no {CONFIG}. `brickwork transplant add` makes one.")
     try:
         config = _Config.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -154,9 +148,7 @@ def _adapter(folder: Path, route: _Route, tensors: dict[str, Tensor]) -> Adapter
         raise BadFile(f"{folder}/{CONFIG}: the adapter of {route.category} → {route.task} lacks its shape.")
     adapter = Adapter(route.channels[0], route.channels[1], layers=route.layers, kernel=route.kernel)
     prefix = f"{route.category}/{route.task}/"
-    state = {
-        name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)
-    }
+    state = {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
     first = next((value.dtype for name, value in state.items() if name.startswith("convs")), torch.float32)
     adapter.to(first)
     try:

@@ -39,9 +39,16 @@ class Grown:
 
 
 def connect(
-    net: TransplantNet, category: str, task: str, *, how: How | None = None, data: ImageData | None = None,
-    teacher: str | None = None, force: bool = False, progress: bool = True,
-) -> Grown:  # fmt: skip
+    net: TransplantNet,
+    category: str,
+    task: str,
+    *,
+    how: How | None = None,
+    data: ImageData | None = None,
+    teacher: str | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> Grown:
     """The net with an adapter from a category to a task more; no part of it changes.
 
     data: images of the category; its training split to learn on, its test split to judge by. teacher: the task that the
@@ -58,21 +65,39 @@ def connect(
     targets = _targets(net, category, task, start, data, needed=how.labels > 0)
     features, labels = _labelled(net, category, data, how, targets)
     unlabelled = _unlabelled(net, category, data, how)
-    example = torch.zeros(
-        1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype
-    )
+    example = torch.zeros(1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype)
     learned = learn_adapter(
-        start, net.task(task).module, way=how.way, teacher=None if known is None else net.task(known).module,
-        features=features, labels=labels, unlabelled=unlabelled, example=example, image=(1, *net.image), steps=how.steps,
-        batch_size=how.batch_size, lr=how.lr, schedule=how.schedule, temperature=how.temperature, weight=how.weight,
-        alpha=how.alpha, dummy=Dummy(how.dummy, how.share, how.seed), size=how.size, seed=how.seed, progress=progress,
-    )  # fmt: skip
+        start,
+        net.task(task).module,
+        way=how.way,
+        teacher=None if known is None else net.task(known).module,
+        features=features,
+        labels=labels,
+        unlabelled=unlabelled,
+        example=example,
+        image=(1, *net.image),
+        steps=how.steps,
+        batch_size=how.batch_size,
+        lr=how.lr,
+        schedule=how.schedule,
+        temperature=how.temperature,
+        weight=how.weight,
+        alpha=how.alpha,
+        dummy=Dummy(how.dummy, how.share, how.seed),
+        size=how.size,
+        seed=how.seed,
+        progress=progress,
+    )
     note: dict[str, Any] = {
-        "way": how.way, "teacher": known, "labels": 0 if labels is None else len(labels) // how.views,
+        "way": how.way,
+        "teacher": known,
+        "labels": 0 if labels is None else len(labels) // how.views,
         "images": 0 if unlabelled is None else len(unlabelled) // (how.views + how.blends),
-        "looks": sum(len(x) for x in (labels, unlabelled) if x is not None), "data": None if data is None else data.name,
-        "seed": how.seed, "loss": learned.history[-1] if learned.history else None,
-    }  # fmt: skip
+        "looks": sum(len(x) for x in (labels, unlabelled) if x is not None),
+        "data": None if data is None else data.name,
+        "seed": how.seed,
+        "loss": learned.history[-1] if learned.history else None,
+    }
     if data is not None and targets is not None:
         own = None if known is None else route_model(net, category, known)
         note["judged_by"] = targets.by
@@ -83,10 +108,20 @@ def connect(
 
 
 def add_learned_task(
-    net: TransplantNet, model: nn.Module, task: str, *, at: str, on: Sequence[str], data: Sequence[ImageData],
-    carry: Sequence[str] = (), steps: int = 400, batch_size: int = 50, lr: float = 1e-3, seed: int = 0,
+    net: TransplantNet,
+    model: nn.Module,
+    task: str,
+    *,
+    at: str,
+    on: Sequence[str],
+    data: Sequence[ImageData],
+    carry: Sequence[str] = (),
+    steps: int = 400,
+    batch_size: int = 50,
+    lr: float = 1e-3,
+    seed: int = 0,
     progress: bool = True,
-) -> Grown:  # fmt: skip
+) -> Grown:
     """The net with a task module more, learned on features of its categories: the upper half of `model` is where it starts.
 
     on, data: categories, and labelled images of each. The categories stay as they are.
@@ -97,24 +132,34 @@ def add_learned_task(
     bare = net.add_task(task, halves.above, on)  # shapes are checked here
     kinds = {one.classes for one in data}
     if len(kinds) > 1:
-        raise BadData(
-            f"the data sets of task {task} have different classes; select the same ones, in one order."
-        )
+        raise BadData(f"the data sets of task {task} have different classes; select the same ones, in one order.")
     seen, answers, targets = [], [], []
     for name, one in zip(on, data, strict=True):
         targets.append(targets_for(route_model(bare, name, task), one))
         seen.append(features_of(bare, name, one.train_images))
         answers.append(torch.as_tensor(targets[-1].of(one, "train")).long())
     above = learn_task(
-        halves.above, torch.cat(seen), torch.cat(answers).to(seen[0].device), image=(1, *net.image), steps=steps,
-        batch_size=batch_size, lr=lr, seed=seed, progress=progress,
-    )  # fmt: skip
+        halves.above,
+        torch.cat(seen),
+        torch.cat(answers).to(seen[0].device),
+        image=(1, *net.image),
+        steps=steps,
+        batch_size=batch_size,
+        lr=lr,
+        seed=seed,
+        progress=progress,
+    )
     attach(above, replace(origin_of(above), classes=targets[0].classes))
     grown = net.add_task(task, above, on)
     notes = {}
     for name, one, wanted in zip(on, data, targets, strict=True):
-        notes[name] = {"way": "learned", "data": one.name, "labels": len(one.train_images), "judged_by": wanted.by,
-                       "after": judge(route_model(grown, name, task), one, wanted)}  # fmt: skip
+        notes[name] = {
+            "way": "learned",
+            "data": one.name,
+            "labels": len(one.train_images),
+            "judged_by": wanted.by,
+            "after": judge(route_model(grown, name, task), one, wanted),
+        }
         grown.notes[name, task] = notes[name]
     return Grown(grown, notes)
 
@@ -125,9 +170,7 @@ def images_for(net: TransplantNet, spec: str | DataSpec, seed: int) -> ImageData
     return load_images(spec, seed=seed, size=(height, width), channels=channels)
 
 
-def teacher_of(
-    net: TransplantNet, category: str, task: str, teacher: str | None, *, needed: bool
-) -> str | None:
+def teacher_of(net: TransplantNet, category: str, task: str, teacher: str | None, *, needed: bool) -> str | None:
     """The task whose answers for this category are to be kept: the one asked for, else one that it came with."""
     net.category(category), net.task(task)
     reached = [t for c, t in net.routes if c == category and t != task]
@@ -181,9 +224,15 @@ def _adapter(net: TransplantNet, category: str, task: str, how: How, data: Image
     if how.reorder is not None:
         order = torch.randperm(gives[0], generator=torch.Generator().manual_seed(how.reorder))
     return Adapter(
-        gives[0], reads[0], layers=how.layers, kernel=how.kernel, order=order, start=how.start, seed=how.seed,
+        gives[0],
+        reads[0],
+        layers=how.layers,
+        kernel=how.kernel,
+        order=order,
+        start=how.start,
+        seed=how.seed,
         scale=_scale(net, category, task, data),
-    )  # fmt: skip
+    )
 
 
 def _scale(net: TransplantNet, category: str, task: str, data: ImageData | None) -> float:

@@ -27,9 +27,16 @@ PARTS = ("adapters", "tasks", "categories")
 
 
 def tune(
-    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], *, parts: Sequence[str] = PARTS, steps: int = 200,
-    batch_size: int = 32, lr: float = 1e-4, seed: int = 0, progress: bool = True,
-) -> Grown:  # fmt: skip
+    net: TransplantNet,
+    routes: Sequence[tuple[str, str, ImageData]],
+    *,
+    parts: Sequence[str] = PARTS,
+    steps: int = 200,
+    batch_size: int = 32,
+    lr: float = 1e-4,
+    seed: int = 0,
+    progress: bool = True,
+) -> Grown:
     """A net whose parts on these routes were trained together by Adam; the one given is left as it is.
 
     routes: (category, task, labelled images). parts: which kinds of parts may change. Norms keep their statistics and
@@ -45,17 +52,18 @@ def tune(
     for (c, t, images), targets, was in zip(routes, wanted, before, strict=True):
         now = judge(route_model(made, c, t), images, targets)
         notes.append({"category": c, "task": t, "data": images.name, "before": was, "after": now})
-        made.notes[c, t] = {
-            **made.notes.get((c, t), {}),
-            "tuned": {"data": images.name, "after": now, "seed": seed},
-        }
+        made.notes[c, t] = {**made.notes.get((c, t), {}), "tuned": {"data": images.name, "after": now, "seed": seed}}
     return Grown(made, {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]})
 
 
 def _check(
-    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], parts: Sequence[str], steps: int, batch_size: int,
+    net: TransplantNet,
+    routes: Sequence[tuple[str, str, ImageData]],
+    parts: Sequence[str],
+    steps: int,
+    batch_size: int,
     lr: float,
-) -> None:  # fmt: skip
+) -> None:
     if not routes:
         raise RequestError("nothing to tune: name a category, a task and labelled images.")
     for name in parts:
@@ -102,9 +110,16 @@ def _copied(
 
 
 def _train(
-    net: TransplantNet, trained: Sequence[nn.Module], routes: Sequence[tuple[str, str, ImageData]], wanted: Sequence[Any],
-    steps: int, batch_size: int, lr: float, seed: int, progress: bool,
-) -> None:  # fmt: skip
+    net: TransplantNet,
+    trained: Sequence[nn.Module],
+    routes: Sequence[tuple[str, str, ImageData]],
+    wanted: Sequence[Any],
+    steps: int,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    progress: bool,
+) -> None:
     numbers = [p for module in trained for p in module.parameters()]
     before = [(p, p.requires_grad) for p in net.parameters()]
     for p, _ in before:

@@ -42,20 +42,27 @@ WAYS = {
     "direct-learn": Way("the task loss alone (the paper's baseline)", labels=True, images=True, terms=("task",)),
     "distill": Way("the teacher's answers on images without labels", images=True, teacher=True, terms=("answers",)),
     "jacobian": Way(
-        "the teacher's true gradients at the features, by double backward", images=True, teacher=True,
+        "the teacher's true gradients at the features, by double backward",
+        images=True,
+        teacher=True,
         terms=("task?", "jacobian"),
     ),
     "back-distill": Way(
-        "the paper's: pseudo-gradients, and the task loss where there are labels", teacher=True, terms=("task?", "pseudo"),
+        "the paper's: pseudo-gradients, and the task loss where there are labels",
+        teacher=True,
+        terms=("task?", "pseudo"),
     ),
     "back-distill+distill": Way(
-        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo"),
+        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo")
     ),
     "closed-form": Way("the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True),
     "closed-form+distill": Way(
-        "from the least-squares adapter on, the teacher's answers", images=True, teacher=True, terms=("task?", "answers"),
+        "from the least-squares adapter on, the teacher's answers",
+        images=True,
+        teacher=True,
+        terms=("task?", "answers"),
     ),
-}  # fmt: skip
+}
 
 
 SCHEDULES = ("constant", "cosine", "onecycle")
@@ -115,16 +122,35 @@ def learn_adapter(
     if way.startswith("closed-form"):
         assert teacher is not None
         new = solve_pseudo_gradients(
-            new, _chain(task, new(looked_at[:1]).detach(), image), _chain(teacher, looked_at[:1], image),
-            size=size, dummy=dummy, seed=seed, order=order,
-        )  # fmt: skip
+            new,
+            _chain(task, new(looked_at[:1]).detach(), image),
+            _chain(teacher, looked_at[:1], image),
+            size=size,
+            dummy=dummy,
+            seed=seed,
+            order=order,
+        )
         if not chosen.terms:
             return Learned(new.eval(), way)
     pool = [t for t in (features, unlabelled) if t is not None]
     job = _Job(
-        new, task, teacher, features, labels, torch.cat(pool) if pool else None, looked_at[:1], image, batch_size, weight,
-        alpha, dummy or Dummy("second", 0.5), size, seed, temperature, order,
-    )  # fmt: skip
+        new,
+        task,
+        teacher,
+        features,
+        labels,
+        torch.cat(pool) if pool else None,
+        looked_at[:1],
+        image,
+        batch_size,
+        weight,
+        alpha,
+        dummy or Dummy("second", 0.5),
+        size,
+        seed,
+        temperature,
+        order,
+    )
     terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
     seen = {"task", "answers", "jacobian"} & set(terms)
     trained = [p for name, p in new.named_parameters() if seen or not name.endswith("bias")]
@@ -154,13 +180,16 @@ def learn_adapter(
 
 
 def _check(
-    way: str, chosen: Way, teacher: Any, features: Tensor | None, labels: Tensor | None, unlabelled: Tensor | None,
+    way: str,
+    chosen: Way,
+    teacher: Any,
+    features: Tensor | None,
+    labels: Tensor | None,
+    unlabelled: Tensor | None,
     example: Tensor | None,
-) -> None:  # fmt: skip
+) -> None:
     if chosen.teacher and teacher is None:
-        raise RequestError(
-            f"{way} needs a teacher: the task module that the category module was trained with."
-        )
+        raise RequestError(f"{way} needs a teacher: the task module that the category module was trained with.")
     if chosen.labels and labels is None:
         raise RequestError(f"{way} needs labels; without any, use back-distill, distill or closed-form.")
     if chosen.images and features is None and unlabelled is None:
@@ -256,12 +285,9 @@ class _Job:
         self.chains: tuple[Chain, Chain] | None = None
 
     def term(self, name: str, step: int) -> Tensor:
-        return {
-            "task": self._task,
-            "answers": self._answers,
-            "jacobian": self._jacobian,
-            "pseudo": self._pseudo,
-        }[name](step)
+        return {"task": self._task, "answers": self._answers, "jacobian": self._jacobian, "pseudo": self._pseudo}[name](
+            step
+        )
 
     def _some(self, count: int) -> Tensor:
         return torch.randint(0, count, (min(self.batch, count),), generator=self.draw)
@@ -301,9 +327,7 @@ class _Job:
         draw = torch.Generator(x.device).manual_seed(self.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
-        (found,) = torch.autograd.grad(
-            self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True
-        )
+        (found,) = torch.autograd.grad(self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True)
         return self._difference(found, wanted.detach())
 
     def _pseudo(self, step: int) -> Tensor:
@@ -312,10 +336,7 @@ class _Job:
         if self.chains is None:
             with torch.no_grad():
                 inside = self.adapter(self.example)
-            self.chains = (
-                _chain(self.task, inside, self.image),
-                _chain(self.teacher, self.example, self.image),
-            )
+            self.chains = (_chain(self.task, inside, self.image), _chain(self.teacher, self.example, self.image))
         student, teacher = self.chains
         dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.seed * 100003 + step)
         gradient = student.random(self.batch, size=self.size, seed=self.seed * 7919 + step, like=like)

@@ -53,9 +53,7 @@ class TransplantNet(nn.Module):
         self.categories: dict[str, CategoryPart] = {}
         self.tasks: dict[str, TaskPart] = {}
         self.routes: dict[Route, Adapter | None] = {}  # None: the modules were trained together
-        self.notes: dict[
-            Route, dict[str, Any]
-        ] = {}  # JSON values: how an adapter was learned, and what it is worth
+        self.notes: dict[Route, dict[str, Any]] = {}  # JSON values: how an adapter was learned, and what it is worth
         self.parts = nn.ModuleDict()
 
     # growing
@@ -97,9 +95,14 @@ class TransplantNet(nn.Module):
         return grown._settled()
 
     def connect(
-        self, category: str, task: str, adapter: Adapter | None, *, force: bool = False,
+        self,
+        category: str,
+        task: str,
+        adapter: Adapter | None,
+        *,
+        force: bool = False,
         note: Mapping[str, Any] | None = None,
-    ) -> TransplantNet:  # fmt: skip
+    ) -> TransplantNet:
         """A net in which this category reaches this task through an adapter (None: directly)."""
         if (category, task) in self.routes and not force:
             raise RequestError(f"{category} reaches {task} already; give force=True to replace its adapter.")
@@ -121,9 +124,7 @@ class TransplantNet(nn.Module):
             self.task(task)
             del grown.tasks[task]
         grown.routes = {
-            (c, t): adapter
-            for (c, t), adapter in grown.routes.items()
-            if c in grown.categories and t in grown.tasks
+            (c, t): adapter for (c, t), adapter in grown.routes.items() if c in grown.categories and t in grown.tasks
         }
         grown.notes = {route: note for route, note in grown.notes.items() if route in grown.routes}
         return grown._settled()
@@ -166,11 +167,7 @@ class TransplantNet(nn.Module):
 
     def _grown(self) -> TransplantNet:
         grown = TransplantNet(self.image)
-        grown.categories, grown.tasks, grown.routes = (
-            dict(self.categories),
-            dict(self.tasks),
-            dict(self.routes),
-        )
+        grown.categories, grown.tasks, grown.routes = (dict(self.categories), dict(self.tasks), dict(self.routes))
         grown.notes = dict(self.notes)
         grown.training = self.training
         return grown
@@ -222,9 +219,7 @@ class TransplantNet(nn.Module):
         made = gives[0] if adapter is None else adapter.channels[1]
         if (adapter is not None and adapter.channels[0] != gives[0]) or made != reads[0]:
             what = (
-                "no adapter"
-                if adapter is None
-                else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
+                "no adapter" if adapter is None else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
             )
             raise RequestError(
                 f"{category} gives {_by(gives)}, {task} reads {_by(reads)}, and {what} joins them not; "

@@ -47,8 +47,17 @@ class How:
         wrong = _types(self)
         if wrong:
             return wrong
-        for name, low in (("labels", 0), ("images", 1), ("layers", 1), ("kernel", 1), ("steps", 1), ("batch_size", 1),
-                          ("views", 1), ("blends", 0), ("seed", 0)):  # fmt: skip
+        for name, low in (
+            ("labels", 0),
+            ("images", 1),
+            ("layers", 1),
+            ("kernel", 1),
+            ("steps", 1),
+            ("batch_size", 1),
+            ("views", 1),
+            ("blends", 0),
+            ("seed", 0),
+        ):
             if getattr(self, name) < low:
                 wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
         for name in ("views", "blends"):
@@ -68,12 +77,7 @@ class How:
                 wrong.append(f"{name} is {value:g}; it must be above 0")
         if not 0 < self.share <= 1:
             wrong.append(f"share is {self.share:g}; it must be above 0 and at most 1")
-        for name, known in (
-            ("dummy", DUMMIES),
-            ("start", STARTS),
-            ("schedule", SCHEDULES),
-            ("augment", AUGMENTATIONS),
-        ):
+        for name, known in (("dummy", DUMMIES), ("start", STARTS), ("schedule", SCHEDULES), ("augment", AUGMENTATIONS)):
             if getattr(self, name) not in known:
                 wrong.append(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
         return wrong + self._needs(data)
@@ -83,8 +87,10 @@ class How:
         if chosen is None:
             return [str(UnknownName("way to learn an adapter", self.way, WAYS)).rstrip(".")]
         if chosen.labels and self.labels == 0:
-            return [f"{self.way} needs labels: give labels, so many a class; without any, use back-distill, distill "
-                    "or closed-form"]  # fmt: skip
+            return [
+                f"{self.way} needs labels: give labels, so many a class; without any, use back-distill, distill "
+                "or closed-form"
+            ]
         if not data and (chosen.images or self.labels):
             return [f"{self.way} with labels {self.labels} needs images; give data"]
         if self.labels and not any(term.startswith("task") for term in chosen.terms):
@@ -103,12 +109,22 @@ class How:
         trained = bool(chosen.terms)
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
         looks = trained and (chosen.images or self.labels > 0)
-        use = {"steps": trained, "batch_size": trained, "lr": trained, "schedule": trained, "views": looks,
-               "temperature": "answers" in chosen.terms,
-               "blends": trained and chosen.images and not chosen.labels,
-               "augment": looks and (self.views > 1 or self.blends > 0), "weight": difference, "alpha": difference,
-               "dummy": pseudo, "share": pseudo and self.dummy != "first", "size": pseudo,
-               "images": chosen.images}  # fmt: skip
+        use = {
+            "steps": trained,
+            "batch_size": trained,
+            "lr": trained,
+            "schedule": trained,
+            "views": looks,
+            "temperature": "answers" in chosen.terms,
+            "blends": trained and chosen.images and not chosen.labels,
+            "augment": looks and (self.views > 1 or self.blends > 0),
+            "weight": difference,
+            "alpha": difference,
+            "dummy": pseudo,
+            "share": pseudo and self.dummy != "first",
+            "size": pseudo,
+            "images": chosen.images,
+        }
         return [name for name in given if name in use and not use[name]]
 
 

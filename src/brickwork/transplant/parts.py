@@ -33,9 +33,15 @@ def image_of(model: nn.Module) -> tuple[int, ...] | None:
 
 
 def grown_by(
-    net: TransplantNet, model: nn.Module, *, at: str | None, carry: Sequence[str] = (), category: str | None = None,
-    task: str | None = None, on: Sequence[str] = (),
-) -> TransplantNet:  # fmt: skip
+    net: TransplantNet,
+    model: nn.Module,
+    *,
+    at: str | None,
+    carry: Sequence[str] = (),
+    category: str | None = None,
+    task: str | None = None,
+    on: Sequence[str] = (),
+) -> TransplantNet:
     """The net with both halves of a network more, or one: a category alone, or a task alone.
 
     on: categories that a task alone was learned on: their tensors must be those of the network's lower half, bit for
@@ -98,16 +104,20 @@ def alone(net: TransplantNet, *, category: str | None = None, task: str | None =
 
 
 def _with_part(
-    net: TransplantNet, part: Below | Above, *, at: str | None, category: str | None, task: str | None, on: Sequence[str]
-) -> TransplantNet:  # fmt: skip
+    net: TransplantNet,
+    part: Below | Above,
+    *,
+    at: str | None,
+    category: str | None,
+    task: str | None,
+    on: Sequence[str],
+) -> TransplantNet:
     if at is not None:
         raise RequestError(f"this folder is a part that was cut already; leave at={at!r} out.")
     wanted, other = ("category", task) if isinstance(part, Below) else ("task", category)
     name = category if isinstance(part, Below) else task
     if name is None or other is not None:
-        raise RequestError(
-            f"this folder is a {wanted} module alone; give the {wanted} a name and nothing else."
-        )
+        raise RequestError(f"this folder is a {wanted} module alone; give the {wanted} a name and nothing else.")
     if isinstance(part, Below):
         return net.add_category(name, part)
     known = origin_of(part).provenance.get(PROVENANCE)
@@ -120,9 +130,7 @@ def _same_images(net: TransplantNet, model: nn.Module) -> None:
     own = image_of(model)
     if own is not None and own != net.image:
         sides = ["×".join(map(str, shape)) for shape in (own, net.image)]
-        raise BadModel(
-            f"the network takes images of {sides[0]} and the net of {sides[1]}; train it on one size."
-        )
+        raise BadModel(f"the network takes images of {sides[0]} and the net of {sides[1]}; train it on one size.")
 
 
 def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
@@ -143,14 +151,10 @@ def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
         )
     origin: Origin = replace(origins[1], steps=origins[1].steps[:-1])
     if origin.arch is None and not origin.parts:
-        raise BadModel(
-            "Brickwork did not build this network, so it cannot rebuild it; export the parts one by one."
-        )
+        raise BadModel("Brickwork did not build this network, so it cannot rebuild it; export the parts one by one.")
     model = rebuild(origin)
     state = {
-        name.removeprefix("net."): value.clone()
-        for half in (below, above)
-        for name, value in half.state_dict().items()
+        name.removeprefix("net."): value.clone() for half in (below, above) for name, value in half.state_dict().items()
     }
     try:
         model.load_state_dict(state, strict=True, assign=True)

@@ -62,7 +62,7 @@ class Recipe:
                 for name, n in sorted(self.networks.items())
                 if name in used
             },
-        }  # fmt: skip
+        }
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -99,15 +99,18 @@ def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Re
     networks = _networks(told.get("networks", {}), where, wrong)
     start, categories, routes, tasks = _start(told.get("start"), where, wrong)
     grow = ops_of(
-        told.get("grow"), networks, categories=categories, tasks=tasks, routes=routes, seed=seed, where=where, wrong=wrong
-    )  # fmt: skip
+        told.get("grow"),
+        networks,
+        categories=categories,
+        tasks=tasks,
+        routes=routes,
+        seed=seed,
+        where=where,
+        wrong=wrong,
+    )
     used = {op.network for op in grow}
     if not wrong:
-        wrong += [
-            f"network {name!r} is never added; use it or leave it out"
-            for name in networks
-            if name not in used
-        ]
+        wrong += [f"network {name!r} is never added; use it or leave it out" for name in networks if name not in used]
     if wrong:
         raise RequestError(f"{name}: " + "; ".join(wrong) + ".")
     return Recipe({k: n for k, n in networks.items() if n is not None}, tuple(grow), start, seed)
@@ -129,9 +132,7 @@ def _network(name: str, entry: Any, where: Path, wrong: list[str]) -> Network | 
         wrong.append(f"network {name!r} is {entry!r}; it must be {{model: FOLDER, at: LAYER}}")
         return None
     before = len(wrong)
-    wrong += [
-        unknown(f"entry of network {name}", key, NETWORK_KEYS) for key in entry if key not in NETWORK_KEYS
-    ]
+    wrong += [unknown(f"entry of network {name}", key, NETWORK_KEYS) for key in entry if key not in NETWORK_KEYS]
     for key in ("model", "at"):
         if not isinstance(entry.get(key), str):
             wrong.append(f"network {name!r} has {key} {entry.get(key)!r}; it must be a text")

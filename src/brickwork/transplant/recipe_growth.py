@@ -72,9 +72,16 @@ class _Stand:
 
 
 def ops_of(
-    told: Any, networks: Mapping[str, Any], *, categories: set[str], tasks: set[str], routes: dict[tuple[str, str], bool],
-    seed: int, where: Path, wrong: list[str],
-) -> list[Growth]:  # fmt: skip
+    told: Any,
+    networks: Mapping[str, Any],
+    *,
+    categories: set[str],
+    tasks: set[str],
+    routes: dict[tuple[str, str], bool],
+    seed: int,
+    where: Path,
+    wrong: list[str],
+) -> list[Growth]:
     """All operations; what is wrong with them goes to `wrong`."""
     if not isinstance(told, list) or not told or not all(isinstance(op, Mapping) for op in told):
         wrong.append(f"grow is {told!r}; it must be a list of {{add: …}} and {{connect: …}}")
@@ -109,13 +116,9 @@ def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
         stand.wrong.append(f"{at}: learned_on and data are for a task alone; leave category out, or them")
     good &= len([name for name in on if stand.there(at, "category", name, before)]) == len(on)
     if data and not on and category is None:
-        stand.wrong.append(
-            f"{at}: data without learned_on; say on which categories' features the task is learned"
-        )
+        stand.wrong.append(f"{at}: data without learned_on; say on which categories' features the task is learned")
     elif data and len(data) not in (1, len(on)):
-        stand.wrong.append(
-            f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each"
-        )
+        stand.wrong.append(f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each")
     learning = {key: op[key] for key in ("steps", "batch_size", "lr") if key in op}
     if learning and not data:
         stand.wrong.append(f"{at}: {next(iter(learning))} is for a task that is learned; give data too")

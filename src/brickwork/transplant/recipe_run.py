@@ -26,9 +26,16 @@ Tell = Callable[[str], None]
 
 
 def run_recipe(
-    recipe: Recipe, out: str | Path, *, checkpoint: str | Path | None = None, arch: Any = None,
-    device: str | torch.device = "cpu", force: bool = False, progress: bool = True, tell: Tell = lambda line: None,
-) -> tuple[TransplantNet, list[dict[str, Any]]]:  # fmt: skip
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    checkpoint: str | Path | None = None,
+    arch: Any = None,
+    device: str | torch.device = "cpu",
+    force: bool = False,
+    progress: bool = True,
+    tell: Tell = lambda line: None,
+) -> tuple[TransplantNet, list[dict[str, Any]]]:
     """Grow the net, write it to `out`, and say what was found at each step.
 
     checkpoint: a folder that holds the net after the last step that was done; the same recipe, or one that goes on
@@ -48,9 +55,7 @@ def run_recipe(
             net, note = _done(net, op, recipe, arch, device, progress)
         except BrickworkError as error:
             kept = (
-                f" The {number} before it are kept in {place}; the same command goes on from there."
-                if number
-                else ""
+                f" The {number} before it are kept in {place}; the same command goes on from there." if number else ""
             )
             raise _kind(error)(f"step {number + 1} ({op}): {error}{kept}") from error
         notes.append(note)
@@ -75,14 +80,7 @@ def _done(
         assert net is not None and op.category is not None and op.task is not None
         data = images_for(net, op.data[0], op.how.seed) if op.data else None
         done = connect(
-            net,
-            op.category,
-            op.task,
-            how=op.how,
-            data=data,
-            teacher=op.teacher,
-            force=op.force,
-            progress=progress,
+            net, op.category, op.task, how=op.how, data=data, teacher=op.teacher, force=op.force, progress=progress
         )
         return done.net, {"step": str(op), **done.note}
     source = recipe.networks[str(op.network)]
@@ -96,14 +94,21 @@ def _done(
         net = TransplantNet(image)
     if op.data:
         learned = add_learned_task(
-            net, model, str(op.task), at=source.at, carry=source.carry, on=op.on,
-            data=[images_for(net, spec, op.how.seed) for spec in op.data], steps=op.how.steps, batch_size=op.how.batch_size,
-            lr=op.how.lr, seed=op.how.seed, progress=progress,
-        )  # fmt: skip
+            net,
+            model,
+            str(op.task),
+            at=source.at,
+            carry=source.carry,
+            on=op.on,
+            data=[images_for(net, spec, op.how.seed) for spec in op.data],
+            steps=op.how.steps,
+            batch_size=op.how.batch_size,
+            lr=op.how.lr,
+            seed=op.how.seed,
+            progress=progress,
+        )
         return learned.net, {"step": str(op), "learned": learned.note}
-    grown = grown_by(
-        net, model, at=source.at, carry=source.carry, category=op.category, task=op.task, on=op.on
-    )
+    grown = grown_by(net, model, at=source.at, carry=source.carry, category=op.category, task=op.task, on=op.on)
     return grown, {"step": str(op)}
 
 

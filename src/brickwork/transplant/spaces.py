@@ -28,9 +28,7 @@ class Space:
     explained: float  # share of the variance of all of them that the plane shows
 
 
-def hidden_features(
-    route: RouteModel, images: Images, *, layer: str | None = None, batch_size: int = 128
-) -> Tensor:
+def hidden_features(route: RouteModel, images: Images, *, layer: str | None = None, batch_size: int = 128) -> Tensor:
     """(N, D): what the last layer of the task module reads, or what `layer` gives; maps are averaged over places."""
     found: list[Tensor] = []
     net = route.above.net
@@ -59,9 +57,7 @@ def space_of(category: str, features: Mapping[str, Tensor]) -> Space:
     together = np.concatenate(list(arrays.values()))
     centre = together.mean(0)
     _, values, axes = np.linalg.svd(together - centre, full_matrices=False)
-    plane = axes[:2] * np.where(
-        axes[:2].sum(1, keepdims=True) < 0, -1.0, 1.0
-    )  # a sign of its own would be chance
+    plane = axes[:2] * np.where(axes[:2].sum(1, keepdims=True) < 0, -1.0, 1.0)  # a sign of its own would be chance
     if len(plane) < 2:
         plane = np.concatenate([plane, np.zeros((2 - len(plane), plane.shape[1]))])
     total = float((values**2).sum())

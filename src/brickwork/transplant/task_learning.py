@@ -15,17 +15,23 @@ from brickwork.transplant.learning import take_step, task_loss
 
 
 def learn_task(
-    task: Above, features: Tensor, labels: Tensor, *, image: Sequence[int] | None = None, steps: int = 400,
-    batch_size: int = 50, lr: float = 1e-3, seed: int = 0, progress: bool = True,
-) -> Above:  # fmt: skip
+    task: Above,
+    features: Tensor,
+    labels: Tensor,
+    *,
+    image: Sequence[int] | None = None,
+    steps: int = 400,
+    batch_size: int = 50,
+    lr: float = 1e-3,
+    seed: int = 0,
+    progress: bool = True,
+) -> Above:
     """A copy of the module, trained by Adam; `task` is left as it is.
 
     features: (N, …) of the categories it is to serve; labels: class numbers, 0/1 for one output, or masks.
     """
     if len(features) == 0 or len(features) != len(labels):
-        raise BadData(
-            f"{len(features)} images and {len(labels)} labels to learn a task from; give as many of both."
-        )
+        raise BadData(f"{len(features)} images and {len(labels)} labels to learn a task from; give as many of both.")
     new = copy.deepcopy(task).train()
     draw = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(new.parameters(), lr)

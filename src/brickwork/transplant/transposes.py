@@ -17,9 +17,7 @@ from brickwork.errors import BadModel
 from brickwork.transplant.norm_scale import NormScale, scale_of_call
 
 Shapes = Mapping[fx.Node, tuple[int, ...]]
-Back = Callable[
-    [Tensor, Any, bool], list[tuple[fx.Node, Tensor]]
-]  # (gradient, dummy, enlarged) -> to whom what
+Back = Callable[[Tensor, Any, bool], list[tuple[fx.Node, Tensor]]]  # (gradient, dummy, enlarged) -> to whom what
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,7 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
     if isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
         return _one(source, lambda g, _: conv_back(g, layer, shape[1:]))
     if isinstance(layer, nn.ConvTranspose2d):
-        options = {
-            "stride": layer.stride,
-            "padding": layer.padding,
-            "dilation": layer.dilation,
-            "groups": layer.groups,
-        }
+        options = {"stride": layer.stride, "padding": layer.padding, "dilation": layer.dilation, "groups": layer.groups}
         return _one(source, lambda g, _: F.conv2d(g, layer.weight, None, **options))  # type: ignore[arg-type]
     if isinstance(layer, nn.Linear):
         return _one(source, lambda g, enlarged: _linear_back(g, layer.weight, enlarged))
@@ -139,12 +132,7 @@ def _function_rule(
         given = dict(zip(names, args[1:], strict=False)) | dict(kwargs)
         if not _plain_pool(given):
             return None
-        options = (
-            given["kernel_size"],
-            given.get("stride"),
-            given.get("padding", 0),
-            given.get("ceil_mode", False),
-        )
+        options = (given["kernel_size"], given.get("stride"), given.get("padding", 0), given.get("ceil_mode", False))
         return _one(source, _pool(*options, shape[1:]))
     if target in ("mean", torch.mean):
         axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
@@ -156,9 +144,7 @@ def _function_rule(
 def conv_back(gradient: Tensor, layer: nn.Conv2d, size: tuple[int, ...]) -> Tensor:
     """The transposed convolution, back to maps of this size (or, for enlarged gradients, as much larger)."""
     kernel, stride, padding, dilation = layer.kernel_size, layer.stride, layer.padding, layer.dilation
-    rest = tuple(
-        (size[k] + 2 * int(padding[k]) - dilation[k] * (kernel[k] - 1) - 1) % stride[k] for k in (0, 1)
-    )
+    rest = tuple((size[k] + 2 * int(padding[k]) - dilation[k] * (kernel[k] - 1) - 1) % stride[k] for k in (0, 1))
     return F.conv_transpose2d(gradient, layer.weight, None, stride, padding, rest, layer.groups, dilation)  # type: ignore[arg-type]
 
 
@@ -191,8 +177,7 @@ def _unpool_all(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Ten
 
 def _adaptive(source: fx.Node, shape: tuple[int, ...], size: Any) -> Step | None:
     wanted = [
-        shape[k + 1] if s is None else int(s)
-        for k, s in enumerate((size, size) if isinstance(size, int) else size)
+        shape[k + 1] if s is None else int(s) for k, s in enumerate((size, size) if isinstance(size, int) else size)
     ]
     if wanted == [1, 1]:
         return _one(source, lambda g, enlarged: _unpool_all(g, shape, enlarged))

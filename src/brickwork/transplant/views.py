@@ -46,13 +46,10 @@ def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int 
     found = []
     for number in range(count):
         one, other = (
-            batches.take(batches.draw(seed=1000 * seed + 500 + 2 * number + k), slice(None))[0]
-            for k in range(2)
+            batches.take(batches.draw(seed=1000 * seed + 500 + 2 * number + k), slice(None))[0] for k in range(2)
         )
         source = torch.Generator().manual_seed(1000 * seed + 500 + number)
         share = torch.rand(len(plain), 1, 1, 1, generator=source)
         mixed = share * one.float() + (1 - share) * other.float()
-        found.append(
-            (mixed.round() if not plain.is_floating_point() else mixed).to(plain.dtype).permute(0, 2, 3, 1)
-        )
+        found.append((mixed.round() if not plain.is_floating_point() else mixed).to(plain.dtype).permute(0, 2, 3, 1))
     return torch.cat(found).numpy() if found else plain[:0].numpy()

@@ -17,9 +17,7 @@ from brickwork.zoo import external
 from brickwork.zoo.registry import REGISTRY
 
 # Importing a file is what fills the registry; the order here is the order of `names()`.
-for _file in (
-    "lenet", "resnet8", "simplenet", "vgg", "resnet", "mobilenet", "inception", "shuffle", "fcn", "vit",
-):  # fmt: skip
+for _file in ("lenet", "resnet8", "simplenet", "vgg", "resnet", "mobilenet", "inception", "shuffle", "fcn", "vit"):
     importlib.import_module(f"brickwork.zoo.{_file}")
 
 #: prefix -> the function that builds `prefix:NAME`

@@ -131,9 +131,7 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     from brickwork.zoo.torchvision_shim import import_torchvision
 
     try:
-        if (
-            importlib.util.find_spec("torchvision") is not None
-        ):  # transformers imports it where it is installed
+        if importlib.util.find_spec("torchvision") is not None:  # transformers imports it where it is installed
             import_torchvision()
         library: Any = importlib.import_module("transformers")
     except ModuleNotFoundError as error:
@@ -142,9 +140,7 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     given = {words.get(k, k): v for k, v in args.items()}
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
 
-    if (
-        name in known
-    ):  # before looking for a folder: a folder called "vit" here must not change what hf:vit is
+    if name in known:  # before looking for a folder: a folder called "vit" here must not change what hf:vit is
         with refusing(f"hf:{name}"):
             config = library.AutoConfig.for_model(name)
             for key in given:
@@ -195,8 +191,17 @@ def _config_values(library: Any, config: Any) -> dict[str, Any]:
     """What differs from the model type's default configuration, as JSON values."""
     values = json.loads(config.to_json_string(use_diff=False))
     default = json.loads(library.AutoConfig.for_model(config.model_type).to_json_string(use_diff=False))
-    skip = ("model_type", "transformers_version", "architectures", "torch_dtype", "dtype", "auto_map",
-            "id2label", "label2id", "num_labels")  # fmt: skip
+    skip = (
+        "model_type",
+        "transformers_version",
+        "architectures",
+        "torch_dtype",
+        "dtype",
+        "auto_map",
+        "id2label",
+        "label2id",
+        "num_labels",
+    )
     kept = {
         k: v
         for k, v in values.items()

@@ -5,9 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 
-def conv_bn_relu(
-    inputs: int, outputs: int, kernel: int = 3, *, groups: int = 1, pool: bool = False
-) -> nn.Sequential:
+def conv_bn_relu(inputs: int, outputs: int, kernel: int = 3, *, groups: int = 1, pool: bool = False) -> nn.Sequential:
     """Convolution that keeps the image size, batch norm, ReLU, and a 2×2 max-pool if asked."""
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False),

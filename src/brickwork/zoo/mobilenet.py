@@ -11,15 +11,7 @@ from brickwork.zoo.registry import architecture
 from brickwork.zoo.resnet import STEMS
 
 # (expansion, channels, blocks, stride of the first block), table 2 of the paper.
-PLAN = (
-    (1, 16, 1, 1),
-    (6, 24, 2, 2),
-    (6, 32, 3, 2),
-    (6, 64, 4, 2),
-    (6, 96, 3, 1),
-    (6, 160, 3, 2),
-    (6, 320, 1, 1),
-)
+PLAN = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -72,8 +64,6 @@ class MobileNetV2(nn.Module):
 
 
 @architecture("mobilenetv2")
-def mobilenetv2(
-    num_classes: int = 10, in_channels: int = 3, stem: str = "cifar", dropout: float = 0.0
-) -> nn.Module:
+def mobilenetv2(num_classes: int = 10, in_channels: int = 3, stem: str = "cifar", dropout: float = 0.0) -> nn.Module:
     """MobileNetV2 with depthwise convolutions; stem "cifar" or "imagenet"; torchvision's tensor names."""
     return MobileNetV2(num_classes, in_channels, stem, dropout)

@@ -9,13 +9,20 @@ from brickwork.zoo.registry import architecture
 
 # (channels, kernel, pool after it?) of the thirteen layers, as published for CIFAR.
 PLAN = (
-    (64, 3, False), (128, 3, False), (128, 3, False), (128, 3, True),
-    (128, 3, False), (128, 3, False), (256, 3, True),
-    (256, 3, False), (256, 3, True),
-    (512, 3, True),
-    (2048, 1, False), (256, 1, True),
+    (64, 3, False),
+    (128, 3, False),
+    (128, 3, False),
+    (128, 3, True),
+    (128, 3, False),
+    (128, 3, False),
+    (256, 3, True),
     (256, 3, False),
-)  # fmt: skip
+    (256, 3, True),
+    (512, 3, True),
+    (2048, 1, False),
+    (256, 1, True),
+    (256, 3, False),
+)
 
 
 class SimpleNetV1(nn.Module):

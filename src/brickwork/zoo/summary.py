@@ -78,9 +78,7 @@ def _run(model: nn.Module, example: torch.Tensor) -> tuple[list[Layer], int, tup
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
             size = sum(p.numel() for p in module.parameters(recurse=False))
-            layers.append(
-                Layer(name, type(module).__name__, shape, size, counter.get_total_flops() - started[name])
-            )
+            layers.append(Layer(name, type(module).__name__, shape, size, counter.get_total_flops() - started[name]))
 
         return hook
 

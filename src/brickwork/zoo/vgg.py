@@ -52,8 +52,6 @@ class VGG(nn.Module):
 
 
 @architecture("vgg16")
-def vgg16(
-    num_classes: int = 10, in_channels: int = 3, batch_norm: bool = True, dropout: float = 0.0
-) -> nn.Module:
+def vgg16(num_classes: int = 10, in_channels: int = 3, batch_norm: bool = True, dropout: float = 0.0) -> nn.Module:
     """VGG-16 with a 512-512-512-n head, with or without batch norm."""
     return VGG(num_classes, in_channels, batch_norm, dropout)
