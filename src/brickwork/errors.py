@@ -4,7 +4,7 @@
     ├── RequestError          the request was wrong (command line: exit 2, nothing written)
     │   ├── UnknownName       a name that does not exist; carries the nearest ones
     │   ├── MissingExtra      an optional package is not installed
-    │   ├── OutputExists      the output is there already and --force was not given
+    │   ├── OutputExists      the output is there already and it was not said to replace it
     │   ├── BadFile           a file or folder that cannot be read as what it should be
     │   ├── BadData           images, labels or logits that cannot be used
     │   └── BadModel          a model, tensor or index that does not fit the operation
@@ -18,13 +18,29 @@ short fact; the public function adds the context once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 
 
 class BrickworkError(Exception):
-    """Base of every error Brickwork raises on purpose."""
+    """Base of every error Brickwork raises on purpose.
+
+    A parameter stands in the message in backticks: "`budget` is 2". A Python caller reads its name, a user of the command
+    line the option that was typed (`in_words_of`).
+
+    >>> str(BrickworkError("`round_to` is 0")), BrickworkError("`round_to` is 0").in_words_of(lambda n: f"--{n}")
+    ('round_to is 0', '--round_to is 0')
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        self.template = message
+        super().__init__(self.in_words_of(lambda name: name))
+
+    def in_words_of(self, spell: Callable[[str], str]) -> str:
+        """The message with every parameter as `spell` writes it."""
+        return re.sub(r"`([a-z_]+)`", lambda match: spell(match[1]), self.template)
 
 
 class RequestError(BrickworkError):
@@ -67,8 +83,8 @@ class MissingExtra(RequestError):
 class OutputExists(RequestError):
     """The output is there already."""
 
-    def __init__(self, path: object, option: str = "--out") -> None:
-        super().__init__(f"{path} exists already; choose another {option}, or pass --force to replace it.")
+    def __init__(self, path: object) -> None:
+        super().__init__(f"{path} exists already; choose another `out`, or give `force` to replace it.")
 
 
 class BadFile(RequestError):

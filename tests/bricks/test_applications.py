@@ -59,7 +59,7 @@ def test_treat(ill, digits, rule):
     sick = evaluate_data(ill, digits["A"]).accuracy
     found = treat(ill, digits["A"], rule=rule, epochs=2, lr=0.05, attribution="taylor", **QUIET)
     assert evaluate_data(found.model, digits["A"]).accuracy > sick
-    assert all(0 < share < 1 for share in found.on_route.values()) and found.rule == rule
+    assert all(0 < share < 1 for share in found.on_route.values()) and found.options.rule == rule
     unchanged(ill, before)
     assert not any(m._forward_hooks for m in found.model.modules())
 
@@ -67,10 +67,10 @@ def test_treat(ill, digits, rule):
 def test_treatment_moves_the_derivative_onto_the_route(nets, digits):
     """Strong enough, the constraint does what it says: less of the derivative lies off the route."""
     from brickwork.bricks import treatment
-    from brickwork.bricks.subject import take_up
+    from brickwork.bricks.subject import prepare
 
     def outside(model):
-        subject = take_up(nets["A"], None, digits["A"], device=None, output=None, seed=0)
+        subject = prepare(nets["A"], None, digits["A"], device=None, output=None, seed=0)
         scores = subject.score("frat", 1000, 0, False)
         points = treatment._points(subject, scores.routes(1.0))
         model = copy.deepcopy(model)
@@ -147,7 +147,7 @@ def test_increment(nets, digits, tmp_path):
     assert torch.equal(again(X), more(X))
     with pytest.raises(BadModel, match="has no statistics"):
         increment(base, bricks[0], calibrate="source")
-    calibrated = increment(base, bricks[0], calibrate="source", images=digits["A"].train_images)
+    calibrated = increment(base, bricks[0], calibrate="source", data=digits["A"].train_images)
     assert calibrated(X).shape == (9, 6)
     with pytest.raises(RequestError, match="class '5' is in"):
         increment(model, bricks[0])

@@ -115,7 +115,7 @@ def test_arrays_of_both_kinds_are_the_same(nets, digits):
 def test_statistics_are_of_the_source_images(small):
     net, x, y = small
     brick = brickwork.disassemble(net, [0, 2], (x, y), keep=1.0, images=1000, repair="none", progress=False)
-    assert brick.settings["images"] == 96  # four fifths
+    assert brick.used["images"] == 96  # four fifths
     whole = net(x)[:, [0, 2]].detach().double()
     assert torch.tensor(brick.mean) == pytest.approx(whole.mean(0).numpy(), abs=0.1)
     assert torch.tensor(brick.std) == pytest.approx(whole.std(0).numpy(), abs=0.1)
@@ -248,8 +248,8 @@ def test_data_that_cannot_be_used(nets, digits, small):
         ({"budget": 1.5}, "budget is 1.5"),
         ({"threshold": float("nan")}, "threshold is nan"),
         ({"tolerance": -1, "images": 0}, "tolerance is -1; it must be 0 to 1; images is 0"),
-        ({"of": "flops"}, "it must be parameters, macs"),
-        ({"repair": "magic"}, "it must be match, bn, none"),
+        ({"of": "flops"}, "it must be parameters or macs"),
+        ({"repair": "magic"}, "it must be one of match, bn, none"),
         ({"round_to": 0}, "round_to is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"attribution": "tailor"}, "did you mean 'taylor'"),
@@ -332,7 +332,7 @@ def test_depth(nets, digits):
             nets["A"], "0-1", digits["A"], keep=0.5, depth=depth, repair="none", images=50, scored=20, progress=False
         )
         assert [n for n in layers if len(brick.kept.get(n, range(sizes[n]))) == sizes[n]] == layers[:whole]
-        assert brick.settings["depth"] == depth
+        assert brick.options.depth == depth
     for depth, message in ((0, "depth is 0; the network has layers 1 to"), ("conv9", "conv9"), (99, "1 to")):
         with pytest.raises(RequestError, match=message):
             brickwork.disassemble(nets["A"], "0-1", digits["A"], keep=0.5, depth=depth, progress=False)

@@ -11,7 +11,8 @@ import brickwork
 from brickwork import zoo
 from brickwork.bricks import Routes, routes
 from brickwork.bricks.route_sets import RouteLayer
-from brickwork.bricks.samples import take_in
+from brickwork.bricks.options import RoutesOptions
+from brickwork.bricks.samples import load_samples
 from brickwork.bricks.scores import score_channels
 from brickwork.bricks.widths import by_threshold
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
@@ -30,8 +31,7 @@ def by_hand():
         RouteLayer("conv", "layer", 8, on, reads=("input",), made_by=("conv", "conv2", "conv3")),
         RouteLayer("classes", "classes", 3, {"cat": (0,), "dog": (1,), "fox": (2,)}, reads=("conv",)),
     )
-    about = {"attribution": "frat", "threshold": 1.0, "scored": 3, "seed": 0}
-    return Routes(("cat", "dog", "fox"), layers, "net", dict.fromkeys(on, 1), about)
+    return Routes(("cat", "dog", "fox"), layers, "net", dict.fromkeys(on, 1), RoutesOptions(scored=3))
 
 
 def test_routes_are_those_of_the_threshold(nets, digits, found):
@@ -58,8 +58,8 @@ def test_the_threshold_and_the_scores_are_those_asked_for(nets, digits, threshol
     pair = (images.train_images, images.train_labels)
     options = {"attribution": attribution, "threshold": threshold, "progress": False, "seed": 3}
     found = routes(model, pair, [0, 4], **options, scored=120)
-    assert found.settings == {"attribution": attribution, "threshold": threshold, "scored": 120, "seed": 3}
-    samples = take_in(
+    assert found.options == RoutesOptions(attribution=attribution, threshold=threshold, scored=120, seed=3)
+    samples = load_samples(
         pair,
         images.classes,
         True,
@@ -167,7 +167,7 @@ def test_wrong_requests(nets, digits, by_hand):
     model, images = nets["A"], digits["A"]
     with pytest.raises(UnknownName, match="unknown class of the model 'nine'"):
         routes(model, images, ["nine"])
-    with pytest.raises(UnknownName, match="did you mean 'frat'"):
+    with pytest.raises(RequestError, match="did you mean 'frat'"):
         routes(model, images, attribution="fratt")
     with pytest.raises(RequestError, match=r"threshold is -1; .* scored is 0; .* seed is -2"):
         routes(model, images, threshold=-1, scored=0, seed=-2)

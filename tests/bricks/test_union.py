@@ -79,11 +79,11 @@ def test_repaired_bricks(nets, digits):
     assert origin_of(apart).provenance["assemble"]["united"] == 0
     with pytest.raises(RequestError, match="was repaired"):
         brickwork.assemble(bricks, shared="union")
-    model = brickwork.assemble(bricks, source=net, images=digits["A"].train_images)
+    model = brickwork.assemble(bricks, source=net, data=digits["A"].train_images)
     channels = [sum(len(p) for n, p in m.named_parameters() if n.endswith("bias")) for m in (model, apart)]
     assert channels[0] < channels[1]
     assert evaluate_data(model, data.load("digits:1,4", size=16, channels=1)).accuracy > 0.95
-    same = brickwork.assemble(bricks, source=net, images=digits["A"].train_images)
+    same = brickwork.assemble(bricks, source=net, data=digits["A"].train_images)
     assert state_hash(same) == state_hash(model)
 
 

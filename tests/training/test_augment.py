@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from brickwork.training import settings_for
+from brickwork.training import TrainOptions, resolve
 from brickwork.training.augment import PAD, Batches
 from brickwork.training.schedules import learning_rate
-from brickwork.training.settings import Settings
 
 
 @pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop+flip"])
@@ -41,7 +40,7 @@ def test_an_epoch_visits_every_image_once_in_its_own_order():
 
 
 def rates(steps=10, **options):
-    run = Settings(epochs=10, lr=2.0, **options)
+    run = TrainOptions(epochs=10, lr=2.0, **options)
     return np.array([learning_rate(run, step, steps) for step in range(10 * steps)])
 
 
@@ -56,10 +55,10 @@ def test_schedules():
 
 
 def test_recipes_give_way_to_what_is_given():
-    plain = settings_for("vgg16", 50_000, "cifar10")
+    plain = resolve(TrainOptions(), "vgg16", 50_000, "cifar10")
     assert plain.augment == "crop+flip" and plain.batch_size >= 256
-    assert settings_for("lenet", 700, "digits").augment == "none"
-    assert settings_for("vgg16", 50_000, lr=0.3, weight_decay=0.0).weight_decay == 0.0
-    assert settings_for("nobody", 20).epochs * (20 // settings_for("nobody", 20).batch_size) >= 600
-    assert settings_for("vgg16", 1000, milestones=(3,)).schedule == "milestones"
-    assert settings_for("vgg16", 1000, optimizer="adam").lr == 1e-3
+    assert resolve(TrainOptions(), "lenet", 700, "digits").augment == "none"
+    assert resolve(TrainOptions(lr=0.3, weight_decay=0.0), "vgg16", 50_000).weight_decay == 0.0
+    assert resolve(TrainOptions(), "nobody", 20).epochs * (20 // resolve(TrainOptions(), "nobody", 20).batch_size) >= 600
+    assert resolve(TrainOptions(milestones=(3,)), "vgg16", 1000).schedule == "milestones"
+    assert resolve(TrainOptions(optimizer="adam"), "vgg16", 1000).lr == 1e-3

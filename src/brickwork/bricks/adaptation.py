@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.bricks.provenance import renewed
+from brickwork.bricks.options import AdaptOptions
+from brickwork.bricks.provenance import record_step
 from brickwork.bricks.subject import one_dtype
 from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadData
 from brickwork.moments import Source, match_responses
+from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
 
 
-def adapt(
-    model: nn.Module, known: Images, new: Images, *, ridge: float = 1e-3, seed: int = 0, progress: bool = True
-) -> nn.Module:
+@takes(AdaptOptions)
+def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True, options: AdaptOptions) -> nn.Module:
     """A copy that answers on the new images as the model answers on the known ones; the model is left unchanged.
 
     known[i] and new[i] show the same thing: a colour photograph and its grey version, say. No labels are needed.
@@ -32,7 +34,10 @@ def adapt(
     """
     one_dtype(model)
     prepared, where = origin_of(model).preprocessing, device_of(model)
-    pair = [as_input(images, prepared, where) for images in (known, new)]
+    if len(known) != len(new):
+        raise BadData(f"{len(known)} known images and {len(new)} new ones; they must come in pairs.")
+    drawn = np.sort(np.random.default_rng([options.seed, 3]).permutation(len(known))[: options.images])
+    pair = [as_input(torch.as_tensor(images)[torch.from_numpy(drawn)], prepared, where) for images in (known, new)]
     if pair[0].shape != pair[1].shape:
         raise BadData(
             f"known images are {tuple(pair[0].shape)} and new ones {tuple(pair[1].shape)}; they must come in pairs."
@@ -43,10 +48,10 @@ def adapt(
     teacher = _Half(copy.deepcopy(model).eval(), 0, channels)
     student = _Half(copy.deepcopy(model).eval(), channels, channels)
     found = match_responses(
-        student, [Source(teacher, both)], ridge=ridge, shrink_to="weights", seed=seed, progress=progress
+        student, [Source(teacher, both)], ridge=options.ridge, shrink_to="weights", seed=options.seed, progress=progress
     ).model
     assert isinstance(found, _Half)
-    return renewed(found.net.eval(), "adapt", {"images": len(both), "ridge": ridge})
+    return record_step(found.net.eval(), "adapt", options.to_dict() | {"images": len(both)})
 
 
 class _Half(nn.Module):

@@ -16,27 +16,26 @@ from brickwork.blueprint import join
 from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.calibrate import calibrated
+from brickwork.bricks.options import AssembleOptions
 from brickwork.bricks.union import unite
 from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadModel, RequestError
+from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
 Folder = str | os.PathLike[str]
-CALIBRATIONS = ("auto", "none", "source", "classwise", "target")
-SHARED = ("auto", "union", "apart")
 
 
+@takes(AssembleOptions)
 def assemble(
     bricks: Sequence[Brick | Folder] | Brick | Folder,
     *,
-    calibrate: str = "auto",
     target: Images | None = None,
-    shared: str = "auto",
     source: nn.Module | None = None,
-    images: Images | None = None,
-    how: str = "auto",
+    data: Images | None = None,
+    options: AssembleOptions,
 ) -> nn.Module:
     """A network whose logits are those of the bricks (or brick folders) side by side; the bricks stay as they are.
 
@@ -45,7 +44,7 @@ def assemble(
     normalised by another mean and spread, the part's input is rescaled first, and the parts run as branches.
     shared: bricks cut from one and the same network become one part in which a channel that several need is there
     once ("union"), or stay "apart"; "auto" unites plain cuts, and repaired ones where `source`, their network,
-    and `images`, unlabelled images of its data to repair the union on, are given. The classes of united bricks
+    and `data`, unlabelled images of its kind to repair the union on, are given. The classes of united bricks
     stand together, where the first of them stood.
     calibrate: brings the logits of the parts to one scale, inside their last layers. "source": by one factor a
     part, so that its whole network's logits, on its own data, spread as the first part's do (99.05 → 99.15, 89.66 →
@@ -53,7 +52,8 @@ def assemble(
     "classwise": every logit by itself, likewise on source data; "target": every logit, on unlabelled images of the
     `target`; "none". "auto" is "source" where every brick has the statistics and it can be done exactly, else "none".
     """
-    _check_options(calibrate, target, shared)
+    if (options.calibrate == "target") != (target is not None):
+        raise RequestError("`target` images go with `calibrate` target, and it needs some; give both or neither.")
     bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
     for given in bricks:
         if not isinstance(given, Brick | str | os.PathLike):
@@ -63,26 +63,18 @@ def assemble(
         raise RequestError("assemble needs at least one brick.")
     _check(parts, [_name(b, k) for k, b in enumerate(bricks)])
     count = len(parts)
-    parts = _united(parts, shared, source, images)
+    parts = _united(parts, options.shared, source, data)
     first = next(p for p in parts[0].model.parameters())
     example = torch.zeros((2, *parts[0].input_shape), dtype=first.dtype, device=first.device)
-    models, calibrate = calibrated(parts, example, calibrate, target)
+    models, calibrate = calibrated(parts, example, options.calibrate, target)
     models = _prepared_alike(models)
-    joined = join(models, example, how=how, output=parts[0].output) if len(models) > 1 else _alone(models[0])
+    joined = join(models, example, how=options.how, output=parts[0].output) if len(models) > 1 else _alone(models[0])
     made_of = [{"source": part.source, "classes": list(part.classes)} for part in parts]
     facts = {"assemble": {"calibrate": calibrate, "united": count - len(parts), "bricks": made_of}}
     classes = tuple(name for part in parts for name in part.classes)
     origin = replace(origin_of(joined), classes=classes, input_shape=parts[0].input_shape, provenance=facts)
     attach(joined, origin)
     return joined.eval()
-
-
-def _check_options(calibrate: str, target: Images | None, shared: str) -> None:
-    for name, value, allowed in (("calibrate", calibrate, CALIBRATIONS), ("shared", shared, SHARED)):
-        if value not in allowed:
-            raise RequestError(f"{name} is {value!r}; it must be {', '.join(allowed)}.")
-    if (calibrate == "target") != (target is not None):
-        raise RequestError('target images go with calibrate="target", and it needs some; give both or neither.')
 
 
 def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: Images | None) -> list[Brick]:
@@ -97,7 +89,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
     known = state_hash(source) if source is not None else None
     found = []
     for hashed, group in groups.items():
-        plain = all(part.settings.get("repair") == "none" for part in group)
+        plain = all(part.options.repair == "none" for part in group)
         own = source if hashed == known else None
         possible = plain or (own is not None and images is not None)
         if len(group) == 1 or not (possible or shared == "union"):

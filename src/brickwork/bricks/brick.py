@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from brickwork import store
+from brickwork.bricks.options import DisassembleOptions
 from brickwork.data.pixels import Images
 from brickwork.errors import BadFile, BadModel
 from brickwork.moments import LayerFit
+from brickwork.options import fields_of
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import predict
 
@@ -50,7 +52,8 @@ class Brick:
     spread: float | None = field(repr=False)
     input_shape: tuple[int, ...]  # of one example
     output: str | int | None = None  # which of several outputs is the logits
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    options: DisassembleOptions = field(default_factory=DisassembleOptions, repr=False)
+    used: dict[str, Any] = field(default_factory=dict, repr=False)  # how many images scored and repaired it
     note: str = ""
     fits: tuple[LayerFit, ...] = field(default=(), repr=False)
 
@@ -83,14 +86,14 @@ class Brick:
             std=std,
             spread=spread,
             input_shape=tuple(origin.input_shape),
-            settings={"repair": "none"},
+            options=DisassembleOptions(repair="none"),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only, without the network."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "model"}
         facts = {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items()}
-        return {**facts, "fits": [fit.to_dict() for fit in self.fits]}
+        return {**facts, "options": self.options.to_dict(), "fits": [fit.to_dict() for fit in self.fits]}
 
     def save(self, folder: str | Path, *, force: bool = False, **provenance: Any) -> Path:
         """Write the brick as a model folder; `Brick.load` and `brickwork.load` both read it."""
@@ -109,11 +112,12 @@ class Brick:
             for name in ("classes", "mean", "std", "input_shape"):
                 known[name] = tuple(known[name])
             known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
+            known["options"], known["used"] = options_of(facts)
             return cls(store.load(folder, arch=arch, device=device), **known)
         except (KeyError, TypeError) as error:
             raise BadFile(f"the brick's facts in {folder} are incomplete: {error}.") from error
 
-    def sealed(self) -> Brick:
+    def with_provenance(self) -> Brick:
         """Write the facts into the network's own record, so that they are saved with it."""
         origin = origin_of(self.model)
         # What is said of the whole (its own test accuracy, say) must not read as said of the part.
@@ -142,3 +146,12 @@ class Brick:
     def _repr_html_(self) -> str:
         cells = (f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._rows())
         return f"<table>{''.join(cells)}</table>"
+
+
+def options_of(facts: dict[str, Any]) -> tuple[DisassembleOptions, dict[str, Any]]:
+    """Of a saved brick; before version 0.2 they were called settings, with the counts of images among them."""
+    if "options" in facts:
+        return DisassembleOptions.from_dict(facts["options"]), facts.get("used", {})
+    old = facts.get("settings", {})
+    known = {k: v for k, v in old.items() if k in fields_of(DisassembleOptions) and v is not None}
+    return DisassembleOptions(**known), {k: old[k] for k in ("images", "scored", "united") if k in old}

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import torch
 from torch import nn
 
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.disassembly import disassemble
+from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.samples import Data
+from brickwork.options import takes
 
 
-def compress(model: nn.Module, data: Data, **options: Any) -> Brick:
+@takes(DisassembleOptions)
+def compress(
+    model: nn.Module,
+    data: Data,
+    *,
+    device: str | torch.device | None = None,
+    progress: bool = True,
+    options: DisassembleOptions,
+) -> Brick:
     """The smallest network within `tolerance` that still tells all classes apart, as a Brick of all of them.
 
     Takes the options of `disassemble`: by default an accuracy bound of a point, or a budget, a ratio, a threshold.
     The paper's own form is attribution="frat", threshold=1.0, depth=2, repair="none".
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))
     >>> x = torch.randn(300, 4)
@@ -25,4 +33,4 @@ def compress(model: nn.Module, data: Data, **options: Any) -> Brick:
     >>> small.classes, small.parameters < 0.4
     (('0', '1', '2'), True)
     """
-    return disassemble(model, None, data, **options)
+    return disassemble(model, None, data, device=device, progress=progress, options=options)

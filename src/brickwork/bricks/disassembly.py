@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.uncuttable import uncuttable
-from brickwork.bricks import attribution as attributions
 from brickwork.bricks.brick import Brick, spread_of
-from brickwork.bricks.cut import REPAIRS, Cut, cut_and_repair
+from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.prices import prices_of
 from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
-from brickwork.bricks.subject import Classes, take_up
+from brickwork.bricks.subject import Classes, prepare
 from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.options import takes
 from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
@@ -29,27 +30,15 @@ LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accu
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
 
 
+@takes(DisassembleOptions)
 def disassemble(
     model: nn.Module,
     classes: Classes,
     data: Data,
     *,
-    attribution: str = "taylor",
-    keep: float | None = None,
-    budget: float | None = None,
-    of: str = "parameters",
-    threshold: float | None = None,
-    tolerance: float = 0.01,
-    depth: str | int | None = None,
-    repair: str = "match",
-    images: int = 3000,
-    scored: int = 3000,
-    ridge: float = 1e-4,
-    round_to: int | None = None,
-    seed: int = 0,
     device: str | torch.device | None = None,
-    output: str | int | None = None,
     progress: bool = True,
+    options: DisassembleOptions,
 ) -> Brick:
     """The part of `model` that these classes need, as a Brick; the model is left unchanged (paper 2, §3.2).
 
@@ -70,48 +59,33 @@ def disassemble(
     >>> brick.classes, brick.model(x).shape, len(brick.kept["0"])
     (('2', '0'), torch.Size([200, 2]), 16)
     """
-    check_options(
-        attribution=attribution,
-        keep=keep,
-        budget=budget,
-        of=of,
-        threshold=threshold,
-        tolerance=tolerance,
-        repair=repair,
-        images=images,
-        scored=scored,
-        ridge=ridge,
-        round_to=round_to,
-        seed=seed,
-    )
-    subject = take_up(model, classes, data, device=device, output=output, seed=seed)
+    seed, output = options.seed, options.output
+    subject = prepare(model, classes, data, device=device, output=output, seed=seed)
     whole, bp, wanted, samples = subject.whole, subject.bp, subject.wanted, subject.samples
-    cuttable = spaces_above(bp, depth)
+    cuttable = spaces_above(bp, options.depth)
 
     judge = Judge(whole, samples, wanted, output)
-    unlabelled = samples.inputs(samples.some(images, seed))
-    cut_out = partial(
-        _cut, whole, bp, classes=wanted, images=unlabelled, repair=repair, ridge=ridge, seed=seed, progress=progress
-    )
-    bound = keep is None and budget is None and threshold is None
+    unlabelled = samples.inputs(samples.some(options.images, seed))
+    cut_out = partial(_cut, whole, bp, classes=wanted, images=unlabelled, options=options, progress=progress)
+    bound = not options.chosen
     if bound and judge.before is None:
         raise BadData(
             "there is nothing to judge a part by: "
             + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
-            + "; give more data, or one of keep, budget, threshold."
+            + "; give more data, or one of `keep`, `budget`, `threshold`."
         )
-    scores = subject.score(attribution, scored, seed, progress).within(cuttable)
+    scores = subject.score(options.attribution, options.scored, seed, progress).within(cuttable)
     stuck: dict[str, str] = {}
     while True:
         try:
             if bound:
-                found, note = _smallest(bp, scores, wanted, of, round_to, tolerance, judge, cut_out)
+                cut, note = _smallest(bp, scores, wanted, options, judge, cut_out)
             else:
                 try:
-                    kept = _kept(bp, scores, wanted, keep, budget, threshold, of, round_to)
+                    kept = _kept(bp, scores, wanted, options)
                 except RequestError as error:
                     raise RequestError("; ".join(filter(None, (str(error), _left_whole(stuck))))) from error
-                found, note = cut_out(kept=kept), ""
+                cut, note = cut_out(kept=kept), ""
             break
         except _Refused as refused:
             more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=progress)
@@ -120,30 +94,15 @@ def disassemble(
             if not more or not scores.scores:
                 raise refused.error from None
     note = "; ".join(filter(None, (note, _left_whole(stuck))))
-    full, left = bp.count(), bp.count(found.kept)
-    some = samples.some(min(images, STATISTICS), seed)
-    logits = logits_on(found.model, samples, some, output)
-    settings = {
-        "attribution": attribution,
-        "keep": keep,
-        "budget": budget,
-        "of": of,
-        "threshold": threshold,
-        "tolerance": tolerance if bound else None,
-        "depth": depth,
-        "repair": repair,
-        "images": len(unlabelled),
-        "scored": int(scores.counts.sum()),
-        "ridge": ridge,
-        "round_to": round_to,
-        "seed": seed,
-    }
-    after = judge.of(found.model)
+    full, left = bp.count(), bp.count(cut.kept)
+    some = samples.some(min(options.images, STATISTICS), seed)
+    logits = logits_on(cut.model, samples, some, output)
+    after = judge.of(cut.model)
     return Brick(
-        model=found.model.eval().to(device_of(model)),
+        model=cut.model.eval().to(device_of(model)),
         classes=subject.names,
         source=state_hash(model),
-        kept=found.kept,
+        kept=cut.kept,
         judged_by=judge.kind,
         accuracy_before=judge.before,
         accuracy_after=after,
@@ -154,10 +113,11 @@ def disassemble(
         spread=spread_of(subject.logits(some)),
         input_shape=tuple(unlabelled.shape[1:]),
         output=output,
-        settings=settings,
+        options=options,
+        used={"images": len(unlabelled), "scored": int(scores.counts.sum())},
         note=note,
-        fits=found.fits,
-    ).sealed()
+        fits=cut.fits,
+    ).with_provenance()
 
 
 class _Refused(Exception):
@@ -168,9 +128,20 @@ class _Refused(Exception):
         self.keep, self.error = keep, error
 
 
-def _cut(model: nn.Module, bp: Blueprint, *, kept: Kept, classes: list[int], **options: Any) -> Cut:
+def _cut(
+    model: nn.Module,
+    bp: Blueprint,
+    *,
+    kept: Kept,
+    classes: list[int],
+    images: torch.Tensor,
+    options: DisassembleOptions,
+    progress: bool,
+    repair: str | None = None,
+) -> Cut:
+    how = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
     try:
-        return cut_and_repair(model, bp, kept, classes, **options)
+        return cut_and_repair(model, bp, kept, classes, images, **how, progress=progress)
     except (BadModel, RequestError) as error:
         raise _Refused({**kept, CLASSES: classes} if CLASSES in bp.spaces else kept, error) from error
 
@@ -182,70 +153,23 @@ def _left_whole(stuck: dict[str, str]) -> str:
     return f"left whole, since the forward ties their widths: {some} ({next(iter(stuck.values()))})"
 
 
-def check_options(**given: Any) -> None:
-    """Everything that is wrong with the numbers and names, before a tensor is read."""
-    problems = []
-    chosen = [name for name in ("keep", "budget", "threshold") if given[name] is not None]
-    if len(chosen) > 1:
-        problems.append(f"{' and '.join(chosen)} are given; one of them says how much stays, or none")
-    for name, low, high, text in (
-        ("keep", 0, 1, "above 0 and at most 1"),
-        ("budget", 0, 1, "above 0 and at most 1"),
-        ("threshold", -1e-300, math.inf, "0 or more"),
-        ("tolerance", -1e-300, 1, "0 to 1"),
-        ("ridge", -1e-300, math.inf, "0 or more"),
-    ):
-        value = given[name]
-        number = isinstance(value, int | float) and math.isfinite(value) and low < value <= high
-        if value is not None and not number:
-            problems.append(f"{name} is {value!r}; it must be {text}")
-    for name in ("images", "scored", "round_to"):
-        value = given[name]
-        if not (isinstance(value, int) and value >= 1) and not (name == "round_to" and value is None):
-            problems.append(f"{name} is {value!r}; it must be 1 or more")
-    if not (isinstance(given["seed"], int) and given["seed"] >= 0):
-        problems.append(f"seed is {given['seed']!r}; it must be 0 or more")
-    for name, allowed in (("of", ("parameters", "macs")), ("repair", REPAIRS)):
-        if given[name] not in allowed:
-            problems.append(f"{name} is {given[name]!r}; it must be {', '.join(allowed)}")
-    if problems:
-        raise RequestError("; ".join(problems) + ".")
-    attributions.get(str(given["attribution"]))
-
-
-def _kept(
-    bp: Blueprint,
-    scores: Scores,
-    classes: list[int],
-    keep: float | None,
-    budget: float | None,
-    threshold: float | None,
-    of: str,
-    round_to: int | None,
-) -> Kept:
-    joint, step = scores.of(classes), round_to or 1
-    if keep is not None:
-        return by_ratio(bp, joint, keep, step=step)
-    if budget is not None:
-        prices = prices_of(bp, of)
+def _kept(bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions) -> Kept:
+    joint, step = scores.of(classes), options.round_to or 1
+    if options.keep is not None:
+        return by_ratio(bp, joint, options.keep, step=step)
+    if options.budget is not None:
+        prices = prices_of(bp, options.of)
         settled = {CLASSES: len(classes) / len(bp.output_units)}
         least = max(8, len(classes))  # no layer is narrower than what it has to tell apart
         wide = partial(by_worth, bp, joint, prices=prices, left=settled, least=least, step=step)
-        return within(bp, wide, budget, of=of, classes=classes)
-    assert threshold is not None
-    kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, threshold)
+        return within(bp, wide, options.budget, of=options.of, classes=classes)
+    assert options.threshold is not None
+    kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, options.threshold)
     return rounded(bp, joint, kept, step)
 
 
 def _smallest(
-    bp: Blueprint,
-    scores: Scores,
-    classes: list[int],
-    of: str,
-    round_to: int | None,
-    tolerance: float,
-    judge: Judge,
-    cut_out: partial[Cut],
+    bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions, judge: Judge, cut_out: partial[Cut]
 ) -> tuple[Cut, str]:
     """Bisection over the ladder for the smallest budget whose part is good enough; else the whole."""
     assert judge.before is not None
@@ -256,24 +180,24 @@ def _smallest(
         middle = (low + high) // 2
         good = False
         try:
-            kept = _kept(bp, scores, classes, None, LADDER[middle], None, of, round_to)
+            kept = _kept(bp, scores, classes, replace(options, budget=LADDER[middle]))
         except RequestError:  # narrower than a network can be
             kept = None
         if kept is not None:
-            found = cut_out(kept=kept)
-            quality = judge.of(found.model)
+            cut = cut_out(kept=kept)
+            quality = judge.of(cut.model)
             assert quality is not None
             nearest = max(nearest, quality)
-            good = quality >= judge.before - tolerance - 1e-12
+            good = quality >= judge.before - options.tolerance - 1e-12
         if good:
-            high, best = middle, found
+            high, best = middle, cut
         else:
             low = middle + 1
     if best is not None:
         return best, ""
     best_of = f"the best had {nearest:.4f}" if nearest > -math.inf else "all are narrower than it can be"
     note = (
-        f"no cut of at most {LADDER[-1]:.0%} of the {of} is within {tolerance:g} of the whole's {judge.kind} "
-        f"of {judge.before:.4f} ({best_of}); this is the whole network, restricted to the classes"
+        f"no cut of at most {LADDER[-1]:.0%} of the {options.of} is within {options.tolerance:g} of the whole's "
+        f"{judge.kind} of {judge.before:.4f} ({best_of}); this is the whole network, restricted to the classes"
     )
     return cut_out(kept={}, repair="none"), note

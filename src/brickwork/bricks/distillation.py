@@ -15,10 +15,12 @@ from torch.nn import functional as F
 from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.assembly import rescaling
 from brickwork.bricks.brick import Brick
-from brickwork.bricks.provenance import renewed
+from brickwork.bricks.options import DistilOptions
+from brickwork.bricks.provenance import record_step
 from brickwork.data.pixels import Images
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
+from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of
@@ -30,33 +32,30 @@ class Distilled:
     """A trained copy of the student."""
 
     model: nn.Module = field(repr=False)
+    options: DistilOptions
     training: TrainingResult = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         return self.training.to_dict()
 
 
+@takes(DistilOptions)
 def distil(
     student: nn.Module,
     teachers: Sequence[nn.Module | Brick] | nn.Module | Brick,
     images: Images,
     labels: np.ndarray | Tensor | None = None,
     *,
-    temperature: float = 2.0,
-    hard: float = 0.5,
-    epochs: int = 1,
-    lr: float = 0.01,
-    seed: int = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
-    **training: Any,
+    options: DistilOptions,
 ) -> Distilled:
     """A copy of `student` trained towards the teachers' answers; student and teachers are left unchanged.
 
     Every class of the student is looked up among the teachers' by name; without names, the teachers' logits side by
     side must be as many as the student's. labels: numbers of the student's classes; then cross-entropy counts `hard`
     and the teachers 1 − hard. Best started from parts cut out of the teachers (`disassemble`, `assemble`), which know
-    most of it already. training: further options of `train`.
+    most of it already.
 
     >>> _ = torch.manual_seed(0)
     >>> teacher = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
@@ -65,10 +64,6 @@ def distil(
     >>> found.training.history[1]["loss"] < found.training.history[0]["loss"]
     True
     """
-    if not temperature > 0:
-        raise RequestError(f"temperature is {temperature}; it must be above 0.")
-    if not 0 <= hard <= 1:
-        raise RequestError(f"hard is {hard}; it must be 0 to 1.")
     teachers = [teachers] if isinstance(teachers, nn.Module | Brick) else list(teachers)
     if not teachers:
         raise RequestError("distil needs at least one teacher.")
@@ -79,8 +74,8 @@ def distil(
     pupil = copy.deepcopy(student).to(where)
     models = [_seeing_alike(pupil, model) for model in models]
     columns = teacher_columns(origin_of(student).classes, [origin_of(m).classes for m in models])
-    soft = _Soft(models, columns, temperature)
-    weight = hard if labels is not None else 0.0
+    soft = _Soft(models, columns, options.temperature)
+    weight = options.hard if labels is not None else 0.0
 
     def loss(logits: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(logits, target) * weight if weight else logits.new_zeros(())
@@ -88,40 +83,16 @@ def distil(
     def penalty(images: Tensor, logits: Tensor, target: Tensor) -> Tensor:
         return (1 - weight) * soft(images, logits)
 
-    options = {
-        "optimizer": "sgd",
-        "batch_size": 128,
-        "schedule": "cosine",
-        "weight_decay": 5e-4,
-        "augment": "none",
-        **training,
-    }
     answers = labels if labels is not None else np.zeros(len(images), np.int64)
     result = train(
-        pupil,
-        images,
-        answers,
-        epochs=epochs,
-        lr=lr,
-        seed=seed,
-        device=where,
-        loss=loss,
-        penalty=penalty,
-        progress=progress,
-        **options,
+        pupil, images, answers, device=where, loss=loss, penalty=penalty, progress=progress, **options.training()
     )
     if labels is None:  # without labels the loop's accuracy says nothing
         for row in result.history:
             row.pop("accuracy", None)
-    facts = {
-        "teachers": len(models),
-        "labels": labels is not None,
-        "temperature": temperature,
-        "epochs": epochs,
-        "lr": lr,
-    }
-    renewed(pupil, "distil", facts)
-    return Distilled(pupil.eval().to(device_of(student)), result)
+    facts = {"teachers": len(models), "labels": labels is not None, **options.to_dict()}
+    record_step(pupil, "distil", facts)
+    return Distilled(pupil.eval().to(device_of(student)), options, result)
 
 
 def teacher_columns(wanted: tuple[str, ...] | None, known: Sequence[tuple[str, ...] | None]) -> list[int] | None:

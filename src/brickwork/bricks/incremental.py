@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 
 from brickwork.bricks.assembly import Folder, assemble
 from brickwork.bricks.brick import Brick
+from brickwork.bricks.options import AssembleOptions
 from brickwork.data.pixels import Images
 from brickwork.errors import RequestError
+from brickwork.options import takes
 
 
+@takes(AssembleOptions)
 def increment(
-    model: nn.Module, bricks: Sequence[Brick | Folder] | Brick | Folder, *, images: Images | None = None, **options: Any
+    model: nn.Module,
+    bricks: Sequence[Brick | Folder] | Brick | Folder,
+    *,
+    data: Images | None = None,
+    target: Images | None = None,
+    options: AssembleOptions,
 ) -> nn.Module:
     """A network with the model's classes and the bricks', in this order; nothing is trained, nothing given changes.
 
-    The logits of the old classes stay what they were (up to calibration). images: unlabelled images of the model's own
-    data, needed for calibrate="source" only. options: those of `assemble`.
+    The logits of the old classes stay what they were (up to calibration). data: unlabelled images of the model's own
+    data, needed for calibrate="source" only; the other options are those of `assemble`.
     """
-    first = Brick.whole(model, images=images)
+    first = Brick.whole(model, images=data)
     others = [bricks] if isinstance(bricks, Brick | str | os.PathLike) else list(bricks)
     if not others:
         raise RequestError("there is no brick to add; give one or more.")
-    return assemble([first, *others], **options)
+    return assemble([first, *others], target=target, options=options)

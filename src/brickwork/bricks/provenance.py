@@ -10,7 +10,7 @@ from torch import nn
 from brickwork.origin import attach, origin_of
 
 
-def renewed(model: nn.Module, what: str, facts: dict[str, Any]) -> nn.Module:
+def record_step(model: nn.Module, what: str, facts: dict[str, Any]) -> nn.Module:
     """The model with a record of what was done to it; what was said of it before (its accuracy, say) moves aside."""
     origin = origin_of(model)
     before = {"before": origin.provenance} if origin.provenance else {}

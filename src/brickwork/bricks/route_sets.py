@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from brickwork.bricks.options import RoutesOptions
 from brickwork.errors import RequestError, UnknownName
 from brickwork.words import counted
 
@@ -61,7 +62,7 @@ class Routes:
     layers: tuple[RouteLayer, ...]
     network: str  # architecture, or the name of the module's class
     images: dict[str, int]  # class -> images that scored
-    settings: dict[str, Any]
+    options: RoutesOptions
 
     def layer(self, name: str) -> RouteLayer:
         """The column of this name; of a coupled space, any layer that writes to it will do."""
@@ -100,7 +101,7 @@ class Routes:
             "network": self.network,
             "classes": list(self.classes),
             "images": dict(self.images),
-            "settings": dict(self.settings),
+            "options": self.options.to_dict(),
             "layers": layers,
         }
 
@@ -121,7 +122,7 @@ class Routes:
 
     def summary(self) -> str:
         """How the routes were found, in one line."""
-        how = f"{self.settings['attribution']} above {self.settings['threshold']:g} × the layer's mean"
+        how = f"{self.options.attribution} above {self.options.threshold:g} × the layer's mean"
         return f"{self.network}; {how}; {counted(sum(self.images.values()), 'image')}"
 
     def title(self) -> str:

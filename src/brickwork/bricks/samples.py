@@ -78,7 +78,7 @@ def find_classes(asked: Sequence[str | int] | str | int, known: Sequence[str]) -
     return found
 
 
-def take_in(
+def load_samples(
     data: Data,
     known: Sequence[str],
     named: bool,
@@ -89,13 +89,20 @@ def take_in(
     seed: int,
 ) -> Samples:
     """Check the data against the model's classes and hold some out. named: the model itself names its classes."""
-    images, labels = pair_of(data)
+    images, _ = pair_of(data)
+    labels = class_numbers(data, known, named)
+    use, held = _split(labels, seed)
+    return Samples(images, labels, use, held, preprocessing, device, dtype)
+
+
+def class_numbers(data: Data, known: Sequence[str], named: bool) -> np.ndarray:
+    """The labels of the data as numbers of the model's classes."""
+    _, labels = pair_of(data)
     if isinstance(data, ImageData):
         labels = _renumbered(data, known, named)[labels]
     if labels.min() < 0 or labels.max() >= len(known):
         raise BadData(f"labels run from {labels.min()} to {labels.max()}; the model has {len(known)} classes.")
-    use, held = _split(labels, seed)
-    return Samples(images, labels.astype(np.int64), use, held, preprocessing, device, dtype)
+    return labels.astype(np.int64)
 
 
 def pair_of(data: Data) -> tuple[Tensor, np.ndarray]:

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.judge import logits_on
-from brickwork.bricks.samples import Data, Samples, find_classes, pair_of, take_in
+from brickwork.bricks.samples import Data, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.devices import pick
-from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of
 
@@ -39,8 +39,6 @@ class Subject:
 
     def score(self, attribution: str, scored: int, seed: int, progress: bool) -> Scores:
         """Scores of every channel for the classes asked for, on at most `scored` of their images."""
-        if scored < 1:
-            raise RequestError(f"scored is {scored}; it must be 1 or more.")
         index = self.samples.of_classes(self.wanted, scored, seed)
         labels = torch.from_numpy(self.samples.labels[index]).to(self.samples.device)
         inputs = self.samples.inputs(index)
@@ -73,7 +71,7 @@ class Subject:
         return torch.stack([self._logits[k] for k in index.tolist()])
 
 
-def take_up(
+def prepare(
     model: nn.Module,
     classes: Classes,
     data: Data,
@@ -83,8 +81,6 @@ def take_up(
     seed: int,
 ) -> Subject:
     """Check a request against network and data; the network given is left as it is."""
-    if not isinstance(seed, int) or seed < 0:
-        raise RequestError(f"seed is {seed!r}; it must be 0 or more.")
     one_dtype(model)
     origin = origin_of(model)
     where = device_of(model) if device is None else pick(device)
@@ -97,7 +93,7 @@ def take_up(
         bp = _traced(whole, probe, output)
         known = tuple(map(str, range(len(bp.output_units))))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
-    samples = take_in(
+    samples = load_samples(
         data,
         known,
         origin.classes is not None,

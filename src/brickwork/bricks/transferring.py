@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
-from brickwork.bricks.provenance import renewed
+from brickwork.bricks.options import TransferOptions
+from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
-from brickwork.bricks.subject import take_up
+from brickwork.bricks.subject import prepare
 from brickwork.errors import RequestError
+from brickwork.options import takes
 from brickwork.prediction import device_of
 from brickwork.training import TrainingResult, train
-
-WHAT = ("independent", "all")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Transferred:
     """A trained copy, and the share of its parameters that were free to change."""
 
     model: nn.Module = field(repr=False)
+    options: TransferOptions
     free: float
     training: TrainingResult = field(repr=False)
 
@@ -32,21 +33,15 @@ class Transferred:
         return {"free": self.free, **self.training.to_dict()}
 
 
+@takes(TransferOptions)
 def transfer(
     model: nn.Module,
     data: Data,
     *,
-    what: str = "independent",
     routes: Data | None = None,
-    threshold: float = 1.0,
-    attribution: str = "frat",
-    scored: int = 1000,
-    epochs: int = 5,
-    lr: float = 0.01,
-    seed: int = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
-    **training: Any,
+    options: TransferOptions,
 ) -> Transferred:
     """A copy of `model` trained on images of another kind; the model itself is left unchanged.
 
@@ -54,49 +49,37 @@ def transfer(
     they are (batch-norm statistics follow the new images in both); "all" trains everything.
     routes: the images the network knows, to find the routes on; `data` itself by default.
     """
-    if what not in WHAT:
-        raise RequestError(f"what is {what!r}; it must be {' or '.join(WHAT)}.")
-    if not threshold >= 0:
-        raise RequestError(f"threshold is {threshold}; it must be 0 or more.")
-    if what == "all" and routes is not None:
-        raise RequestError("routes find what to hold, and what='all' holds nothing; leave one out.")
-    subject = take_up(model, None, data if routes is None else routes, device=device, output=None, seed=seed)
-    target = subject if routes is None else take_up(model, None, data, device=device, output=None, seed=seed)
+    seed = options.seed
+    if options.what == "all" and routes is not None:
+        raise RequestError("`routes` find what to hold, and `what` all holds nothing; leave one out.")
+    subject = prepare(model, None, data if routes is None else routes, device=device, output=None, seed=seed)
+    target = subject if routes is None else prepare(model, None, data, device=device, output=None, seed=seed)
     pupil, handles, free = subject.whole, [], 1.0
-    options = {
-        "optimizer": "sgd",
-        "batch_size": 128,
-        "schedule": "cosine",
-        "augment": "none",
-        "weight_decay": 5e-4,
-        **training,
-    }
-    if what == "independent":
-        routes_of = subject.score(attribution, scored, seed, progress).routes(threshold)
+    training = options.training()
+    if options.what == "independent":
+        scores = subject.score(options.attribution, options.scored, seed, progress)
+        routes_of = scores.routes(options.threshold)
         held = {name: np.asarray(mask.any(0)) for name, mask in routes_of.items()}
         masks = free_entries(subject.bp, held, dict(pupil.named_parameters()))
         free = float(sum(m.sum() for m in masks.values()) / sum(m.numel() for m in masks.values()))
         if free == 0:
-            raise RequestError("every channel is on the route of a class; give a larger threshold.")
+            raise RequestError("every channel is on the route of a class; give a larger `threshold`.")
         handles = [p.register_hook(_Hold(masks[name])) for name, p in pupil.named_parameters() if name in masks]
-        options["weight_decay"] = 0.0  # decay would move what is held
+        training["weight_decay"] = 0.0  # decay would move what is held
     try:
         result = train(
             pupil,
             target.samples.images,
             target.samples.labels,
-            epochs=epochs,
-            lr=lr,
-            seed=seed,
             device=subject.samples.device,
             progress=progress,
-            **options,
+            **training,
         )
     finally:
         for handle in handles:
             handle.remove()
-    renewed(pupil, "transfer", {"what": what, "threshold": threshold, "free": free, "epochs": epochs, "lr": lr})
-    return Transferred(pupil.eval().to(device_of(model)), free, result)
+    record_step(pupil, "transfer", options.to_dict() | {"free": free})
+    return Transferred(pupil.eval().to(device_of(model)), options, free, result)
 
 
 def free_entries(

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks.depth import spaces_above
-from brickwork.bricks.provenance import renewed
+from brickwork.bricks.options import TreatOptions
+from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
-from brickwork.bricks.subject import Subject, take_up
-from brickwork.errors import RequestError, UnknownName
+from brickwork.bricks.subject import Subject, prepare
+from brickwork.errors import RequestError
 from brickwork.moments.layers import find_layers
+from brickwork.options import takes
 from brickwork.prediction import device_of
 from brickwork.training import TrainingResult, train
 
@@ -50,86 +52,63 @@ class Treated:
     """A fine-tuned copy and how its training went."""
 
     model: nn.Module = field(repr=False)
-    rule: str
+    options: TreatOptions
     on_route: dict[str, float]  # of each layer, the share of channels on the route of a class, averaged over classes
     training: TrainingResult = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rule": self.rule, "on_route": self.on_route, **self.training.to_dict()}
+        return {"rule": self.options.rule, "on_route": self.on_route, **self.training.to_dict()}
 
     def __str__(self) -> str:
-        return f"treated by {self.rule}: {self.training}"
+        return f"treated by {self.options.rule}: {self.training}"
 
 
+@takes(TreatOptions)
 def treat(
     model: nn.Module,
     data: Data,
     *,
-    rule: str = "route",
-    strength: float = 0.1,
-    threshold: float = 1.0,
-    depth: str | int | None = 2,
-    attribution: str = "frat",
-    scored: int = 1000,
-    epochs: int = 5,
-    lr: float = 0.01,
-    seed: int = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
-    **training: Any,
+    options: TreatOptions,
 ) -> Treated:
     """A fine-tuned copy of `model`; the model itself is left unchanged.
 
     rule: "route" (paper 2: the positive derivative of the class's probability, every layer down to `depth`), "doctor"
     (Model Doctor: the absolute one, the last convolution only) or "plain" (no constraint).
     threshold: a channel is on a class's route if its score exceeds this × the layer's mean.
-    training: further options of `train` (batch_size, augment, …).
     """
-    if rule not in RULES:
-        raise UnknownName("rule of treatment", rule, RULES)
-    for name, value in (("strength", strength), ("threshold", threshold)):
-        if not value >= 0:
-            raise RequestError(f"{name} is {value}; it must be 0 or more.")
-    subject = take_up(model, None, data, device=device, output=None, seed=seed)
-    chosen = RULES[rule]
+    strength = 0.1 if options.strength is None else options.strength
+    subject = prepare(model, None, data, device=device, output=None, seed=options.seed)
+    chosen = RULES[options.rule]
     patient = subject.whole
     routes: dict[str, np.ndarray] = {}
     points: dict[str, tuple[int, Tensor]] = {}
     if chosen.layers != "none":
-        cuttable = spaces_above(subject.bp, depth)
-        routes = subject.score(attribution, scored, seed, progress).within(cuttable).routes(threshold)
+        cuttable = spaces_above(subject.bp, options.depth)
+        scores = subject.score(options.attribution, options.scored, options.seed, progress)
+        routes = scores.within(cuttable).routes(options.threshold)
         points = _points(subject, routes)
     if chosen.layers == "last":
         points = dict([max(points.items(), key=lambda item: item[1][0])])
     watch = _Watch(patient, {path: mask for path, (_, mask) in points.items()}, chosen, strength)
-    options = {
-        "optimizer": "sgd",
-        "batch_size": 128,
-        "schedule": "cosine",
-        "weight_decay": 5e-4,
-        "augment": "none",
-        **training,
-    }
     where = subject.samples.device
     try:
         result = train(
             patient,
             subject.samples.images,
             subject.samples.labels,
-            epochs=epochs,
-            lr=lr,
-            seed=seed,
             device=where,
             penalty=watch.penalty if points and strength > 0 else None,
             progress=progress,
-            **options,
+            **options.training(),
         )
     finally:
         watch.remove()
     patient.eval().to(device_of(model))
-    renewed(patient, "treat", {"rule": rule, "strength": strength, "threshold": threshold, "epochs": epochs, "lr": lr})
+    record_step(patient, "treat", options.to_dict() | {"strength": strength})
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
-    return Treated(patient, rule, shares, result)
+    return Treated(patient, options, shares, result)
 
 
 def _points(subject: Subject, routes: dict[str, np.ndarray]) -> dict[str, tuple[int, Tensor]]:

@@ -29,7 +29,7 @@ def unite(bricks: Sequence[Brick], *, source: nn.Module | None = None, images: T
     """
     if source is not None:
         return _from_source(bricks, source, images)
-    repaired = [", ".join(b.classes) for b in bricks if b.settings.get("repair") != "none"]
+    repaired = [", ".join(b.classes) for b in bricks if b.options.repair != "none"]
     if repaired:
         raise RequestError(
             f"the brick of {repaired[0]} was repaired, so bricks of its network no longer share weights; give the "
@@ -139,7 +139,8 @@ def _sealed(
         macs=left.macs / full.macs,
         mean=mean,
         std=std,
-        settings={"repair": repair, "united": [list(brick.classes) for brick in bricks]},
+        options=replace(bricks[0].options, repair=repair),
+        used={"united": [list(brick.classes) for brick in bricks]},
         note="",
         fits=(),
-    ).sealed()
+    ).with_provenance()

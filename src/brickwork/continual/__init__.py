@@ -5,27 +5,6 @@
 ['finetune', 'joint', 'sequential']
 """
 
-from __future__ import annotations
+from brickwork.lazy import attach
 
-from brickwork.continual import registry
-from brickwork.continual.bench import Bench
-from brickwork.continual.method import Method
-from brickwork.continual.registry import method, names, parse
-from brickwork.continual.result import Comparison, ContinualResult
-from brickwork.continual.running import run
-from brickwork.continual.scenario import Scenario, sequence, split_classes
-
-__all__ = [
-    "Bench",
-    "Comparison",
-    "ContinualResult",
-    "Method",
-    "Scenario",
-    "method",
-    "names",
-    "parse",
-    "registry",
-    "run",
-    "sequence",
-    "split_classes",
-]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

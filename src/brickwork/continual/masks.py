@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
-from brickwork.continual.method import TaskFiles, check_positive
+from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.networks import halved, kernels_of
 from brickwork.continual.registry import method
 

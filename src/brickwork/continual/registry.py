@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from brickwork.continual.method import Method
+from brickwork.continual.base import Method
 from brickwork.errors import RequestError, UnknownName
 
 REGISTRY: dict[str, type[Method]] = {}

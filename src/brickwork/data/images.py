@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -51,6 +52,11 @@ class ImageData:
                 )
             if masks is not None and masks.shape != images.shape[:3]:
                 raise BadData(f"{self.name}: {split} masks are {masks.shape}, images {images.shape}.")
+
+    @property
+    def source(self) -> str:
+        """The name of the data set, without the classes and amount that were chosen of it."""
+        return re.split("[:@]", self.name, maxsplit=1)[0]
 
     def __repr__(self) -> str:
         height, width, channels = self.shape

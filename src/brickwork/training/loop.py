@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images, check_raw, fitted, measure, resize_masks
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
+from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import precision_of
 from brickwork.progress import bar
@@ -22,87 +23,51 @@ from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
 from brickwork.training.crew import assemble_crew
 from brickwork.training.journal import Journal
-from brickwork.training.recipes import settings_for
+from brickwork.training.options import RunningOptions, TrainHooks, TrainOptions
+from brickwork.training.recipes import resolve
 from brickwork.training.result import TrainingResult
-from brickwork.training.run import BeforeStep, Loss, Penalty, Run, cross_entropy, make_optimizer, tuned
+from brickwork.training.run import Run, cross_entropy, make_optimizer, tuned
 
 
+@takes(options=TrainOptions, running=RunningOptions, hooks=TrainHooks)
 def train(
     model: nn.Module,
-    images: Images,
-    labels: np.ndarray | Tensor | None,
+    data: ImageData | Images,
+    labels: np.ndarray | Tensor | None = None,
     *,
     masks: np.ndarray | Tensor | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    optimizer: str | None = None,
-    schedule: str | None = None,
-    milestones: Sequence[int] | None = None,
-    weight_decay: float | None = None,
-    momentum: float | None = None,
-    nesterov: bool | None = None,
-    label_smoothing: float | None = None,
-    augment: str | None = None,
-    precision: str | None = None,
-    seed: int = 0,
-    loss: Loss | None = None,
-    penalty: Penalty | None = None,
-    before_step: BeforeStep | None = None,
-    preprocessing: Preprocessing | None = None,
     classes: Sequence[str] | None = None,
-    validation: tuple[Any, ...] | None = None,
-    channels_last: bool | None = None,
-    compile: bool = False,
-    record: bool = False,
+    preprocessing: Preprocessing | None = None,
     device: str | torch.device | None = "auto",
-    checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = True,
-    metrics: str | os.PathLike[str] | None = None,
-    tensorboard: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    options: TrainOptions,
+    running: RunningOptions,
+    hooks: TrainHooks,
 ) -> TrainingResult:
     """Train a model in place: the module given is changed, moved to `device` and returned in the result.
 
-    Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured here and attached if it
-    has none), or floating (N, C, H, W), taken as they are. What is left None comes from the architecture's
-    recipe. `masks` (N, H, W) train a segmenter. `validation` is (images, labels) or (images, labels, masks).
-    `loss(logits, target)` replaces cross-entropy; `penalty(images, logits, target)`, with the images as the
-    network sees them, is added to it. `before_step(step, steps)` may change buffers of the model in place before each
-    step, a recorded one too. `record` replays one step as a CUDA graph, several times as fast for small
-    batches; only for a network that does the same in every forward pass, and without effect off CUDA.
-    Under torchrun, `batch_size` counts all processes together.
+    data: an ImageData, whose training split is used (its masks where `masks` are asked for), or images with `labels`:
+    uint8 (N, H, W, C), prepared with the model's preprocessing (measured here and attached if it has none), or floating
+    (N, C, H, W), taken as they are. What is left None comes from the architecture's recipe. `masks` (N, H, W) train a
+    segmenter. A recorded step is several times as fast for small batches; only for a network that does the same in every
+    forward pass, and without effect off CUDA. Under torchrun, `batch_size` counts all processes together.
 
     >>> from brickwork import data, zoo
-    >>> digits = data.load("digits:A@20", size=8)
     >>> model = zoo.build("lenet", num_classes=5, seed=0)
-    >>> result = train(model, digits.train_images, digits.train_labels, epochs=1)
+    >>> result = train(model, data.load("digits:A@20", size=8), epochs=1)
     >>> result.history[0]["epoch"]
     1
     """
-    if record and (compile or penalty is not None):
+    record, penalty, before_step = running.record, hooks.penalty, hooks.before_step
+    checkpoint = running.checkpoint
+    if record and (running.compile or penalty is not None):
         raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
+    images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
-    settings = settings_for(
-        origin.arch,
-        len(images),
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        optimizer=optimizer,
-        schedule=schedule,
-        milestones=None if milestones is None else tuple(milestones),
-        weight_decay=weight_decay,
-        momentum=momentum,
-        nesterov=nesterov,
-        label_smoothing=label_smoothing,
-        augment=augment,
-        precision=precision,
-        seed=seed,
-    )
+    settings = resolve(options, origin.arch, len(images), source)
     if settings.precision == "bf16" and precision_of(model) == torch.float64:
         raise RequestError(
-            "precision is 'bf16' and the network is in float64; give model.float(), or leave it at 'auto'."
+            "`precision` is 'bf16' and the network is in float64; give model.float(), or leave it at 'auto'."
         )
     crew = assemble_crew(device, settings.batch_size)
     pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
@@ -117,16 +82,15 @@ def train(
             classes=tuple(classes) if classes is not None else origin.classes,
         ),
     )
-    facts = {"settings": settings.to_dict() | {"milestones": list(settings.milestones)}, "data": ""}
+    facts = {"settings": settings.to_dict(), "data": ""}
     found = None
     if checkpoint is not None:
         facts["data"] = checkpoints.fingerprint(pixels, targets, areas)
-        found = checkpoints.read_facts(checkpoint) if resume else None
+        found = checkpoints.read_facts(checkpoint) if running.resume else None
         if found is not None:
             checkpoints.refuse_other_run(checkpoint, found, facts)
 
-    if channels_last is None:
-        channels_last = crew.device.type == "cuda"
+    channels_last = crew.device.type == "cuda" if running.channels_last is None else running.channels_last
     model.to(crew.device)
     if channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -151,7 +115,7 @@ def train(
         ),
         preprocessing=prepared,
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,
-        loss=loss or cross_entropy(settings.label_smoothing),
+        loss=hooks.loss or cross_entropy(settings.label_smoothing),
         half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
         precision=precision_of(model),
         penalty=penalty,
@@ -159,17 +123,17 @@ def train(
         record=record and crew.device.type == "cuda" and crew.size == 1,
     )
     began = time.perf_counter()
-    journal = Journal(metrics, tensorboard, history) if crew.rank == 0 else None
+    journal = Journal(running.metrics, running.tensorboard, history) if crew.rank == 0 else None
     modes = [(module, module.training) for module in model.modules()]
     try:
         with tuned(crew.device), bar("training", settings.epochs, show=progress and crew.rank == 0) as advance:
             advance(start)
-            wrapped, stepper = crew.wrap(torch.compile(model) if compile else model, updater)  # type: ignore[arg-type]
+            wrapped, stepper = crew.wrap(torch.compile(model) if running.compile else model, updater)  # type: ignore[arg-type]
             for epoch in range(start, settings.epochs):
                 model.train()
                 row = run.epoch(epoch, wrapped, stepper)
-                if validation is not None:
-                    row |= _validate(model, validation)
+                if hooks.validation is not None:
+                    row |= _validate(model, hooks.validation)
                 history = [*history, row]
                 if crew.rank == 0:
                     if journal is not None:
@@ -184,6 +148,13 @@ def train(
         if journal is not None:
             journal.close()
     return TrainingResult(model, settings, history, time.perf_counter() - began, start)
+
+
+def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, Any, Sequence[str] | None, str | None]:
+    """Images, labels, class names, and the name of the data set where it has one."""
+    if not isinstance(data, ImageData):
+        return data, labels, classes, None
+    return data.train_images, data.train_labels, classes or data.classes, data.source
 
 
 def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor, Preprocessing | None]:

@@ -8,17 +8,17 @@ from typing import Any
 
 from torch import nn
 
-from brickwork.training.settings import Settings
+from brickwork.training.options import TrainOptions
 
 COLUMNS = ("epoch", "lr", "loss", "accuracy", "validation_loss", "validation_accuracy", "images_per_second")
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The model that was trained (the same object that was given), the settings, and a row an epoch."""
+    """The model that was trained (the same object that was given), the options as they were decided, and a row per epoch."""
 
     model: nn.Module = field(repr=False)
-    settings: Settings
+    options: TrainOptions
     history: list[dict[str, Any]] = field(repr=False)
     seconds: float
     resumed_at: int = 0  # the epoch a checkpoint was gone on from
@@ -31,7 +31,7 @@ class TrainingResult:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "settings": self.settings.to_dict(),
+            "options": self.options.to_dict(),
             "history": self.history,
             "seconds": self.seconds,
             "images_per_second": self.images_per_second,

@@ -21,8 +21,8 @@ from brickwork.origin import Preprocessing
 from brickwork.outputs import logits_of
 from brickwork.training.augment import Batches
 from brickwork.training.crew import Crew
+from brickwork.training.options import TrainOptions
 from brickwork.training.schedules import learning_rate
-from brickwork.training.settings import Settings
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits, target)
 Penalty = Callable[[Tensor, Tensor, Tensor], Tensor]  # (network input, logits, target)
@@ -33,7 +33,7 @@ BeforeStep = Callable[[int, int], None]  # (number of the step from 0, number of
 class Run:
     """The fixed parts of a training run."""
 
-    settings: Settings
+    settings: TrainOptions
     crew: Crew
     batches: Batches
     preprocessing: Preprocessing | None  # None: the images are network input already
@@ -169,7 +169,9 @@ def check_logits(logits: Tensor, target: Tensor) -> None:
         raise BadModel(f"the model has {logits.shape[1]} outputs, but there is a label {top}.")
 
 
-def make_optimizer(parameters: list[nn.Parameter], settings: Settings, device: torch.device) -> torch.optim.Optimizer:
+def make_optimizer(
+    parameters: list[nn.Parameter], settings: TrainOptions, device: torch.device
+) -> torch.optim.Optimizer:
     """The optimizer that the settings name, in its fused form on CUDA."""
     fused = device.type == "cuda"
     if settings.optimizer == "sgd":

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from brickwork.training.settings import Settings
+from brickwork.training.options import TrainOptions
 
 WARM_UP = 0.2  # of a one-cycle run
 START = 0.04  # of the peak, where one-cycle begins
 
 
-def learning_rate(settings: Settings, step: int, steps_per_epoch: int) -> float:
+def learning_rate(settings: TrainOptions, step: int, steps_per_epoch: int) -> float:
     """The rate for update number `step`, counted from 0.
 
-    >>> run = Settings(epochs=2, lr=1.0, schedule="milestones", milestones=(1,))
+    >>> run = TrainOptions(epochs=2, lr=1.0, schedule="milestones", milestones=(1,))
     >>> [learning_rate(run, step, 2) for step in range(4)]
     [1.0, 1.0, 0.1, 0.1]
     """

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
-from brickwork.bricks import attribution as attributions
+from brickwork.bricks.options import RoutesOptions
 from brickwork.bricks.route_sets import RouteLayer, Routes
 from brickwork.bricks.samples import Data, pair_of
 from brickwork.bricks.scores import Scores, score_channels
-from brickwork.bricks.subject import Classes, Subject, take_up
+from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.widths import by_threshold
 from brickwork.data.images import ImageData
-from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.errors import BadData, BadModel
+from brickwork.options import takes
 from brickwork.origin import origin_of
 
 
+@takes(RoutesOptions)
 def routes(
     model: nn.Module,
     data: Data,
     classes: Classes = None,
     *,
-    attribution: str = "frat",
-    threshold: float = 1.0,
-    scored: int = 1000,
-    seed: int = 0,
     device: str | torch.device | None = None,
-    output: str | int | None = None,
     progress: bool = True,
+    options: RoutesOptions,
 ) -> Routes:
     """The decision route of each class: the channels of every layer that score above `threshold` × the layer's mean.
 
@@ -50,14 +46,14 @@ def routes(
     >>> 0 < found.sharing("0", "2", "0") < 1
     True
     """
-    check_options(attribution=attribution, threshold=threshold, scored=scored, seed=seed)
+    attribution, seed = options.attribution, options.seed
     asked = _present(model, data) if classes is None else classes
-    subject = take_up(model, asked, data, device=device, output=output, seed=seed)
+    subject = prepare(model, asked, data, device=device, output=options.output, seed=seed)
     bp, known, wanted = subject.bp, subject.known, subject.wanted
     if len(bp.graph.output.shape) != 2:
         shape = " × ".join(map(str, bp.graph.output.shape[1:]))
         raise BadModel(f"the model's output for an image is {shape}; routes need one number for each class.")
-    scores = _scored(subject, scored, attribution=attribution, seed=seed, progress=progress)
+    scores = _scored(subject, options.scored, attribution=attribution, seed=seed, progress=progress)
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:
         raise BadData(
@@ -67,25 +63,11 @@ def routes(
     names = {k: known[k] if known.count(known[k]) == 1 else f"{known[k]} ({k})" for k in wanted}
     return Routes(
         classes=tuple(names.values()),
-        layers=_layers(bp, scores, names, threshold, inputs=subject.samples.inputs(np.zeros(1, int)).shape[1]),
+        layers=_layers(bp, scores, names, options.threshold, inputs=subject.samples.inputs(np.zeros(1, int)).shape[1]),
         network=origin_of(model).arch or type(model).__name__,
         images={name: int(scores.counts[k]) for k, name in names.items()},
-        settings={"attribution": attribution, "threshold": threshold, "scored": scored, "seed": seed},
+        options=options,
     )
-
-
-def check_options(*, attribution: str, threshold: float, scored: int, seed: int) -> None:
-    """Everything that is wrong with the numbers and names, before a tensor is read."""
-    problems = []
-    if not (isinstance(threshold, int | float) and math.isfinite(threshold) and threshold >= 0):
-        problems.append(f"threshold is {threshold!r}; it must be 0 or more")
-    if not (isinstance(scored, int) and scored >= 1):
-        problems.append(f"scored is {scored!r}; it must be 1 or more")
-    if not (isinstance(seed, int) and seed >= 0):
-        problems.append(f"seed is {seed!r}; it must be 0 or more")
-    if problems:
-        raise RequestError("; ".join(problems) + ".")
-    attributions.get(str(attribution))
 
 
 def _present(model: nn.Module, data: Data) -> Classes:

@@ -1,0 +1,29 @@
+__version__: str
+
+from brickwork.algebra import Delta as Delta
+from brickwork.algebra import assign as assign
+from brickwork.algebra import delta as delta
+from brickwork.algebra import merge as merge
+from brickwork.algebra import sweep as sweep
+from brickwork.blueprint import Blueprint as Blueprint
+from brickwork.blueprint import join as join
+from brickwork.blueprint import trace as trace
+from brickwork.bricks import Brick as Brick
+from brickwork.bricks import Routes as Routes
+from brickwork.bricks import adapt as adapt
+from brickwork.bricks import assemble as assemble
+from brickwork.bricks import compress as compress
+from brickwork.bricks import disassemble as disassemble
+from brickwork.bricks import distil as distil
+from brickwork.bricks import increment as increment
+from brickwork.bricks import routes as routes
+from brickwork.bricks import transfer as transfer
+from brickwork.bricks import treat as treat
+from brickwork.dependencies import CovLasso as CovLasso
+from brickwork.dependencies import DependencyMap as DependencyMap
+from brickwork import errors as errors
+from brickwork.pools import KernelPool as KernelPool
+from brickwork.store import load as load
+from brickwork.store import save as save
+from brickwork.transplant import TransplantNet as TransplantNet
+from brickwork import zoo as zoo

@@ -1,0 +1,126 @@
+"""The options of everything that is done with bricks, paper 2's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from brickwork.options import Options, option
+from brickwork.training.options import FineTuneOptions
+
+ATTRIBUTIONS = ("taylor", "frat", "frat-negative", "frat-absolute", "contribution")
+REPAIRS = ("match", "bn", "none")
+SEED = "Seed of every random number."
+SCORE = "Score that says how much a channel matters to a class."
+SCORED = "Images of the classes that channels are scored on, at most."
+ON_ROUTE = "A channel is on a class's route if it scores above this × the layer's mean."
+CALIBRATION = "Calibration images (unlabelled) that the repair uses, at most."
+
+
+class DisassembleOptions(Options):
+    """How much of a network stays, which channels, and how the part is repaired."""
+
+    attribution: str = option("taylor", choices=ATTRIBUTIONS, help=SCORE)
+    keep: float | None = option(None, above=0, at_most=1, help="Share of the channels of every layer that stays.")
+    budget: float | None = option(None, above=0, at_most=1, help="Share of what --of counts that may stay.")
+    of: Literal["parameters", "macs"] = option("parameters", help="What a budget counts.")
+    threshold: float | None = option(
+        None, at_least=0, help="The paper's rule: channels that score above this × the layer's mean stay."
+    )
+    tolerance: float = option(
+        0.01, at_least=0, at_most=1, help="Without the three above: the smallest part that loses at most this accuracy."
+    )
+    depth: str | int | None = option(
+        None, help="Cut only from the last layer down to this one, by name or by number from the input."
+    )
+    repair: Literal["match", "bn", "none"] = option(
+        "match", help="Repair without labels: response matching, batch-norm statistics alone, or none."
+    )
+    images: int = option(3000, at_least=1, help=CALIBRATION)
+    scored: int = option(3000, at_least=1, help=SCORED)
+    ridge: float = option(1e-4, at_least=0, help="Ridge penalty of the repair.")
+    round_to: int | None = option(None, at_least=1, help="Widths are a multiple of this.")
+    output: str | int | None = option(None, help="Which output holds the logits, where there are several.")
+    seed: int = option(0, at_least=0, help=SEED)
+
+    @property
+    def chosen(self) -> list[str]:
+        """Which of the options that say how much stays are given; none: the tolerance decides."""
+        return [name for name in ("keep", "budget", "threshold") if getattr(self, name) is not None]
+
+    def rules(self) -> Iterator[str]:
+        if len(self.chosen) > 1:
+            named = " and ".join(f"`{name}`" for name in self.chosen)
+            yield f"{named} are given; one of them says how much stays, or none"
+
+
+class RoutesOptions(Options):
+    """Which channels are on the route of a class."""
+
+    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
+    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
+    scored: int = option(1000, at_least=1, help=SCORED)
+    output: str | int | None = option(None, help="Which output holds the logits, where there are several.")
+    seed: int = option(0, at_least=0, help=SEED)
+
+
+class AssembleOptions(Options):
+    """How bricks become one network."""
+
+    calibrate: Literal["auto", "none", "source", "classwise", "target"] = option(
+        "auto",
+        help="Logits on one scale: by part (source) or class by class (classwise), on each one's own data, or on target "
+        "images (target); auto: source where it can be done.",
+    )
+    shared: Literal["auto", "union", "apart"] = option(
+        "auto", help="Bricks of one network: channels that they share once (union), or side by side (apart)."
+    )
+    how: Literal["auto", "blocks", "branches"] = option(
+        "auto", help="Interleave the layers of the parts (blocks), or run the parts whole (branches)."
+    )
+
+
+class TreatOptions(FineTuneOptions):
+    """Fine-tuning with the route of each class as a constraint."""
+
+    rule: Literal["route", "doctor", "plain"] = option(
+        "route", help="What is held to the routes: every layer (paper 2), the last convolution (Model Doctor), nothing."
+    )
+    strength: float | None = option(None, at_least=0, help="Weight of the constraint.", default_text="0.1")
+    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
+    depth: str | int | None = option(2, help="Constrain only from the last layer down to this one.")
+    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
+    scored: int = option(1000, at_least=1, help=SCORED)
+
+    def rules(self) -> Iterator[str]:
+        if self.rule == "plain" and self.strength is not None:
+            yield "`strength` is not used by `rule` plain; leave it out"
+
+
+class DistilOptions(FineTuneOptions):
+    """Training towards what teachers answer."""
+
+    temperature: float = option(2.0, above=0, help="Temperature of the teachers' and the student's answers.")
+    hard: float = option(
+        0.5, at_least=0, at_most=1, help="Weight of the labels, where there are any; the teachers get the rest."
+    )
+    epochs: int = option(1, at_least=1, help="Passes over the images.", panel="The training")
+
+
+class TransferOptions(FineTuneOptions):
+    """Training on images of another kind."""
+
+    what: Literal["independent", "all"] = option(
+        "independent", help="Train the channels on no class's route (independent), or everything (all)."
+    )
+    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
+    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
+    scored: int = option(1000, at_least=1, help=SCORED)
+
+
+class AdaptOptions(Options):
+    """Response matching on pairs of images."""
+
+    images: int = option(2000, at_least=1, help="Pairs of images to match on, at most.")
+    ridge: float = option(1e-3, at_least=0, help="Ridge penalty of the matching.")
+    seed: int = option(0, at_least=0, help=SEED)

@@ -1,0 +1,294 @@
+"""`brickwork disassemble`, `compress`, `assemble`, `increment` and `routes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from brickwork.bricks.options import AssembleOptions, DisassembleOptions, RoutesOptions
+from brickwork.cli.command import Report
+from brickwork.cli.folders import hash_of, images_for, save, some_of
+from brickwork.cli.parameters import (
+    Arch,
+    BrickFolders,
+    Data,
+    Device,
+    Force,
+    ModelFolder,
+    OptionalData,
+    OutFolder,
+    data_option,
+    optional,
+    out_file,
+)
+from brickwork.cli.printing import sides, typed_line
+from brickwork.errors import BadFile, BadModel, RequestError
+from brickwork.options import Setting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
+Seed = Annotated[int, Setting("Seed of every random number.", at_least=0)]
+Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
+
+
+def disassemble(
+    model: ModelFolder,
+    *,
+    classes: Classes,
+    data: Data,
+    out: OutFolder,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: DisassembleOptions,
+) -> Report:
+    """Cut the part of some classes out of a model folder, as a brick.
+
+    brickwork disassemble a --classes 0-2 --data digits:A --out a012
+    """
+    return _cut("disassemble", (model, classes, data, out), arch, device, force, options)
+
+
+def compress(
+    model: ModelFolder,
+    *,
+    data: Data,
+    out: OutFolder,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: DisassembleOptions,
+) -> Report:
+    """Drop what no class needs from a model folder, and save what is left as a brick of all classes.
+
+    brickwork compress a --data digits:A --budget 0.4 --out small
+    """
+    return _cut("compress", (model, None, data, out), arch, device, force, options)
+
+
+def _cut(
+    command: str,
+    request: tuple[Path, str | None, Any, Path],
+    arch: str | None,
+    device: Any,
+    force: bool,
+    options: DisassembleOptions,
+) -> Report:
+    """A brick of some classes, or of all (None), cut, saved and reported."""
+    from brickwork import store
+    from brickwork.bricks import disassemble
+
+    folder, classes, spec, out = request
+    _check_classes(folder, classes)
+    model = store.load(folder, arch=arch, device=device)
+    brick = disassemble(model, classes, images_for(model, spec, options.seed), options=options)
+    brick.save(out, force=force, command=command, data=str(spec))
+    report = {"folder": str(out), "model": str(folder), "data": str(spec), **brick.to_dict()}
+    return Report(report, f"{brick}\nsaved in {out}")
+
+
+def _check_classes(folder: Path, classes: str | None) -> None:
+    """Refuse classes that the folder's model does not have, before its weights are read."""
+    from brickwork.bricks.samples import find_classes
+    from brickwork.store import read_config
+
+    known = read_config(folder).classes
+    if known is not None and classes is not None:
+        find_classes(classes, known)
+
+
+def assemble(
+    bricks: BrickFolders,
+    *,
+    out: OutFolder,
+    target: Target = None,
+    source: Annotated[Path | None, Setting("The network the bricks were cut from, to unite them.")] = None,
+    data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,  # type: ignore[valid-type]
+    images: Annotated[int, Setting("Images to repair the union on, at most.", at_least=1)] = 3000,
+    arch: Arch = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    options: AssembleOptions,
+) -> Report:
+    """Join bricks into one model folder, whose classes are those of all bricks, in this order.
+
+    brickwork assemble a012 b34 --out ab
+    """
+    from brickwork import store
+    from brickwork.bricks import Brick, assemble
+
+    _check_target(options, target)
+    _check_bricks(bricks)
+    _check_source(bricks, options.shared, source, data)
+    parts = [Brick.load(folder, arch=arch, device=device) for folder in bricks]
+    given: dict[str, Any] = {}
+    if source is not None:
+        given["source"] = store.load(source, arch=arch, device=device)
+        if data is not None:
+            given["data"] = some_of(images_for(given["source"], data, seed).train_images, images, seed)
+    if target is not None:
+        given["target"] = images_for(parts[0].model, target, seed).train_images
+    model = assemble(parts, options=options, **given)
+    save(model, out, force=force, command="assemble", data=_text(data), target=_text(target))
+    report = {"folder": str(out), "bricks": [str(b) for b in bricks], **_joined(model)}
+    text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {_summary(report)}; saved in {out}"
+    return Report(report, text)
+
+
+def increment(
+    model: ModelFolder,
+    bricks: BrickFolders,
+    *,
+    out: OutFolder,
+    data: OptionalData = None,
+    target: Target = None,
+    arch: Arch = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+    options: AssembleOptions,
+) -> Report:
+    """Give a model folder the classes of bricks cut from others; nothing is trained.
+
+    --data, images of the model's own data, calibrates its logits; labels are not used.
+
+    brickwork increment a b89 --data digits:A --out a89
+    """
+    from brickwork import store
+    from brickwork.bricks import Brick, increment
+
+    _check_target(options, target)
+    by_source = options.calibrate in ("source", "classwise")
+    if by_source and data is None:
+        raise RequestError(f"`calibrate` {options.calibrate} needs `data`, images of the model's own data.")
+    if data is not None and not by_source and options.calibrate != "auto":
+        raise RequestError(f"`data` is not used by `calibrate` {options.calibrate}; leave one of them out.")
+    _check_bricks(bricks, model)
+    whole = store.load(model, arch=arch, device=device)
+    parts = [Brick.load(brick, arch=arch, device=device) for brick in bricks]
+    own = images_for(whole, data, seed).train_images if data is not None else None
+    wanted = images_for(whole, target, seed).train_images if target is not None else None
+    grown = increment(whole, parts, data=own, target=wanted, options=options)
+    facts = {"data": _text(data), "target": _text(target), "source": hash_of(model)}
+    save(grown, out, force=force, command="increment", **facts)
+    report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **_joined(grown)}
+    return Report(report, f"{model} and {', '.join(map(str, bricks))} {_summary(report)}; saved in {out}")
+
+
+def routes(
+    model: ModelFolder,
+    *,
+    data: Data,
+    out: out_file("Picture to write.", ".svg", ".png", ".html"),  # type: ignore[valid-type]
+    classes: Annotated[
+        str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
+    ] = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: RoutesOptions,
+) -> Report:
+    """Draw which channels decide for which class, and how much the classes share: SVG, PNG or an HTML page.
+
+    brickwork routes a --classes 3,8 --data digits --out routes.html
+    """
+    from brickwork import store
+    from brickwork.bricks import routes
+    from brickwork.report import draw_routes
+
+    _check_classes(model, classes)
+    network = store.load(model, arch=arch, device=device)
+    result = routes(network, images_for(network, data, options.seed), classes, options=options)
+    replace(draw_routes(result), command=typed_line()).save(out, force=force)
+    report = {"file": str(out), "model": str(model), "data": str(data), **result.to_dict()}
+    return Report(report, f"{result}\nsaved in {out}")
+
+
+def _text(spec: Any) -> str | None:
+    return None if spec is None else str(spec)
+
+
+def _check_target(options: AssembleOptions, target: Any) -> None:
+    """Target images and the calibration that needs them come together."""
+    if (options.calibrate == "target") != (target is not None):
+        raise RequestError("`target` images go with `calibrate` target, and it needs some; give both or neither.")
+
+
+def _check_bricks(folders: Sequence[Path], first: Path | None = None) -> None:
+    """Refuse folders that cannot be joined (to a whole model `first`), by what their config.json says."""
+    from brickwork import store
+    from brickwork.bricks.brick import PROVENANCE
+
+    owner: dict[str, Path] = {}
+    shapes: dict[tuple[int, ...], Path] = {}
+    for folder in [*([first] if first else []), *folders]:
+        config = store.read_config(folder)
+        if folder is not first and not isinstance(config.provenance.get(PROVENANCE), dict):
+            raise BadFile(f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}")
+        for name in config.classes or ():
+            if name in owner:
+                raise RequestError(
+                    f"class {name!r} is in {owner[name]} and in {folder}; cut bricks of different classes."
+                )
+            owner[name] = folder
+        if config.input_shape is not None:
+            shapes.setdefault(tuple(config.input_shape), folder)
+    if len(shapes) > 1:
+        (one, a), (two, b) = list(shapes.items())[:2]
+        raise BadModel(f"{a} takes inputs of {sides(one)} and {b} of {sides(two)}; bricks must share one input size.")
+
+
+def _check_source(bricks: Sequence[Path], shared: str, source: Path | None, data: Any) -> None:
+    """Whether `source` and `data` would be used at all."""
+    from brickwork import store
+    from brickwork.bricks.brick import PROVENANCE, options_of
+
+    if source is None:
+        if data is not None:
+            raise RequestError("`data` repairs the union of bricks of `source`; give both, or `source` alone.")
+        return
+    if shared == "apart":
+        raise RequestError("`source` is there to unite bricks, and `shared` apart keeps them apart; give one.")
+    hashed = hash_of(source)
+    facts = [store.read_config(folder).provenance[PROVENANCE] for folder in bricks]
+    own = [brick for brick in facts if brick.get("source") == hashed]
+    if len(own) < 2:
+        count = "one brick was" if own else "none of the bricks was"
+        raise BadModel(f"{count} cut from {source}; to be united, two must be.")
+    repaired = any(options_of(brick)[0].repair != "none" for brick in own)
+    if repaired and data is None and shared == "auto":
+        raise RequestError(
+            f"bricks of {source} were repaired, so their union must be too; give `data`, images of its training data."
+        )
+
+
+def _joined(model: nn.Module) -> dict[str, Any]:
+    """What a report says of a network that was put together."""
+    from brickwork.origin import origin_of
+    from brickwork.zoo.summary import parameters_of
+
+    origin = origin_of(model)
+    facts = origin.provenance["assemble"]
+    return {
+        "classes": list(origin.classes or ()),
+        "parts": len(facts["bricks"]),
+        "how": origin.steps[0]["how"] if len(facts["bricks"]) > 1 else "alone",
+        "united": facts["united"],
+        "calibrate": facts["calibrate"],
+        "parameters": parameters_of(model),
+    }
+
+
+def _summary(report: dict[str, Any]) -> str:
+    """The same for people."""
+    ways = {"alone": "as one part", "blocks": "joined as blocks", "branches": "joined as branches"}
+    united = f" ({report['united'] + 1} of one network united)" if report["united"] else ""
+    return (
+        f"{ways[report['how']]}{united}, calibrated by {report['calibrate']}: {report['parameters']:,} parameters, "
+        f"classes {', '.join(report['classes'])}"
+    ).replace(", calibrated by none", "")

@@ -1,0 +1,257 @@
+"""A command of the command line from a Python function: its parameters, and the fields of its options classes.
+
+    def disassemble(model: ModelFolder, *, classes: …, data: Data, out: OutFolder, options: DisassembleOptions) -> Report:
+
+What stands before the star is an argument, what stands behind it an option; a parameter whose type is an options class
+stands for all options of that class. Everything that can be refused is refused before the function is called, all at
+once; what it returns is printed. `--json`, `--debug` and, where there are options, `--options FILE.yaml` come with it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from brickwork.cli.failures import UsageProblem, reporting
+from brickwork.cli.printing import emit
+from brickwork.errors import BrickworkError, RequestError, UnknownName
+from brickwork.options import REQUIRED, Field, Options, Setting, fields_of
+
+WHOLE = "\u2011"  # a hyphen at which lines are not broken: an option split in two cannot be copied
+JSON = "One JSON object on stdout; logs go to stderr."
+DEBUG = "Show the traceback of an error."
+FROM_FILE = "YAML file with options, by the same names; what is typed wins."
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a command has to say: as data, and as text for people."""
+
+    data: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A positional parameter, as in `Annotated[Path, Argument("A model folder.", "MODEL")]`."""
+
+    help: str
+    metavar: str = ""
+    check: Callable[[Any, Mapping[str, Any]], Any] | None = None
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """The parameters of a command's function, taken apart."""
+
+    arguments: dict[str, tuple[Field, Argument]]
+    options: dict[str, Field]
+    classes: dict[str, type[Options]]  # parameter: its options class
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> _Parameters:
+        hints = typing.get_type_hints(function, include_extras=True)
+        found = cls({}, {}, {})
+        for name, parameter in inspect.signature(function).parameters.items():
+            if isinstance(hints[name], type) and issubclass(hints[name], Options):
+                found.classes[name] = hints[name]
+                found.options.update(fields_of(hints[name]))
+                continue
+            kind, about = typing.get_args(hints[name])
+            default = REQUIRED if parameter.default is parameter.empty else parameter.default
+            if isinstance(about, Argument):
+                field = Field.of(name, kind, default, Setting(about.help, check=about.check))
+                found.arguments[name] = field, about
+            else:
+                found.options[name] = Field.of(name, kind, default, about)
+        return found
+
+    def read(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
+        """What the function is to be called with; one error of everything that is wrong."""
+        fields = {**{name: field for name, (field, _) in self.arguments.items()}, **self.options}
+        given, problems = self._from_file(file) if file else ({}, [])
+        for name, field in fields.items():
+            typed = words[name]
+            if typed is None or typed == ():
+                continue
+            try:
+                given[name] = typed if isinstance(typed, bool) else field.read(typed)
+                problems.append(field.problem(given[name], typed if isinstance(typed, str) else None))
+            except RequestError as error:
+                problems.append(f"`{name}`: {error.template.removesuffix('.')}")
+        problems += [
+            f"`{n}` is missing: {f.setting.help[:1].lower()}{f.setting.help[1:].removesuffix('.')}"
+            for n, f in self.options.items()
+            if f.required and n not in given
+        ]
+        if any(problems):
+            raise UsageProblem("; ".join(filter(None, problems)))
+        call: dict[str, Any] = {}
+        errors = []
+        owned = {name for options in self.classes.values() for name in fields_of(options)}
+        for name, field in fields.items():
+            if name not in owned:
+                call[name] = given.get(name, field.default)
+            if name not in owned and field.setting.check is not None and call[name] is not None:
+                try:
+                    call[name] = field.setting.check(call[name], given)
+                except BrickworkError as error:
+                    errors.append(error)
+        for parameter, options in self.classes.items():
+            try:
+                call[parameter] = options(**{n: given[n] for n in fields_of(options) if n in given})
+            except BrickworkError as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise RequestError("; ".join(e.template.removesuffix(".") for e in errors) + ".")
+        return call
+
+    def _from_file(self, path: str) -> tuple[dict[str, Any], list[str]]:
+        from brickwork.recipes import read_yaml
+
+        entries = read_yaml(path)
+        if not isinstance(entries, Mapping):
+            raise RequestError(f"{path} is a {type(entries).__name__}; it must hold options, as in seed: 1.")
+        names = {str(key).replace("-", "_"): value for key, value in entries.items()}
+        unknown = [
+            str(UnknownName("option", n, self.options)).removesuffix(".") for n in names if n not in self.options
+        ]
+        problems = [self.options[n].problem(v) for n, v in names.items() if n in self.options]
+        return {n: v for n, v in names.items() if n in self.options}, unknown + problems
+
+
+def make_command(function: Callable[..., Any], name: str) -> click.Command:
+    """The click command of a function."""
+    parameters = _Parameters.of(function)
+
+    def callback(**words: Any) -> None:
+        as_json = words.pop("json")
+        words.pop("debug")
+        report = function(**parameters.read(words, words.pop("options_file", None)))
+        if report is not None:
+            emit(report.data, report.text, as_json=as_json)
+
+    params: list[click.Parameter] = [_argument(field, about) for field, about in parameters.arguments.values()]
+    params += [_option(field) for field in parameters.options.values()]
+    if parameters.classes:
+        params.append(click.Option(["--options", "options_file"], metavar="FILE", help=FROM_FILE))
+    params.append(click.Option(["--json"], is_flag=True, help=JSON))
+    params.append(click.Option(["--debug"], is_flag=True, help=DEBUG))
+    return Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
+
+
+def spelling(name: str) -> str:
+    """How an option is typed.
+
+    >>> spelling("round_to")
+    '--round-to'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def _argument(field: Field, about: Argument) -> click.Argument:
+    metavar = about.metavar or field.name.upper()
+    argument = click.Argument([field.name], nargs=-1 if field.many else 1, required=field.required, metavar=metavar)
+    argument.about = about.help  # type: ignore[attr-defined]
+    return argument
+
+
+def _option(field: Field) -> click.Option:
+    setting = field.setting
+    names = [spelling(field.name), *setting.also]
+    about: dict[str, Any] = {"help": _help(field)}
+    if field.kinds == (bool,):
+        if field.default is not False:
+            names[0] = f"{names[0]}/--no-{names[0][2:]}"
+        option = click.Option([field.name, *names], is_flag=True, default=None, **about)
+    else:
+        option = click.Option(
+            [field.name, *names], multiple=field.many or dict in field.kinds, metavar=_metavar(field), **about
+        )
+    option.panel = setting.panel  # type: ignore[attr-defined]
+    return option
+
+
+def _metavar(field: Field) -> str:
+    if field.setting.metavar:
+        return field.setting.metavar
+    if field.setting.choices and len(field.setting.choices) < 5:
+        return "|".join(field.setting.choices)
+    if dict in field.kinds:
+        return "NAME=VALUE"
+    return {int: "NUMBER", float: "NUMBER", str: "TEXT"}.get(field.kinds[0], field.kinds[0].__name__.upper())
+
+
+def _help(field: Field) -> str:
+    setting, notes = field.setting, []
+    if setting.choices and len(setting.choices) >= 5:
+        notes.append(f"one of {', '.join(setting.choices)}")
+    if field.required:
+        notes.append("required")
+    elif setting.default_text:
+        notes.append(f"default: {setting.default_text}")
+    elif field.default not in (None, False, ()) and not isinstance(field.default, bool):
+        default = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+        notes.append(f"default: {default:g}" if isinstance(default, float) else f"default: {default}")
+    return f"{setting.help} [{'; '.join(notes)}]" if notes else setting.help
+
+
+class Command(click.Command):
+    """Help in plain text: arguments, then options under their headings, what every command has last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Argument):
+                sections["Arguments"].append((param.make_metavar(ctx), param.about))  # type: ignore[attr-defined]
+            else:
+                record = param.get_help_record(ctx)
+                if record is not None:
+                    sections.setdefault(getattr(param, "panel", "") or "Options", []).append(record)
+        sections["Options"] = sections.pop("Options")
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([(name, words.replace("-", WHOLE)) for name, words in records])
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        whole, self.help = self.help, (self.help or "").replace("-", WHOLE)
+        try:
+            super().format_help_text(ctx, formatter)
+        finally:
+            self.help = whole
+
+    def get_help(self, ctx: click.Context) -> str:
+        return super().get_help(ctx).replace(WHOLE, "-")
+
+
+class Group(click.Group):
+    """Commands by name, imported when they are asked for."""
+
+    def __init__(self, name: str, find: Mapping[str, Callable[[], click.Command]], about: str, **options: Any) -> None:
+        super().__init__(name, help=about, **options)
+        self.find = find
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.find)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self.find[cmd_name]() if cmd_name in self.find else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.find:
+            raise UnknownName(f"{ctx.command_path} command", args[0], self.find)
+        return super().resolve_command(ctx, args)
+
+
+def make_group(name: str, about: str, functions: Sequence[Callable[..., Any]]) -> Group:
+    """`brickwork NAME ACTION …`: one command per function, named as the function is."""
+    commands = {f.__name__.rstrip("_").replace("_", "-"): f for f in functions}
+    return Group(name, {n: (lambda f=f, n=n: make_command(f, n)) for n, f in commands.items()}, about)  # type: ignore[misc]

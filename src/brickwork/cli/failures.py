@@ -1,0 +1,77 @@
+"""How a command fails: one sentence on stderr and an exit code; a traceback with --debug."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from brickwork.errors import BrickworkError, RequestError
+
+STOPPED = "stopped by Ctrl-C; nothing half-written was left behind."
+
+
+class UsageProblem(RequestError):
+    """Something typed that cannot be right; the sentence ends with where to look."""
+
+
+def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a command; every failure is one message on stderr and an exit code."""
+
+    @functools.wraps(callback)
+    def run(**words: Any) -> Any:
+        debug = bool(words.get("debug"))
+        try:
+            return callback(**words)
+        except BrickworkError as error:
+            complain(in_words_of_options(error), debug)
+            raise click.exceptions.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            complain(STOPPED, debug)
+            raise click.exceptions.Exit(130) from None
+        except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
+            raise  # `brickwork info … | head`: the reader has seen enough; click's own ways out are no faults
+        except Exception as error:
+            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
+                complain(STOPPED, debug)
+                raise click.exceptions.Exit(130) from None
+            hint = "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
+            complain(f"unexpected {type(error).__name__}: {error}.{hint}", debug)
+            raise click.exceptions.Exit(1) from None
+
+    return run
+
+
+def in_words_of_options(error: BrickworkError) -> str:
+    """An error's sentence for a user of the command line: parameters as they are typed."""
+    context = click.get_current_context(silent=True)
+    spelled: dict[str, str] = {}
+    for param in [] if context is None else context.command.params:
+        typed = max(param.opts, key=len) if isinstance(param, click.Option) else str(param.metavar or param.name)
+        spelled[str(param.name)] = typed
+    text = error.in_words_of(lambda name: spelled.get(name, name))
+    return with_help(text, context) if isinstance(error, UsageProblem) else text
+
+
+def with_help(text: str, context: click.Context | None) -> str:
+    """A sentence that ends with where to look."""
+    where = "brickwork" if context is None else context.command_path
+    return f"{text.removesuffix('.')}{' ' if text.endswith('?') else '; '}`{where} -h` shows what there is."
+
+
+def usage_sentence(error: click.ClickException, arguments: Sequence[str]) -> str:
+    """One sentence for what click refuses: an option that does not exist, a missing argument."""
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return with_help(text[:1].lower() + text[1:], context)
+
+
+def complain(message: str, debug: bool = False) -> None:
+    if debug:
+        traceback.print_exc()
+    sys.stdout.flush()
+    click.echo(f"brickwork: {message}", err=True)

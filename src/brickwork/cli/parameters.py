@@ -1,0 +1,103 @@
+"""The parameters that several commands share: each is worded and checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from brickwork.cli.command import Argument
+from brickwork.options import Setting
+
+
+def _data(spec: str, given: Mapping[str, Any]) -> Any:
+    from brickwork import data
+
+    return data.check(spec, size=given.get("size"))
+
+
+def _several(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
+    return tuple(_data(spec, given) for spec in specs)
+
+
+def _device(name: str, given: Mapping[str, Any]) -> Any:
+    from brickwork.devices import pick
+
+    return pick(name)
+
+
+def _folder(*marks: str) -> Any:
+    """Refuse an output folder that cannot be written; `marks`: files by which one of ours is known."""
+
+    def check(path: Path, given: Mapping[str, Any]) -> Path:
+        from brickwork.atomic import check_output
+
+        check_output(path, force=bool(given.get("force")), owns=marks)
+        return path
+
+    return check
+
+
+def _file(*endings: str) -> Any:
+    def check(path: Path, given: Mapping[str, Any]) -> Path:
+        from brickwork.atomic import check_file
+        from brickwork.errors import RequestError
+
+        if path.suffix.lower() not in endings:
+            raise RequestError(f"`out` is {path}; it must end in {' or '.join(endings)}.")
+        check_file(path, force=bool(given.get("force")))
+        return path
+
+    return check
+
+
+def _model(path: Path, given: Mapping[str, Any]) -> Path:
+    from brickwork.store import read_config
+
+    read_config(path)
+    return path
+
+
+def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
+    return tuple(_model(path, given) for path in paths)
+
+
+def out_folder(help: str, *marks: str) -> Any:
+    """The annotation of an output folder."""
+    return Annotated[Path, Setting(help, metavar="FOLDER", check=_folder(*marks))]
+
+
+def out_file(help: str, *endings: str) -> Any:
+    """The annotation of an output file."""
+    return Annotated[Path, Setting(help, metavar="FILE", check=_file(*endings))]
+
+
+ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=_model)]
+BrickFolders = Annotated[
+    tuple[Path, ...], Argument("Folders written by disassemble or compress.", "BRICK...", check=_models)
+]
+OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
+Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
+OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
+Arch = Annotated[
+    str | None, Setting("package.module:factory, for a folder of an architecture of your own.", metavar="FACTORY")
+]
+ArchArguments = Annotated[
+    dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")
+]
+Device = Annotated[str, Setting("Where to compute: auto, cpu, cuda, cuda:N or mps.", check=_device)]
+Force = Annotated[bool, Setting("Replace the output if it is there already.")]
+ImageSize = Annotated[
+    int | None, Setting("Height and width of the images.", at_least=1, default_text="the architecture's")
+]
+Split = Annotated[str, Setting("Which images of the data; @N limits these.", choices=("test", "train"))]
+
+
+def optional(annotation: Any) -> Any:
+    """The same parameter where it may be left out."""
+    return Annotated[annotation.__origin__ | None, annotation.__metadata__[0]]
+
+
+def data_option(help: str, *, several: bool = False) -> Any:
+    """A parameter that names images, said in other words."""
+    return Annotated[tuple[str, ...] if several else str, Setting(help, check=_several if several else _data)]

@@ -1,0 +1,12 @@
+from brickwork.continual import registry as registry
+from brickwork.continual.base import Method as Method
+from brickwork.continual.bench import Bench as Bench
+from brickwork.continual.registry import method as method
+from brickwork.continual.registry import names as names
+from brickwork.continual.registry import parse as parse
+from brickwork.continual.result import Comparison as Comparison
+from brickwork.continual.result import ContinualResult as ContinualResult
+from brickwork.continual.running import run as run
+from brickwork.continual.scenario import Scenario as Scenario
+from brickwork.continual.scenario import sequence as sequence
+from brickwork.continual.scenario import split_classes as split_classes

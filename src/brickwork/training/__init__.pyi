@@ -1,0 +1,10 @@
+from brickwork.training.loop import train as train
+from brickwork.training.options import FineTuneOptions as FineTuneOptions
+from brickwork.training.options import RunningOptions as RunningOptions
+from brickwork.training.options import TrainHooks as TrainHooks
+from brickwork.training.options import TrainOptions as TrainOptions
+from brickwork.training.recipes import RECIPES as RECIPES
+from brickwork.training.recipes import TrainingRecipe as TrainingRecipe
+from brickwork.training.recipes import default_augment as default_augment
+from brickwork.training.recipes import resolve as resolve
+from brickwork.training.result import TrainingResult as TrainingResult
