@@ -1,4 +1,4 @@
-"""How fast and how well Brickwork trains on one GPU: images a second, test accuracy, seconds in all.
+"""How fast and how well Brickwork trains on one GPU: images per second, test accuracy, seconds in all.
 
     BRICKWORK_DATA=FOLDER python -m brickwork_lab.train_gpu                 vgg16 and resnet8 on cifar10
     python -m brickwork_lab.train_gpu vgg16 --epochs 10 --compile --lr 0.2  one network, other settings
@@ -23,6 +23,10 @@ from brickwork.devices import pick
 from brickwork.evaluation import evaluate_data
 from brickwork.training import settings_for, train
 
+#: settings of the training that may be given instead of the architecture's own
+SETTINGS: dict[str, Any] = {"epochs": int, "batch_size": int, "lr": float, "weight_decay": float}
+SETTINGS |= {"label_smoothing": float, "precision": str}
+
 
 def measure(arch: str, images: data.ImageData, seed: int, options: dict[str, Any], compile: bool) -> dict[str, Any]:
     """Train once and return a row."""
@@ -33,23 +37,16 @@ def measure(arch: str, images: data.ImageData, seed: int, options: dict[str, Any
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.synchronize()
     began = time.perf_counter()
-    result = train(
-        model,
-        images.train_images,
-        images.train_labels,
-        classes=images.classes,
-        device=device,
-        compile=compile,
-        **settings.to_dict(),
-    )
+    given: dict[str, Any] = {"classes": images.classes, "device": device, "compile": compile, **settings.to_dict()}
+    result = train(model, images.train_images, images.train_labels, **given)
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
-    found = evaluate_data(model, images)
+    on_gpu = device.type == "cuda"
     return {
         "arch": arch,
         "data": images.name,
-        "accuracy": round(found.accuracy, 4),
+        "accuracy": round(evaluate_data(model, images).accuracy, 4),
         "images_per_second": round(result.images_per_second),
         "first_epoch_s": round(result.history[0]["seconds"], 2),
         "seconds": round(seconds, 2),
@@ -58,8 +55,8 @@ def measure(arch: str, images: data.ImageData, seed: int, options: dict[str, Any
         "lr": settings.lr,
         "compile": compile,
         "seed": seed,
-        "peak_mb": round(torch.cuda.max_memory_allocated() / 2**20) if device.type == "cuda" else None,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "peak_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else None,
+        "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "torch": torch.__version__,
     }
 
@@ -70,16 +67,10 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from 0")
     parser.add_argument("--compile", action="store_true")
-    for name in ("epochs", "batch-size"):
-        parser.add_argument(f"--{name}", type=int)
-    for name in ("lr", "weight-decay", "label-smoothing"):
-        parser.add_argument(f"--{name}", type=float)
-    parser.add_argument("--precision")
+    for name, kind in SETTINGS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
     given = parser.parse_args()
-    options = {
-        name: getattr(given, name)
-        for name in ("epochs", "batch_size", "lr", "weight_decay", "label_smoothing", "precision")
-    }
+    options = {name: getattr(given, name) for name in SETTINGS}
     rows = []
     for arch in given.archs:
         channels, height, width = zoo.input_shape(arch)

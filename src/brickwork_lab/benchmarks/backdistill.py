@@ -24,80 +24,56 @@ from brickwork import zoo
 from brickwork.blueprint.splitting import Above, split
 from brickwork.devices import pick
 from brickwork.errors import JobFailed, RequestError
-from brickwork.progress import bar
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.learning import _Job
-from brickwork_lab.benchmarks.measure import Work, in_turn, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS, PEER = "brickwork", "double backward"
 AT = {"vgg16": "features.6", "lenet": "pool1"}  # behind the first block, where the paper cuts
 TOLERANCE = 1e-6
 
 
-@benchmark("backdistill", help="One step of back-distillation, against autograd's double backward.")
-def backdistill(
-    *,
-    arch: str = "vgg16",
-    size: int = 0,
-    batch: int = 0,
-    steps: int = 3,
-    device: str = "cpu",
-    repeat: int = 3,
-    separate: bool = True,
-) -> Outcome:
+@benchmark(
+    "backdistill",
+    help="One step of back-distillation, against autograd's double backward.",
+    at_least={"size": 0, "batch": 0},
+)
+def backdistill(contest: Contest, *, arch: str = "vgg16", size: int = 0, batch: int = 0, steps: int = 3) -> Outcome:
     """size 0: 32 and 224 px; batch 0: 50, and 4 above 64 px without a GPU; steps: in one measurement.
 
     separate: each measurement in its own process.
     """
     if arch not in AT:
         raise RequestError(f"arch is {arch!r}; it must be one of {', '.join(AT)}.")
-    for name, value, low in (("repeat", repeat, 1), ("steps", steps, 1), ("batch", batch, 0)):
-        if value < low:
-            raise RequestError(f"{name} must be {low} or more, not {value}")
     if size and size < 16:
         raise RequestError(f"size must be 16 or more (or 0: 32 and 224), not {size}")
-    sides = [size] if size else [32, 224]
-    where = pick(device).type
-    rows: list[dict[str, Any]] = []
-    found: dict[str, float] = {}
-    contenders = {OURS: f"{__name__}:ours", PEER: f"{__name__}:peer"}
-    with bar("backdistill", len(sides) * (2 * repeat + 1)) as advance:
-        for side in sides:
-            number = batch or (50 if side <= 64 or where == "cuda" else 4)
-            arguments = {"arch": arch, "size": side, "batch": number, "steps": steps, "device": device}
-            some = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
-            errors = differences(arch, side)
-            advance(1, "exactness")
-            memory = "gpu_peak_mb" if where == "cuda" else "grown_mb"
-            told = ratios(some, OURS, ("cpu_s", "wall_s", "peak_mb", memory))
-            found |= {f"{side} px, {name}": value for name, value in told.items()}
-            rows += [{"size": side, "batch": number, **row, **errors} for row in some]
-    return Outcome(rows, found)
-
-
-# -- the contenders: each returns the work to be measured ---------------------------------------------------
-
-
-def ours(arch: str, size: int, batch: int, steps: int, device: str) -> Work:
-    where = pick(device)
-    return _measured(lambda count: by_chain(_problem(arch, size, where), count), batch, steps, where)
-
-
-def peer(arch: str, size: int, batch: int, steps: int, device: str) -> Work:
-    where = pick(device)
-    return _measured(lambda count: by_autograd(_problem(arch, size, where), count), batch, steps, where)
+    on_gpu = pick(contest.device).type == "cuda"
+    columns = ("cpu_s", "wall_s", "peak_mb", "gpu_peak_mb" if on_gpu else "grown_mb")
+    contenders: dict[str, Contender] = {OURS: (steps_of, {"who": OURS}), PEER: (steps_of, {"who": PEER})}
+    rows: list[Row] = []
+    gains: dict[str, float] = {}
+    for side in [size] if size else [32, 224]:
+        number = batch or (50 if side <= 64 or on_gpu else 4)
+        arguments = {"arch": arch, "size": side, "batch": number, "steps": steps, "device": contest.device}
+        measured = contest.measure(contenders, **arguments)
+        errors = differences(arch, side)
+        gains |= {f"{side} px, {name}": value for name, value in ratios(measured, OURS, columns).items()}
+        rows += [{"size": side, "batch": number, **row, **errors} for row in measured]
+    return Outcome(rows, gains)
 
 
 Step = Callable[[int], Tensor]  # number of the step -> its loss, with gradients left on the adapter
 
 
-def _measured(make: Callable[[int], Step], batch: int, steps: int, where: torch.device) -> Work:
+def steps_of(arch: str, size: int, batch: int, steps: int, device: str, who: str) -> Work:
+    """So many steps of one of the two: the work to be measured."""
     torch.set_num_threads(1)
-    make(1)(0)  # imports and first calls
+    where, make = pick(device), by_chain if who == OURS else by_autograd
+    make(_problem(arch, size, where), 1)(0)  # imports and first calls
     gc.collect()
-    step = make(batch)
+    step = make(_problem(arch, size, where), batch)
     if where.type == "cuda":
         step(0)  # and the choice of kernels for these shapes
         torch.cuda.synchronize(where)
@@ -125,22 +101,10 @@ def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = tor
         example = halves[0].below(torch.rand(1, 3, size, size).to(where, dtype))
     channels = example.shape[1]
     adapter = Adapter(channels, channels, start="random", seed=2, scale=0.8).to(where, dtype)
-    return _Job(
-        adapter,
-        halves[1].above,
-        halves[0].above,
-        None,
-        None,
-        None,
-        example,
-        None,
-        1,
-        10.0,
-        None,
-        Dummy("second", 0.5),
-        None,
-        0,
-    )
+    task, teacher = halves[1].above, halves[0].above
+    unused: dict[str, Any] = dict.fromkeys(("features", "labels", "pool", "image", "alpha", "size"))
+    dummy = Dummy("second", 0.5)
+    return _Job(adapter, task, teacher, example=example, batch=1, weight=10.0, dummy=dummy, seed=0, **unused)
 
 
 def by_chain(job: _Job, batch: int) -> Step:
@@ -174,8 +138,8 @@ def by_autograd(job: _Job, batch: int) -> Step:
         y = job.adapter.prepared(x)
         for conv in job.adapter.convs:  # its ReLUs let everything pass
             y = conv(y)
-        (found,) = torch.autograd.grad(twins[0](y), x, gradient, create_graph=True)
-        loss = job._difference(found, wanted)
+        (given,) = torch.autograd.grad(twins[0](y), x, gradient, create_graph=True)
+        loss = job._difference(given, wanted)
         loss.backward()
         return loss.detach()
 
@@ -236,14 +200,14 @@ def linear_twin(above: Above) -> Above:
 
 def differences(arch: str, size: int) -> dict[str, float]:
     """In float64: how far the two losses, and the two gradients of the adapter, are from each other."""
-    found = []
+    results = []
     for make in (by_chain, by_autograd):
         job = _problem(arch, min(size, 64), torch.device("cpu"), torch.float64)
         loss = make(job, 2)(0)
         weight = job.adapter.convs[0].weight
         assert isinstance(weight, Tensor) and weight.grad is not None
-        found.append((loss, weight.grad))
-    (one, a), (two, b) = found
+        results.append((loss, weight.grad))
+    (one, a), (two, b) = results
     errors = {"loss_error": float((one - two).abs() / two), "gradient_error": float((a - b).norm() / b.norm())}
     if max(errors.values()) > TOLERANCE:
         raise JobFailed(f"the two do not compute the same: {errors}.")

@@ -16,7 +16,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numba
 import numpy as np
@@ -24,57 +23,68 @@ import numpy as np
 from brickwork.dependencies.gram import LogitGram, logit_gram
 from brickwork.dependencies.path import covlasso_path
 from brickwork.dependencies.problem import Problem
-from brickwork.dependencies.sources import shared_logits
 from brickwork.errors import RequestError
-from brickwork.progress import bar
-from brickwork_lab.benchmarks.measure import Work, in_turn, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab import imagenet
+from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS = "brickwork"
 WHO = {OURS: "ours", "scikit-learn Gram CD": "sklearn_cd", "scikit-learn lars_path_gram": "sklearn_lars"}
 EXTRA = ("celer", "skglm")
 TOL = 1e-4  # duality gap that a peer stops at, against yᵀy: the objective is then seen to be right to 1e-6
-MEDIAN = 7  # nonzeros a class at the one λ
+MEDIAN = 7  # nonzeros per class at the one λ
+NETWORK = imagenet.NETWORKS[0]
 
 #: (gram without the target, q, y², falling alphas) -> coefficients at the last alpha
 Solve = Callable[[np.ndarray, np.ndarray, float, list[float]], np.ndarray]
 
 
-@benchmark("covlasso", help="All classes' sparse dependencies from one Gram matrix, against scikit-learn.")
+@benchmark(
+    "covlasso",
+    help="All classes' sparse dependencies from one Gram matrix, against scikit-learn.",
+    common=("repeat", "separate"),
+    repeat=1,
+    at_least={"path": 2},
+)
 def covlasso(
+    contest: Contest,
     *,
     data: str = "both",
     rows: int = 50_000,
     classes: int = 1000,
     path: int = 20,
     smallest: float = 0.1,
-    repeat: int = 1,
-    separate: bool = True,
 ) -> Outcome:
-    """data: real (the shared ImageNet logits), synthetic (rows × classes) or both; path: λ's, down to smallest·λ_max."""
+    """data: real (logits of ImageNet in $BRICKWORK_DATA), synthetic (rows × classes) or both; path: λ's, to smallest·λ_max.
+
+    Without the real logits "both" is synthetic alone, and the outcome says so.
+    """
     if data not in ("real", "synthetic", "both"):
         raise RequestError(f"data is {data!r}; it must be real, synthetic or both.")
-    if repeat < 1 or path < 2 or not 0 < smallest < 1:
-        raise RequestError(f"repeat ≥ 1, path ≥ 2 and 0 < smallest < 1, not {repeat}, {path}, {smallest}.")
+    if not 0 < smallest < 1:
+        raise RequestError(f"smallest must lie between 0 and 1, not {smallest}")
+    remarks: dict[str, list[Row]] = {}
+    kinds = ["real", "synthetic"] if data == "both" else [data]
+    if data == "both" and not imagenet.has_logits(NETWORK):
+        kinds = ["synthetic"]
+        remarks["remarks"] = [{"remark": f"made logits only: {imagenet.missing(NETWORK)}"}]
     who = WHO | {name: name for name in EXTRA if importlib.util.find_spec(name)}
-    contenders = {name: f"{__name__}:{function}" for name, function in who.items()}
-    kinds = ("real", "synthetic") if data == "both" else (data,)
-    found: list[dict[str, Any]] = []
+    contenders: dict[str, Contender] = {name: f"{__name__}:{function}" for name, function in who.items()}
+    measured: list[Row] = []
     gains: dict[str, float] = {}
-    with bar("covlasso", len(kinds) * 2 * len(who) * repeat) as advance, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
-            logits = shared_logits("efficientnet_lite0").logits if kind == "real" else synthetic(rows, classes)
+            logits = imagenet.logits_of(NETWORK).logits if kind == "real" else synthetic(rows, classes)
             gram = logit_gram(logits).gram
             np.save(Path(folder) / "gram.npy", gram)
             tasks = {"one λ": [_share(gram)], f"path of {path}": np.geomspace(1, smallest, path + 1)[1:].tolist()}
             for task, shares in tasks.items():
-                arguments = {"folder": folder, "shares": shares}
-                part = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
+                part = contest.measure(contenders, folder=folder, shares=shares)
                 _judge(part, gram, shares[-1], folder, who)
                 for name, gain in ratios(part, OURS, ("cpu_s", "wall_s", "peak_mb")).items():
                     gains[f"{name}, {task}, {kind}"] = gain
-                found += [{"task": task, "data": kind, **row} for row in part]
-    return Outcome(found, gains)
+                measured += [{"task": task, "data": kind, **row} for row in part]
+    return Outcome(measured, gains, remarks)
 
 
 def synthetic(rows: int, classes: int) -> Iterator[np.ndarray]:
@@ -105,7 +115,7 @@ def _share(gram: np.ndarray) -> float:
     return middle
 
 
-def _judge(rows: list[dict[str, Any]], gram: np.ndarray, share: float, folder: str, who: dict[str, str]) -> None:
+def _judge(rows: list[Row], gram: np.ndarray, share: float, folder: str, who: dict[str, str]) -> None:
     """Beside each row: nonzeros, and how far its objective at the last λ is above the best, the worst class."""
     problem = _problem(gram)
     lam = share * problem.lam_max
@@ -138,25 +148,34 @@ def ours(folder: str, shares: list[float]) -> Work:
     return work
 
 
-def _one_by_one(folder: str, shares: list[float], name: str, solve: Solve) -> Work:
-    """Peers solve target after target; the Gram matrix has the target's row and column at zero meanwhile."""
-    gram = np.load(Path(folder) / "gram.npy")
+def _target_by_target(
+    folder: str, name: str, solve: Callable[[int], np.ndarray], count: int, first: float = 0.0
+) -> Work:
+    """Peers solve one target after another, and keep the coefficients at the last λ."""
 
     def work() -> dict[str, float]:
-        coef = np.zeros_like(gram)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # lars_path says so when two features enter at once
-            for i in range(len(gram)):
-                column = gram[:, i].copy()
-                gram[:, i] = gram[i, :] = 0
-                q = column.copy()
-                q[i] = 0
-                coef[i] = solve(gram, q, column[i], [share * float(np.abs(q).max()) for share in shares])
-                gram[:, i] = gram[i, :] = column
-        np.save(Path(folder) / f"{name}.npy", coef)
-        return {}
+            np.save(Path(folder) / f"{name}.npy", np.stack([solve(i) for i in range(count)]))
+        return {"first_s": first} if first else {}
 
     return work
+
+
+def _on_gram(folder: str, shares: list[float], name: str, fit: Solve) -> Work:
+    """For solvers that take a Gram matrix: it has the target's row and column at zero meanwhile."""
+    gram = np.load(Path(folder) / "gram.npy")
+
+    def solve(i: int) -> np.ndarray:
+        column = gram[:, i].copy()
+        gram[:, i] = gram[i, :] = 0
+        q = column.copy()
+        q[i] = 0
+        coef = fit(gram, q, column[i], [share * float(np.abs(q).max()) for share in shares])
+        gram[:, i] = gram[i, :] = column
+        return coef
+
+    return _target_by_target(folder, name, solve, len(gram))
 
 
 def sklearn_cd(folder: str, shares: list[float]) -> Work:
@@ -170,7 +189,7 @@ def sklearn_cd(folder: str, shares: list[float]) -> Work:
             w = enet_coordinate_descent_gram(w, alpha, 0.0, gram, q, y, 100_000, TOL, rng, False, False, True)[0]
         return np.asarray(w)
 
-    return _one_by_one(folder, shares, "sklearn_cd", solve)
+    return _on_gram(folder, shares, "sklearn_cd", solve)
 
 
 def sklearn_lars(folder: str, shares: list[float]) -> Work:
@@ -184,7 +203,7 @@ def sklearn_lars(folder: str, shares: list[float]) -> Work:
             path[:, k] + share * (path[:, k - 1] - path[:, k])
         return path[:, -1]
 
-    return _one_by_one(folder, shares, "sklearn_lars", solve)
+    return _on_gram(folder, shares, "sklearn_lars", solve)
 
 
 def celer(folder: str, shares: list[float]) -> Work:
@@ -216,21 +235,16 @@ def _on_root(
     gram = np.load(Path(folder) / "gram.npy")
     values, vectors = np.linalg.eigh(gram)
     root = (np.sqrt(np.maximum(values, 0) * len(gram))[:, None] * vectors.T).copy(order="F")
-    first = time.process_time()
+    began = time.process_time()
     fit(root[:, :50].copy(order="F"), root[:, 50 % len(gram)].copy(), [0.5 * float(np.abs(gram).max())])
-    first = time.process_time() - first
+    first = time.process_time() - began
 
-    def work() -> dict[str, float]:
-        coef = np.zeros_like(gram)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for i in range(len(gram)):
-                y = root[:, i].copy()
-                root[:, i] = 0
-                top = float(np.abs(np.delete(gram[i], i)).max())
-                coef[i] = fit(root, y, [share * top for share in shares])
-                root[:, i] = y
-        np.save(Path(folder) / f"{name}.npy", coef)
-        return {"first_s": first}
+    def solve(i: int) -> np.ndarray:
+        y = root[:, i].copy()
+        root[:, i] = 0
+        top = float(np.abs(np.delete(gram[i], i)).max())
+        coef = fit(root, y, [share * top for share in shares])
+        root[:, i] = y
+        return coef
 
-    return work
+    return _target_by_target(folder, name, solve, len(gram), first)

@@ -8,7 +8,6 @@ score and repair, so nothing else is read. Latency is of the network that came o
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -17,51 +16,31 @@ from torch import Tensor, nn
 
 from brickwork import zoo
 from brickwork.devices import pick
-from brickwork.errors import MissingExtra, RequestError
+from brickwork.errors import RequestError
 from brickwork.latency import latency
-from brickwork.progress import bar
 from brickwork.zoo.summary import parameters_of
-from brickwork_lab.benchmarks.measure import Work, in_turn, quiet, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Contender, Work, quiet, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS, MATCHED, PEER = "brickwork, cut", "brickwork, cut + match", "torch-pruning"
 
 
-@benchmark("disassemble", help="Score, cut and repair half of a network's channels, against Torch-Pruning's Taylor.")
-def disassemble(
-    *,
-    arch: str = "resnet50",
-    images: int = 256,
-    keep: float = 0.5,
-    device: str = "cpu",
-    repeat: int = 3,
-    separate: bool = True,
-) -> Outcome:
+@benchmark(
+    "disassemble",
+    help="Score, cut and repair half of a network's channels, against Torch-Pruning's Taylor.",
+    needs="torch_pruning",
+)
+def disassemble(contest: Contest, *, arch: str = "resnet50", images: int = 256, keep: float = 0.5) -> Outcome:
     """device: cpu or cuda; separate: each measurement in its own process."""
-    if importlib.util.find_spec("torch_pruning") is None:
-        raise MissingExtra("dev", "comparisons with Torch-Pruning")
-    for name, value in (("repeat", repeat), ("images", images)):
-        if value < 1:
-            raise RequestError(f"{name} must be 1 or more, not {value}")
     if not 0 < keep <= 1:
         raise RequestError(f"keep must be above 0 and at most 1, not {keep}")
-    pick(device)
-    arguments = {"arch": arch, "images": images, "keep": keep, "device": device}
-    contenders = {OURS: f"{__name__}:cut", MATCHED: f"{__name__}:cut_and_match", PEER: f"{__name__}:peer"}
-    with bar("disassemble", repeat * len(contenders)) as advance:
-        rows = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
+    contenders: dict[str, Contender] = {OURS: (ours, {"repair": "none"}), MATCHED: (ours, {"repair": "match"})}
+    contenders[PEER] = peer
+    rows = contest.measure(contenders, arch=arch, images=images, keep=keep, device=contest.device)
     return Outcome(rows, ratios(rows, OURS, ("cpu_s", "wall_s", "peak_mb", "latency_s")))
 
 
-def cut(arch: str, images: int, keep: float, device: str) -> Work:
-    return _ours(arch, images, keep, device, "none")
-
-
-def cut_and_match(arch: str, images: int, keep: float, device: str) -> Work:
-    return _ours(arch, images, keep, device, "match")
-
-
-def _ours(arch: str, images: int, keep: float, device: str, repair: str) -> Work:
+def ours(arch: str, images: int, keep: float, device: str, repair: str) -> Work:
     import brickwork
 
     model, x, y = _problem(arch, images, device)

@@ -27,6 +27,9 @@ from brickwork.errors import JobFailed
 
 Facts = Mapping[str, float] | None
 Work = Callable[[], Facts | Callable[[], Facts]]
+Row = dict[str, Any]
+#: a function that prepares, or its `module:name`; with arguments of its own, if it has any
+Contender = str | Callable[..., Work] | tuple[Callable[..., Work], Mapping[str, Any]]
 
 
 def measured(work: Work) -> dict[str, float]:
@@ -66,30 +69,35 @@ def apart(contender: str, arguments: Mapping[str, Any]) -> dict[str, float]:
 
 
 def in_turn(
-    contenders: Mapping[str, str],
+    contenders: Mapping[str, Contender],
     arguments: Mapping[str, Any],
     *,
     repeat: int,
     separate: bool = True,
-    tell: Callable[..., None] | None = None,
-) -> list[dict[str, Any]]:
+    tell: Callable[..., None] = lambda done, who: None,
+) -> list[Row]:
     """Measure contenders alternately, `repeat` times each: a row for each with the medians."""
-    seen: dict[str, list[dict[str, float]]] = {who: [] for who in contenders}
+    costs: dict[str, list[dict[str, float]]] = {who: [] for who in contenders}
     for turn in range(repeat):
-        for who, contender in contenders.items() if turn % 2 == 0 else reversed(list(contenders.items())):
-            if separate:
-                seen[who].append(apart(contender, arguments))
-            else:
-                seen[who].append(measured(find_contender(contender)(**arguments)))
-            if tell is not None:
-                tell(1, who)
-    return [
-        {"who": who, **{k: round(statistics.median(r[k] for r in runs), 6) for k in runs[0]}, "runs": repeat}
-        for who, runs in seen.items()
-    ]
+        for who in list(contenders)[:: 1 if turn % 2 == 0 else -1]:
+            contender, own = _named(contenders[who])
+            given = {**arguments, **own}
+            cost = apart(contender, given) if separate else measured(find_contender(contender)(**given))
+            costs[who].append(cost)
+            tell(1, who)
+    return [{"who": who, **medians(runs), "runs": repeat} for who, runs in costs.items()]
 
 
-def ratios(rows: list[dict[str, Any]], ours: str, columns: tuple[str, ...]) -> dict[str, float]:
+def medians(runs: list[dict[str, float]], digits: int = 6) -> dict[str, float]:
+    return {name: round(statistics.median(run[name] for run in runs), digits) for name in runs[0]}
+
+
+def _named(contender: Contender) -> tuple[str, Mapping[str, Any]]:
+    function, own = contender if isinstance(contender, tuple) else (contender, {})
+    return (function if isinstance(function, str) else f"{function.__module__}:{function.__name__}"), own
+
+
+def ratios(rows: list[Row], ours: str, columns: tuple[str, ...]) -> dict[str, float]:
     """Peer ÷ ours: above 1, ours needs less."""
     mine = next(row for row in rows if row["who"] == ours)
     return {

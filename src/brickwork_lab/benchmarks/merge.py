@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,18 +21,18 @@ import numpy as np
 from brickwork.algebra.files import SINGLE, Tensors, Writer
 from brickwork.errors import JobFailed, RequestError
 from brickwork.progress import bar
-from brickwork_lab.benchmarks.measure import memory
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Row, medians, memory
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS, PEER, COPY = "brickwork", "mergekit", "cp"
+Run = tuple[str, str]  # method, who
 METHODS = {"linear": {}, "ties": {"density": 0.2}}
 
 
-@benchmark("merge", help="Merge three files, against mergekit and against cp.")
-def merge(*, layers: int = 12, width: int = 768, words: int = 50257, peer: str = "", repeat: int = 3) -> Outcome:
+@benchmark("merge", help="Merge three files, against mergekit and against cp.", common=("repeat",))
+def merge(contest: Contest, *, layers: int = 12, width: int = 768, words: int = 50257, peer: str = "") -> Outcome:
     """peer: the bin folder of a virtual environment with mergekit; without, ours and cp alone."""
-    if repeat < 1 or layers < 1 or width < 1:
-        raise RequestError("repeat, layers and width must be 1 or more")
+    repeat = contest.repeat
     command = Path(peer) / "mergekit-yaml"
     if peer and not command.exists():
         raise RequestError(f"there is no {command}; pip install mergekit into a virtual environment of its own")
@@ -43,42 +41,41 @@ def merge(*, layers: int = 12, width: int = 768, words: int = 50257, peer: str =
         for number, name in enumerate(("zero", "a", "b")):
             _write(folder / name, layers, width, words, number)
         size = (folder / "a" / SINGLE).stat().st_size / 2**20
-        rows: list[dict[str, Any]] = []
-        found: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+        rows: list[Row] = []
+        merged: dict[Run, dict[str, np.ndarray]] = {}
         runs = [(m, who) for m in METHODS for who in ((OURS, PEER) if peer else (OURS,))] + [("copy", COPY)]
         with bar("merge", repeat * len(runs)) as advance:
-            costs: dict[tuple[str, str], list[dict[str, float]]] = {run: [] for run in runs}
+            costs: dict[Run, list[dict[str, float]]] = {run: [] for run in runs}
             for _ in range(repeat):
                 for run in runs:
-                    costs[run].append(_cost(_command(run, folder, command), folder / "out", found, run))
+                    costs[run].append(_cost(_command(run, folder, command), folder / "out", merged, run))
                     advance(1, " ".join(run))
-        for (method, who), seen in costs.items():
-            middle = {k: round(statistics.median(c[k] for c in seen), 3) for k in seen[0]}
-            rows.append({"who": who, "method": method, **middle, "file_mb": round(size, 1), "runs": repeat})
-    return Outcome(rows, _ratios(rows), {"agreement": _agreement(found)})
+        for (method, who), all_costs in costs.items():
+            row: Row = {"who": who, "method": method, **medians(all_costs, 3)}
+            rows.append({**row, "file_mb": round(size, 1), "runs": repeat})
+    return Outcome(rows, _ratios(rows), {"agreement": _agreement(merged)})
 
 
-def _command(run: tuple[str, str], folder: Path, peer: Path) -> list[str]:
+def _command(run: Run, folder: Path, peer: Path) -> list[str]:
     method, who = run
-    out = str(folder / "out")
+    out, names = str(folder / "out"), ("zero", "a", "b") if method == "linear" else ("a", "b")
     if who == COPY:
         return ["cp", "-r", str(folder / "a"), str(folder / "b"), out]
     if who == OURS:
         base = ["--base", str(folder / "zero")] if method != "linear" else []
         options = [f"--arg={k}={v}" for k, v in METHODS[method].items()]
         options += ["--arg=trim=tensor"] if method == "ties" else []  # what mergekit does
-        models = [str(folder / n) for n in (("zero", "a", "b") if method == "linear" else ("a", "b"))]
+        models = [str(folder / n) for n in names]
         return [sys.executable, "-m", "brickwork", "merge", *models, "--method", method, *base, *options, "--out", out]
-    names = ("zero", "a", "b") if method == "linear" else ("a", "b")
-    models_told = [{"model": str(folder / n), "parameters": {"weight": 1.0, **METHODS[method]}} for n in names]
-    told: dict[str, Any] = {"merge_method": method, "models": models_told, "dtype": "float32"}
+    parts = [{"model": str(folder / n), "parameters": {"weight": 1.0, **METHODS[method]}} for n in names]
+    config: dict[str, Any] = {"merge_method": method, "models": parts, "dtype": "float32"}
     if method != "linear":
-        told["base_model"] = str(folder / "zero")
-    (folder / "peer.yaml").write_text(json.dumps(told))
+        config["base_model"] = str(folder / "zero")
+    (folder / "peer.yaml").write_text(json.dumps(config))
     return [str(peer), str(folder / "peer.yaml"), out, "--no-copy-tokenizer", "--no-write-model-card", "--quiet"]
 
 
-def _cost(command: list[str], out: Path, found: dict[Any, Any], run: tuple[str, str]) -> dict[str, float]:
+def _cost(command: list[str], out: Path, merged: dict[Run, dict[str, np.ndarray]], run: Run) -> dict[str, float]:
     shutil.rmtree(out, ignore_errors=True)
     if run[1] != OURS:
         out.mkdir()
@@ -100,13 +97,9 @@ def _cost(command: list[str], out: Path, found: dict[Any, Any], run: tuple[str, 
     if process.returncode:
         raise JobFailed(f"{command[0]} failed: {last}")
     wall = time.perf_counter() - began
-    if run[1] != COPY and run not in found:
-        found[run] = _sample(out)
-    return {"cpu_s": _seconds(usage), "wall_s": wall, "peak_mb": peak}
-
-
-def _seconds(usage: resource.struct_rusage) -> float:
-    return usage.ru_utime + usage.ru_stime
+    if run[1] != COPY and run not in merged:
+        merged[run] = _sample(out)
+    return {"cpu_s": usage.ru_utime + usage.ru_stime, "wall_s": wall, "peak_mb": peak}
 
 
 def _sample(out: Path) -> dict[str, np.ndarray]:
@@ -115,11 +108,11 @@ def _sample(out: Path) -> dict[str, np.ndarray]:
     return {name: tensors[name].ravel()[:1000].copy() for name in tensors}
 
 
-def _agreement(found: dict[tuple[str, str], dict[str, np.ndarray]]) -> list[dict[str, Any]]:
+def _agreement(merged: dict[Run, dict[str, np.ndarray]]) -> list[Row]:
     rows = []
     for method in METHODS:
-        if (method, OURS) in found and (method, PEER) in found:
-            ours, theirs = found[method, OURS], found[method, PEER]
+        if (method, OURS) in merged and (method, PEER) in merged:
+            ours, theirs = merged[method, OURS], merged[method, PEER]
             both = [(ours[n], theirs[n]) for n in ours if n in theirs]
             off = sum(int((np.abs(a - b) > 1e-5).sum()) for a, b in both)
             share = off / sum(a.size for a, _ in both)
@@ -127,16 +120,16 @@ def _agreement(found: dict[tuple[str, str], dict[str, np.ndarray]]) -> list[dict
     return rows
 
 
-def _ratios(rows: list[dict[str, Any]]) -> dict[str, float]:
+def _ratios(rows: list[Row]) -> dict[str, float]:
     by = {(r["method"], r["who"]): r for r in rows}
-    found = {}
+    ratios = {}
     for method in METHODS:
         mine = by[method, OURS]
         if (method, PEER) in by:
             for column in ("cpu_s", "peak_mb"):
-                found[f"{method}: {PEER} / {OURS}: {column}"] = round(by[method, PEER][column] / mine[column], 3)
-        found[f"{method}: {OURS} / {COPY}: cpu_s"] = round(mine["cpu_s"] / max(by["copy", COPY]["cpu_s"], 1e-3), 3)
-    return found
+                ratios[f"{method}: {PEER} / {OURS}: {column}"] = round(by[method, PEER][column] / mine[column], 3)
+        ratios[f"{method}: {OURS} / {COPY}: cpu_s"] = round(mine["cpu_s"] / max(by["copy", COPY]["cpu_s"], 1e-3), 3)
+    return ratios
 
 
 def _write(folder: Path, layers: int, width: int, words: int, seed: int) -> None:

@@ -13,65 +13,44 @@ import torch
 from torch import Tensor
 
 from brickwork.devices import pick
-from brickwork.errors import RequestError
 from brickwork.pools.nearest import nearest as assign
-from brickwork.progress import bar
-from brickwork_lab.benchmarks.measure import Work, in_turn, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Contender, Work, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS = "brickwork"
 
 
-@benchmark("nearest", help="Nearest of K kernels for many vectors, against torch.cdist, the published form and faiss.")
-def nearest(
-    *,
-    rows: int = 262_144,
-    size: int = 512,
-    length: int = 9,
-    device: str = "cpu",
-    repeat: int = 3,
-    separate: bool = True,
-) -> Outcome:
-    """rows: vectors; size: of the codebook; length: numbers in a vector; separate: each in a process of its own."""
-    for name, value in (("rows", rows), ("size", size), ("length", length), ("repeat", repeat)):
-        if value < 1:
-            raise RequestError(f"{name} must be 1 or more, not {value}")
-    pick(device)
-    arguments = {"rows": rows, "size": size, "length": length, "device": device}
-    contenders = {OURS: "ours", "torch.cdist": "cdist", "published form": "published"}
-    if importlib.util.find_spec("faiss") is not None:
-        contenders["faiss"] = "by_faiss"
-    named = {who: f"{__name__}:{function}" for who, function in contenders.items()}
-    with bar("nearest", repeat * len(named)) as advance:
-        found = in_turn(named, arguments, repeat=repeat, separate=separate, tell=advance)
-    return Outcome(found, ratios(found, OURS, ("cpu_s", "wall_s", "grown_mb")))
+def _cdist(x: Tensor, p: Tensor) -> Tensor:
+    return torch.cdist(x, p).argmin(1)
 
 
-def ours(rows: int, size: int, length: int, device: str) -> Work:
-    return _work(rows, size, length, device, assign)
+def _published(x: Tensor, p: Tensor) -> Tensor:
+    return (x.square().sum(1, keepdim=True) + p.square().sum(1) - 2 * x @ p.T).argmin(1)
 
 
-def cdist(rows: int, size: int, length: int, device: str) -> Work:
-    return _work(rows, size, length, device, lambda x, p: torch.cdist(x, p).argmin(1))
-
-
-def published(rows: int, size: int, length: int, device: str) -> Work:
-    def distances(x: Tensor, p: Tensor) -> Tensor:
-        return (x.square().sum(1, keepdim=True) + p.square().sum(1) - 2 * x @ p.T).argmin(1)
-
-    return _work(rows, size, length, device, distances)
-
-
-def by_faiss(rows: int, size: int, length: int, device: str) -> Work:
+def _faiss(x: Tensor, p: Tensor) -> Tensor:
     import faiss
 
     faiss.omp_set_num_threads(1)
-    return _work(rows, size, length, device, lambda x, p: assign(x, p, way="faiss"))
+    return assign(x, p, way="faiss")
 
 
-def _work(rows: int, size: int, length: int, device: str, find: Callable[[Tensor, Tensor], Tensor]) -> Work:
+WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {OURS: assign, "torch.cdist": _cdist}
+WAYS |= {"published form": _published, "faiss": _faiss}
+
+
+@benchmark("nearest", help="Nearest of K kernels for many vectors, against torch.cdist, the published form and faiss.")
+def nearest(contest: Contest, *, rows: int = 262_144, size: int = 512, length: int = 9) -> Outcome:
+    """rows: vectors; size: of the codebook; length: numbers in a vector; separate: each in a process of its own."""
+    ways = [who for who in WAYS if who != "faiss" or importlib.util.find_spec("faiss") is not None]
+    contenders: dict[str, Contender] = {who: (search, {"who": who}) for who in ways}
+    measured = contest.measure(contenders, rows=rows, size=size, length=length, device=contest.device)
+    return Outcome(measured, ratios(measured, OURS, ("cpu_s", "wall_s", "grown_mb")))
+
+
+def search(rows: int, size: int, length: int, device: str, who: str) -> Work:
     torch.set_num_threads(1)
-    where = pick(device)
+    where, find = pick(device), WAYS[who]
     draw = torch.Generator().manual_seed(0)
     vectors = torch.randn(rows, length, generator=draw).to(where)
     book = torch.randn(size, length, generator=draw).to(where)

@@ -7,69 +7,43 @@ steps. On a GPU the steps are recorded (CUDA graphs) in all of them.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import nn
 
 from brickwork import zoo
 from brickwork.devices import pick
-from brickwork.errors import RequestError
 from brickwork.pools import KernelPool
 from brickwork.pools.layers import find_layers, head_of, weight_of
 from brickwork.pools.search import Search
-from brickwork.progress import bar
 from brickwork.training import train
-from brickwork_lab.benchmarks.measure import Work, in_turn, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Contender, Work, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 PLAIN = "plain fine-tuning"
 REFRESH = (1, 4, 16)
 WARM = 2  # steps that are left out
 
 
-@benchmark("pool-step", help="A step of learning with a pool against one of plain fine-tuning, for several refreshes.")
+@benchmark(
+    "pool-step",
+    help="A step of learning with a pool against one of plain fine-tuning, for several refreshes.",
+    at_least={"steps": 4},
+)
 def pool_step(
-    *,
-    arch: str = "resnet18",
-    batch_size: int = 64,
-    steps: int = 20,
-    size: int = 512,
-    device: str = "cpu",
-    repeat: int = 3,
-    separate: bool = True,
+    contest: Contest, *, arch: str = "resnet18", batch_size: int = 64, steps: int = 20, size: int = 512
 ) -> Outcome:
     """steps: in each measurement; size: of the codebooks. step_s is the time of one step, the first ones left out."""
-    for name, value in (("batch_size", batch_size), ("size", size), ("repeat", repeat)):
-        if value < 1:
-            raise RequestError(f"{name} must be 1 or more, not {value}")
-    if steps < 4:
-        raise RequestError(f"steps must be 4 or more, not {steps}")
-    pick(device)
-    arguments = {"arch": arch, "batch_size": batch_size, "steps": steps, "size": size, "device": device}
-    seen = [r for r in REFRESH if r <= steps - WARM - 1]  # of the others no refresh would be measured
-    named = {PLAIN: f"{__name__}:plain", **{f"pool, refresh {r}": f"{__name__}:refresh_{r}" for r in seen}}
-    with bar("pool-step", repeat * len(named)) as advance:
-        found = in_turn(named, arguments, repeat=repeat, separate=separate, tell=advance)
-    return Outcome(found, ratios(found, PLAIN, ("step_s", "peak_mb")))
+    refreshes = [r for r in REFRESH if r <= steps - WARM - 1]  # of the others no refresh would be measured
+    contenders: dict[str, Contender] = {PLAIN: steps_of}
+    contenders |= {f"pool, refresh {r}": (steps_of, {"refresh": r}) for r in refreshes}
+    arguments = {"arch": arch, "batch_size": batch_size, "steps": steps, "size": size, "device": contest.device}
+    rows = contest.measure(contenders, **arguments)
+    return Outcome(rows, ratios(rows, PLAIN, ("step_s", "peak_mb")))
 
 
-def plain(arch: str, batch_size: int, steps: int, size: int, device: str) -> Work:
-    return _work(arch, batch_size, steps, size, device, None)
-
-
-def refresh_1(arch: str, batch_size: int, steps: int, size: int, device: str) -> Work:
-    return _work(arch, batch_size, steps, size, device, 1)
-
-
-def refresh_4(arch: str, batch_size: int, steps: int, size: int, device: str) -> Work:
-    return _work(arch, batch_size, steps, size, device, 4)
-
-
-def refresh_16(arch: str, batch_size: int, steps: int, size: int, device: str) -> Work:
-    return _work(arch, batch_size, steps, size, device, 16)
-
-
-def _work(arch: str, batch_size: int, steps: int, size: int, device: str, refresh: int | None) -> Work:
+def steps_of(arch: str, batch_size: int, steps: int, size: int, device: str, refresh: int | None = None) -> Work:
     torch.set_num_threads(1)
     where = pick(device)
     start = zoo.build(arch, num_classes=5, seed=0)
@@ -84,18 +58,9 @@ def _work(arch: str, batch_size: int, steps: int, size: int, device: str, refres
     clock = _Clock(search, where)
 
     def work() -> dict[str, float]:
-        train(
-            start,
-            images,
-            torch.arange(batch_size) % 5,
-            epochs=steps,
-            batch_size=batch_size,
-            lr=0.02,
-            record=True,
-            device=where,
-            progress=False,
-            before_step=clock.tick,
-        )
+        options: dict[str, Any] = {"epochs": steps, "batch_size": batch_size, "lr": 0.02, "record": True}
+        options |= {"device": where, "progress": False, "before_step": clock.tick}
+        train(start, images, torch.arange(batch_size) % 5, **options)
         return {"step_s": clock.step_s()}
 
     return work

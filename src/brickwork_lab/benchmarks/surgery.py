@@ -11,7 +11,6 @@ Torch-Pruning makes no such promise for LayerNorm and GroupNorm, where it normal
 from __future__ import annotations
 
 import copy
-import importlib.util
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,36 +22,33 @@ from torch import Tensor, nn
 import brickwork
 from brickwork import zoo
 from brickwork.blueprint import CLASSES, Blueprint
-from brickwork.errors import BrickworkError, MissingExtra, RequestError
+from brickwork.errors import BrickworkError
 from brickwork.progress import bar
 from brickwork_lab.benchmarks.constructs import CONSTRUCTS, example
-from brickwork_lab.benchmarks.measure import Work, in_turn, quiet, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Work, quiet, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 OURS, PEER = "brickwork", "torch-pruning"
 Removed = dict[str, list[int]]  # layer -> the output channels that go
 
 
-@benchmark("surgery", help="Trace a network and cut half of its channels, against Torch-Pruning.")
-def surgery(
-    *, arch: str = "resnet50", stem: str = "imagenet", size: int = 224, repeat: int = 3, separate: bool = True
-) -> Outcome:
+@benchmark(
+    "surgery",
+    help="Trace a network and cut half of its channels, against Torch-Pruning.",
+    common=("repeat", "separate"),
+    needs="torch_pruning",
+)
+def surgery(contest: Contest, *, arch: str = "resnet50", stem: str = "imagenet", size: int = 224) -> Outcome:
     """stem: of architectures that have one ("" for none); separate: each measurement in its own process."""
-    if importlib.util.find_spec("torch_pruning") is None:
-        raise MissingExtra("dev", "comparisons with Torch-Pruning")
-    if repeat < 1:
-        raise RequestError(f"repeat must be 1 or more, not {repeat}")
     net, x = _build(arch, stem, size)
     bp = brickwork.trace(net, x)
     keep = {n: list(range(-(-s // 2))) for n, s in bp.spaces.items() if n != CLASSES and not bp.space(n).fixed}
-    arguments = {"arch": arch, "stem": stem, "size": size, "keep": keep, "removed": _removed(bp, keep)}
-    contenders = {OURS: f"{__name__}:ours", PEER: f"{__name__}:peer"}
-    with bar("surgery", repeat * 2 + len(CONSTRUCTS) + 1) as advance:
-        rows = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
-        for row, error in zip(rows, _errors(net, x, keep), strict=True):
-            row["error"] = error
-        advance(1, "exactness")
-        table = []
+    removed = _removed(bp, keep)
+    rows = contest.measure({OURS: ours, PEER: peer}, arch=arch, stem=stem, size=size, keep=keep, removed=removed)
+    for row, error in zip(rows, _errors(net, x, keep), strict=True):
+        row["error"] = error
+    table = []
+    with bar("constructs", len(CONSTRUCTS)) as advance:
         for name in CONSTRUCTS:
             table.append(judge(name))
             advance(1, name)
@@ -63,31 +59,41 @@ def surgery(
 
 
 def ours(arch: str, stem: str, size: int, keep: dict[str, list[int]], removed: Removed) -> Work:
-    def work(model: nn.Module, x: Tensor, keep: dict[str, list[int]]) -> dict[str, float]:
-        start = time.perf_counter()
-        bp = brickwork.trace(model, x)
-        traced = time.perf_counter()
+    def cut(bp: Blueprint, model: nn.Module, keep: dict[str, list[int]]) -> None:
         bp.select(model, keep)
-        return {"trace_s": traced - start, "cut_s": time.perf_counter() - traced}
 
-    first = work(*_tiny(), {"0": [0]})
-    model, x = _build(arch, stem, size)
-    return lambda: {**work(model, x, keep), "first_s": sum(first.values())}
+    return _traced_and_cut(arch, stem, size, brickwork.trace, cut, ({"0": [0]}, keep))
 
 
 def peer(arch: str, stem: str, size: int, keep: dict[str, list[int]], removed: Removed) -> Work:
     import torch_pruning as tp
 
-    def work(model: nn.Module, x: Tensor, removed: Removed) -> dict[str, float]:
+    def trace(model: nn.Module, x: Tensor) -> Any:
+        return tp.DependencyGraph().build_dependency(model, example_inputs=x)
+
+    return _traced_and_cut(arch, stem, size, trace, _prune, ({"0": [1]}, removed))
+
+
+def _traced_and_cut(
+    arch: str,
+    stem: str,
+    size: int,
+    trace: Callable[[nn.Module, Tensor], Any],
+    cut: Callable[[Any, nn.Module, Any], None],
+    channels: tuple[Removed, Removed],
+) -> Work:
+    """channels: of the tiny network that is cut first, and of the one that is measured."""
+
+    def work(model: nn.Module, x: Tensor, some: Removed) -> dict[str, float]:
         start = time.perf_counter()
-        graph = tp.DependencyGraph().build_dependency(model, example_inputs=x)
+        graph = trace(model, x)
         traced = time.perf_counter()
-        _prune(graph, model, removed)
+        cut(graph, model, some)
         return {"trace_s": traced - start, "cut_s": time.perf_counter() - traced}
 
-    first = work(*_tiny(), {"0": [1]})
+    first = work(*_tiny(), channels[0])
     model, x = _build(arch, stem, size)
-    return lambda: {**work(model, x, removed), "first_s": sum(first.values())}
+    return lambda: {**work(model, x, channels[1]), "first_s": sum(first.values())}
 
 
 def _tiny() -> tuple[nn.Module, Tensor]:

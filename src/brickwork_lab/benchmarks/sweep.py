@@ -17,53 +17,42 @@ from brickwork import zoo
 from brickwork.algebra import sweep as swept
 from brickwork.data.pixels import as_input, measure
 from brickwork.devices import pick
-from brickwork.errors import JobFailed, RequestError
+from brickwork.errors import JobFailed
 from brickwork.origin import attach, origin_of
-from brickwork.progress import bar
-from brickwork_lab.benchmarks.measure import Work, in_turn, ratios
-from brickwork_lab.benchmarks.registry import Outcome, benchmark
+from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
+from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 COLUMNS = ("cpu_s", "wall_s", "peak_mb")
 OURS, HALF, PLAIN = "brickwork", "brickwork bf16", "plain loop"
 
 
-@benchmark("sweep", help="121 cells of α and β on two test sets, against the plain loop.")
+@benchmark(
+    "sweep", help="121 cells of α and β on two test sets, against the plain loop.", at_least={"cells": 0, "batch": 0}
+)
 def sweep(
-    *,
-    arch: str = "lenet,resnet8",
-    side: int = 11,
-    images: int = 1000,
-    cells: int = 0,
-    batch: int = 0,
-    device: str = "cpu",
-    repeat: int = 3,
-    separate: bool = True,
+    contest: Contest, *, arch: str = "lenet,resnet8", side: int = 11, images: int = 1000, cells: int = 0, batch: int = 0
 ) -> Outcome:
     """side: cells along each axis; images: of each of the two sets; cells, batch: at once, 0 as `sweep` chooses."""
-    if side < 1 or images < 1 or repeat < 1 or cells < 0 or batch < 0:
-        raise RequestError("side, images and repeat must be 1 or more, cells and batch 0 or more")
-    where, archs = pick(device), arch.split(",")
+    where, archs = pick(contest.device), arch.split(",")
     for name in archs:
         zoo.input_shape(name)  # refuses a name there is not
-    contenders = {OURS: f"{__name__}:ours", HALF: f"{__name__}:half", PLAIN: f"{__name__}:plain"}
+    contenders: dict[str, Contender] = {OURS: ours, HALF: (ours, {"precision": "bf16"}), PLAIN: plain}
     if where.type != "cuda":
         del contenders[HALF]
-    table: list[dict[str, Any]] = []
-    found: dict[str, float] = {}
-    with bar("sweep", len(archs) * len(contenders) * repeat) as advance:
-        for name in archs:
-            arguments = {"arch": name, "side": side, "images": images, "device": str(where)}
-            arguments |= {"cells": cells, "batch": batch}
-            rows = in_turn(contenders, arguments, repeat=repeat, separate=separate, tell=advance)
-            apart = max(abs(row["accuracy_sum"] - rows[-1]["accuracy_sum"]) for row in rows)
-            if apart > 2e-3 * side * side:
-                raise JobFailed(f"{name}: the accuracies differ by {apart / side / side / 2:.4f} on average.")
-            table += [{"arch": name, **row} for row in rows]
-            peers = [row for row in rows if row["who"] != HALF]
-            found |= {f"{name}: {k}": v for k, v in ratios(peers, OURS, COLUMNS).items()}
-            if HALF in contenders:
-                found |= {f"{name}: {k}": v for k, v in ratios(rows[1:], HALF, COLUMNS).items()}
-    return Outcome(table, found)
+    arguments = {"side": side, "images": images, "device": str(where), "cells": cells, "batch": batch}
+    table: list[Row] = []
+    gains: dict[str, float] = {}
+    for name in archs:
+        rows = contest.measure(contenders, arch=name, **arguments)
+        apart = max(abs(row["accuracy_sum"] - rows[-1]["accuracy_sum"]) for row in rows)
+        if apart > 2e-3 * side * side:
+            raise JobFailed(f"{name}: the accuracies differ by {apart / side / side / 2:.4f} on average.")
+        table += [{"arch": name, **row} for row in rows]
+        peers = [row for row in rows if row["who"] != HALF]
+        gains |= {f"{name}: {k}": v for k, v in ratios(peers, OURS, COLUMNS).items()}
+        if HALF in contenders:
+            gains |= {f"{name}: {k}": v for k, v in ratios(rows[1:], HALF, COLUMNS).items()}
+    return Outcome(table, gains)
 
 
 def ours(arch: str, side: int, images: int, device: str, cells: int, batch: int, precision: str = "auto") -> Work:
@@ -74,14 +63,10 @@ def ours(arch: str, side: int, images: int, device: str, cells: int, batch: int,
     swept(nets[1], nets[2], alpha=first, beta=first, **options)
 
     def work() -> dict[str, float]:
-        found = swept(nets[1], nets[2], alpha=grid, beta=grid, **options)
-        return {"accuracy_sum": round(float(sum(row[3] for row in found.rows)), 6)}
+        result = swept(nets[1], nets[2], alpha=grid, beta=grid, **options)
+        return {"accuracy_sum": round(float(sum(row[3] for row in result.rows)), 6)}
 
     return work
-
-
-def half(**arguments: Any) -> Work:
-    return ours(**arguments, precision="bf16")
 
 
 def plain(arch: str, side: int, images: int, device: str, cells: int, batch: int) -> Work:

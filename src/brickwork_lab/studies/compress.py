@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from brickwork.bricks.compression import compress as shrink
+from brickwork_lab.judging import accuracy, facts_of
+from brickwork_lab.lab import Lab
 from brickwork_lab.studies.disassemble import PAPERS_WAY
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop, accuracy, facts_of
+from brickwork_lab.studies.registry import Names, Row, study
 
 #: (set, network): the original, compressed, after one epoch of fine-tuning, share of parameters and FLOPs that went
 PAPER = {
@@ -21,40 +22,32 @@ PAPER = {
 
 @study("compress", paper="2, Tables 4, 6, 7")
 def compress(
-    run: Run,
-    *,
-    archs: tuple[str, ...] | None = None,
-    sets: tuple[str, ...] | None = None,
-    budgets: tuple[float, ...] = (0.5, 0.4, 0.25, 0.1),
+    lab: Lab, *, archs: Names = None, sets: Names = None, budgets: tuple[float, ...] = (0.5, 0.4, 0.25, 0.1)
 ) -> Iterator[Row]:
     """Drop what no class needs, without training: accuracy against what is left."""
-    shop = Workshop.of(run)
-    for source in sets or (("cifar10",) if run.full else ("digits",)):
-        for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
-            half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
-            whole = accuracy(net, half)
-            original, paper, tuned, gone, faster = PAPER.get((source, arch), (None,) * 5)
-            ways: dict[str, dict[str, Any]] = {"the paper's way": PAPERS_WAY, "within 0.5 points": {"tolerance": 0.005}}
-            ways |= {f"{b:.0%} of the parameters": {"budget": b} for b in budgets}
-            for what, options in ways.items():
-                brick = shrink(net, half, seed=run.seed, progress=run.progress, **options)
-                yield (
-                    {
-                        "what": f"{source} {arch}, {what}",
-                        "paper": paper,
-                        "ours": accuracy(brick.model, half),
-                        "whole": whole,
-                        "paper_original": original,
-                        "paper_tuned": tuned,
-                        "ours_tuned": accuracy(shop.fine_tuned(brick.model, half, lr=1e-3), half),
-                        **facts_of(brick),
-                        "latency": shop.latency_ratio(brick.model, [net], half),
-                        "gone": round(100 * (1 - brick.parameters), 2),
-                        "paper_gone": gone,
-                        "paper_flops_gone": faster,
-                        "note": brick.note,
-                        "arch": arch,
-                        "classes": len(half.classes),
-                        "seed": run.seed,
-                    }
-                )
+    ways: dict[str, dict[str, Any]] = {"the paper's way": PAPERS_WAY, "within 0.5 points": {"tolerance": 0.005}}
+    ways |= {f"{b:.0%} of the parameters": {"budget": b} for b in budgets}
+    for source, arch in lab.cases(sets, archs, ("simplenetv1", "vgg16", "resnet50")):
+        half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
+        whole = accuracy(net, half)
+        original, paper, tuned, gone, faster = PAPER.get((source, arch), (None,) * 5)
+        for what, options in ways.items():
+            brick = shrink(net, half, seed=lab.seed, progress=lab.progress, **options)
+            yield {
+                "what": f"{source} {arch}, {what}",
+                "paper": paper,
+                "ours": accuracy(brick.model, half),
+                "whole": whole,
+                "paper_original": original,
+                "paper_tuned": tuned,
+                "ours_tuned": accuracy(lab.fine_tuned(brick.model, half, lr=1e-3), half),
+                **facts_of(brick),
+                "latency": lab.latency_ratio(brick.model, [net], half),
+                "gone": round(100 * (1 - brick.parameters), 2),
+                "paper_gone": gone,
+                "paper_flops_gone": faster,
+                "note": brick.note,
+                "arch": arch,
+                "classes": len(half.classes),
+                "seed": lab.seed,
+            }

@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from brickwork.data.images import ImageData, hold_out
-from brickwork.dependencies import CovariancePenalty, CovLasso, fit_map, pairs_above
+from brickwork.dependencies import CovLasso, fit_map, pairs_above
 from brickwork.dependencies.partial import PENALTIES
 from brickwork.errors import RequestError
 from brickwork.evaluation import auroc
 from brickwork.prediction import predict
-from brickwork.training import train
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop
+from brickwork_lab.judging import mean
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
 
 #: ResNet-50, ImageNet: accuracy without and with the penalty; coefficient; ImageNet-O AUPR
 PAPER: dict[str, Any] = {"accuracy": (76.37, 76.66), "coefficient": (1.10, 4.5e-4), "aupr": (13.98, 14.07)}
@@ -58,34 +58,27 @@ WAYS = {
     f"coefficient, all of {THRESHOLD} or more": ("coefficient", "all", 0.1),
 }
 FIT: dict[str, Any] = {"lam": 0.05, "relative": True}
+FULL: dict[str, Any] = {"lr": 0.02, "batch_size": 256, "weight_decay": 5e-4, "augment": "crop+flip"}
+SMOKE: dict[str, Any] = {"lr": 5e-3, "batch_size": 64, "optimizer": "adamw", "augment": "none"}
 
 
 @study("cut-dependency", paper="5, Table 3")
 def cut_dependency(
-    run: Run,
-    *,
-    archs: tuple[str, ...] | None = None,
-    sets: tuple[str, ...] | None = None,
-    seeds: int | None = None,
-    epochs: int | None = None,
+    lab: Lab, *, archs: Names = None, sets: Names = None, seeds: int | None = None, epochs: int | None = None
 ) -> Iterator[Row]:
     """A link between classes of different kinds cut by fine-tuning: accuracy, coefficient, AUROC and AUPR outside."""
-    source, outside = ("cifar100", sets or ("cifar10", "mnist")) if run.full else ("digits:A", sets or ("digits:B",))
-    first = Workshop.of(run)
-    shops = [Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))]
-    for arch in first.archs(archs, ("resnet18",)):
-        found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-        for shop in shops:
-            for way, numbers in _one_run(shop, source, arch, outside, epochs or (10 if run.full else 3)).items():
-                found[way].append(numbers)
-        for way, runs in found.items():
-            yield _row(f"{source} {arch}, {way}", runs, way if run.full else "", run.seed)
+    source, outside = ("cifar100", sets or ("cifar10", "mnist")) if lab.full else ("digits:A", sets or ("digits:B",))
+    epochs = epochs or (10 if lab.full else 3)
+    for arch in lab.archs(archs, ("resnet18",)):
+        runs = [
+            _one_run(lab.reseeded(k), source, arch, outside, epochs) for k in range(seeds or (5 if lab.full else 1))
+        ]
+        for way in WAYS:
+            yield _row(f"{source} {arch}, {way}", [run[way] for run in runs], way if lab.full else "", lab.seed)
 
 
-def _one_run(
-    shop: Workshop, source: str, arch: str, outside: tuple[str, ...], epochs: int
-) -> dict[str, dict[str, Any]]:
-    images, start = shop.data(source), shop.network(arch, source)
+def _one_run(lab: Lab, source: str, arch: str, outside: tuple[str, ...], epochs: int) -> dict[str, dict[str, Any]]:
+    images, start = lab.data(source), lab.network(arch, source)
     one, other = hold_out(images.test_labels, 0.5)  # found on one half, measured on the other
     logits = predict(start, images.test_images).numpy()
     groups = _groups(images.classes)
@@ -94,18 +87,20 @@ def _one_run(
     if not ranked:
         raise RequestError(f"no link between classes of different kinds was found in {arch} on {source}.")
     picked = {"one": ranked[:1], "all": pairs_above(links, THRESHOLD, groups) or ranked[:1]}
-    foreign = {name: _fitting(shop.data(name), images) for name in outside}
-    found = {}
+    foreign = {name: _fitting(lab.data(name), images) for name in outside}
+    settings = FULL if lab.full else SMOKE
+    numbers = {}
     for way, (kind, which, strength) in WAYS.items():
         penalty = None if kind is None else PENALTIES[kind](picked[which], strength=strength)
-        model = _tuned(shop, start, images, penalty, epochs)
-        found[way] = {
-            **_measured(model, images, other, picked[which], foreign),
+        tuned = copy.deepcopy(start)
+        lab.train(tuned, images, epochs=epochs, schedule="cosine", penalty=penalty, **settings)
+        numbers[way] = {
+            **_measured(tuned, images, other, picked[which], foreign),
             "pairs": len(picked[which]),
             "coefficient_before": _coefficients(logits[other], picked[which]),
             "pair": "–".join(images.classes[k] for k in ranked[0]),
         }
-    return found
+    return numbers
 
 
 def _groups(classes: tuple[str, ...]) -> list[str]:
@@ -114,33 +109,11 @@ def _groups(classes: tuple[str, ...]) -> list[str]:
     return [of.get(name, name) for name in classes]
 
 
-def _tuned(
-    shop: Workshop, start: nn.Module, images: ImageData, penalty: CovariancePenalty | None, epochs: int
-) -> nn.Module:
-    model = copy.deepcopy(start)
-    options: dict[str, Any] = {"lr": 0.02, "batch_size": 256, "weight_decay": 5e-4, "augment": "crop+flip"}
-    if not shop.full:
-        options = {"lr": 5e-3, "batch_size": 64, "optimizer": "adamw", "augment": "none"}
-    train(
-        model,
-        images.train_images,
-        images.train_labels,
-        epochs=epochs,
-        schedule="cosine",
-        seed=shop.seed,
-        penalty=penalty,
-        device=shop.where,
-        progress=shop.progress,
-        **options,
-    )
-    return model.eval()
-
-
 def _measured(
     model: nn.Module, images: ImageData, rows: np.ndarray, pairs: list[tuple[int, int]], foreign: dict[str, Any]
 ) -> dict[str, Any]:
     logits = predict(model, images.test_images[rows])
-    found: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "ours": 100 * float((logits.argmax(1).numpy() == images.test_labels[rows]).mean()),
         "coefficient": _coefficients(logits.numpy(), pairs),
         "covariance": float(np.mean([abs(float((logits[:, a] * logits[:, b]).mean())) for a, b in pairs])),
@@ -149,9 +122,9 @@ def _measured(
     for name, others in foreign.items():
         scores = torch.cat([inside, -predict(model, others).softmax(1).amax(1)])
         strange = torch.arange(len(scores)) >= len(inside)
-        found[f"auroc_{name}"] = 100 * float(auroc(scores, strange) or 0)
-        found[f"aupr_{name}"] = 100 * average_precision(scores, strange)
-    return found
+        numbers[f"auroc_{name}"] = 100 * float(auroc(scores, strange) or 0)
+        numbers[f"aupr_{name}"] = 100 * average_precision(scores, strange)
+    return numbers
 
 
 def _coefficients(logits: np.ndarray, pairs: list[tuple[int, int]]) -> float:
@@ -185,6 +158,6 @@ def _row(what: str, runs: list[dict[str, Any]], way: str, seed: int) -> Row:
     if place is not None:
         row |= {"paper_coefficient": PAPER["coefficient"][place], "paper_aupr": PAPER["aupr"][place]}
     numbers = [name for name in runs[0] if name != "pair"]
-    row |= {name: round(float(np.mean([run[name] for run in runs])), 4) for name in numbers}
+    row |= {name: mean([run[name] for run in runs], 4) for name in numbers}
     row["ours_range"] = [round(f(run["ours"] for run in runs), 2) for f in (min, max)]
     return {**row, "cut": ", ".join(run["pair"] for run in runs), "seeds": len(runs), "seed": seed}

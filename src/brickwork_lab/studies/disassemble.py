@@ -9,8 +9,9 @@ from torch import nn
 
 from brickwork.bricks import Brick
 from brickwork.bricks import disassemble as cut_out
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop, accuracy, facts_of, one_against_rest, restricted, some_of
+from brickwork_lab.judging import accuracy, facts_of, one_against_rest, restricted
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, some_of, study
 
 PICKS = {"0": "0", "1": "1", "0-2": "0-2", "2-4": "2-4"}
 PICKS_100 = {"0-9": "0-9", "10-49": "10-49"}
@@ -31,45 +32,32 @@ PAPER = {
     ("cifar100", "vgg16", "0-9"): (78.50, 88.50, 88.80),
     ("cifar100", "vgg16", "10-49"): (77.58, 79.35, 79.00),
 }
-#: 100 images a class, as many as the largest of these sets has classes in a half
+#: 100 images per class, as many as the largest of these sets has classes in a half
 PAPERS_WAY: dict[str, Any] = {"attribution": "frat", "threshold": 1.0, "depth": 2, "repair": "none", "scored": 5000}
 
 
 @study("disassemble", paper="2, Table 1")
 def disassemble(
-    run: Run,
-    *,
-    archs: tuple[str, ...] | None = None,
-    sets: tuple[str, ...] | None = None,
-    picks: tuple[str, ...] | None = None,
-    budgets: tuple[float, ...] = (0.5, 0.25),
+    lab: Lab, *, archs: Names = None, sets: Names = None, picks: Names = None, budgets: tuple[float, ...] = (0.5, 0.25)
 ) -> Iterator[Row]:
     """Cut the part of some classes out of a network, without training: the paper's way and ours."""
-    shop = Workshop.of(run)
-    for source in sets or (("cifar10",) if run.full else ("digits",)):
-        for arch in shop.archs(archs, ("simplenetv1", "vgg16", "resnet50")):
-            net = shop.network(arch, f"{source}:A")
-            for name, classes in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():
-                yield from _rows(shop, source, arch, net, name, classes, budgets)
+    for source, arch in lab.cases(sets, archs, ("simplenetv1", "vgg16", "resnet50")):
+        for name, classes in some_of(PICKS_100 if source == "cifar100" else PICKS, picks).items():
+            yield from _rows(lab, source, arch, name, classes, budgets)
 
 
-def _rows(
-    shop: Workshop, source: str, arch: str, net: nn.Module, name: str, classes: str, budgets: tuple[float, ...]
-) -> list[Row]:
-    half = shop.data(f"{source}:A")
+def _rows(lab: Lab, source: str, arch: str, name: str, classes: str, budgets: tuple[float, ...]) -> Iterator[Row]:
+    half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
     original, paper, paper_tuned = PAPER.get((source, arch, name), (None, None, None))
-    common: dict[str, Any] = {"seed": shop.seed, "progress": shop.progress}
-    theirs = cut_out(net, classes, half, **PAPERS_WAY, **common)
-    chosen = shop.chosen(source, theirs.classes)
-    single = len(theirs.classes) == 1
+
+    def cut(**options: Any) -> Brick:
+        return cut_out(net, classes, half, seed=lab.seed, progress=lab.progress, **options)
 
     def judged(model: nn.Module) -> float:
         return one_against_rest(model, theirs.classes[0], half) if single else accuracy(model, chosen)
 
-    whole = one_against_rest(net, theirs.classes[0], half) if single else restricted(net, chosen)
-
     def row(what: str, brick: Brick) -> Row:
-        found: Row = {
+        measured: Row = {
             "what": f"{source} {arch} {name}, {what}",
             "paper": None if single else paper,
             "ours": judged(brick.model),
@@ -78,13 +66,14 @@ def _rows(
             "measure": "auroc" if single else "accuracy",
         }
         if not single:
-            found["paper_tuned"] = paper_tuned
-            found["ours_tuned"] = accuracy(shop.fine_tuned(brick.model, chosen, lr=1e-3), chosen)
-        found["latency"] = shop.latency_ratio(brick.model, [net], half)
-        return {**found, **facts_of(brick), "arch": arch, "classes": len(half.classes), "seed": shop.seed}
+            measured["paper_tuned"] = paper_tuned
+            measured["ours_tuned"] = accuracy(lab.fine_tuned(brick.model, chosen, lr=1e-3), chosen)
+        measured["latency"] = lab.latency_ratio(brick.model, [net], half)
+        return {**measured, **facts_of(brick), "arch": arch, "classes": len(half.classes), "seed": lab.seed}
 
-    rows = [row("the paper's way", theirs)]
+    theirs = cut(**PAPERS_WAY)
+    chosen, single = lab.classes_of(source, theirs.classes), len(theirs.classes) == 1
+    whole = judged(net) if single else restricted(net, chosen)
+    yield row("the paper's way", theirs)
     for budget in budgets:
-        brick = cut_out(net, classes, half, budget=budget, **common)
-        rows.append(row(f"{budget:.0%} of the parameters", brick))
-    return rows
+        yield row(f"{budget:.0%} of the parameters", cut(budget=budget))

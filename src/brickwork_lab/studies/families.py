@@ -18,52 +18,27 @@ from brickwork import zoo
 from brickwork.errors import BrickworkError, RequestError
 from brickwork.origin import origin_of
 from brickwork.zoo.summary import parameters_of
-from brickwork_lab.studies.registry import Row, Run, study
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
 
 TINY = ("test_resnet", "test_efficientnet", "test_vit", "test_nfnet", "test_byobnet")
 LARGEST = 60_000_000  # parameters
 #: parts of names, the smallest networks' first
-SMALL = (
-    "test",
-    "zepto",
-    "atto",
-    "femto",
-    "pico",
-    "nano",
-    "tiny",
-    "xxt",
-    "xt",
-    "_t",
-    "small",
-    "xxs",
-    "xs",
-    "_s",
-    "mini",
-    "micro",
-    "lite0",
-    "18",
-    "10",
-    "b0",
-    "26",
-    "34",
-    "m0",
-    "s0",
-    "0",
-)
+SMALL = "test zepto atto femto pico nano tiny xxt xt _t small xxs xs _s mini micro lite0 18 10 b0 26 34 m0 s0 0"
 
 
 @study("timm-families", paper="2 (not in the paper)", trains=False)
-def families(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
+def families(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """Of every family in timm a small network, cut to half of its channels: what is left of the parameters, in per cent."""
     known = smallest()
     unknown = [pick for pick in picks or () if pick not in known]
     if unknown:
         raise RequestError(f"timm has no family {unknown[0]!r}; it has {', '.join(known)}.")
-    chosen = {f: known[f] for f in picks} if picks else known if run.full else {n: n for n in TINY}
+    chosen = {f: known[f] for f in picks} if picks else known if lab.full else {n: n for n in TINY}
     for family, name in chosen.items():
-        row = _cut(run, name)
+        row = _cut(lab, name)
         if row is not None:
-            yield {"what": family, "paper": None, **row, "model": name, "seed": run.seed}
+            yield {"what": family, "paper": None, **row, "model": name, "seed": lab.seed}
 
 
 def smallest() -> dict[str, str]:
@@ -72,19 +47,21 @@ def smallest() -> dict[str, str]:
 
     import_torchvision()
     timm = importlib.import_module("timm")
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for name in timm.list_models():
-        found.setdefault(timm.model_entrypoint(name).__module__.rpartition(".")[2], []).append(name)
+        families.setdefault(timm.model_entrypoint(name).__module__.rpartition(".")[2], []).append(name)
+
+    sizes = SMALL.split()
 
     def rank(name: str) -> tuple[int, int, str]:
-        return next((k for k, part in enumerate(SMALL) if part in name), len(SMALL)), len(name), name
+        return next((k for k, part in enumerate(sizes) if part in name), len(sizes)), len(name), name
 
-    return {family: min(names, key=rank) for family, names in sorted(found.items())}
+    return {family: min(names, key=rank) for family, names in sorted(families.items())}
 
 
-def _cut(run: Run, name: str) -> Row | None:
-    torch.manual_seed(run.seed)
-    model = zoo.build(f"timm:{name}", num_classes=4, seed=run.seed).eval()
+def _cut(lab: Lab, name: str) -> Row | None:
+    torch.manual_seed(lab.seed)
+    model = zoo.build(f"timm:{name}", num_classes=4, seed=lab.seed).eval()
     if parameters_of(model) > LARGEST:
         return None
     began = time.perf_counter()
@@ -92,7 +69,7 @@ def _cut(run: Run, name: str) -> Row | None:
     try:
         images, labels = _images(model), torch.arange(40) % 4
         brick = brickwork.disassemble(
-            model, [0, 1], (images, labels), keep=0.5, repair="bn", seed=run.seed, device=run.where, progress=False
+            model, [0, 1], (images, labels), keep=0.5, repair="bn", seed=lab.seed, device=lab.where, progress=False
         )
         spaces = brickwork.trace(model, images[:2]).spaces
         facts = {

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from brickwork.bricks import disassemble
 from brickwork.bricks.incremental import increment as extended
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop, accuracy, restricted, side_by_side
+from brickwork_lab.judging import accuracy, restricted, side_by_side
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
 
 #: network: the average accuracy of all classes after tasks 0 to 5, and of the new ones
 PAPER = {
@@ -18,46 +19,36 @@ PAPER = {
 
 
 @study("increment", paper="2, Tables 10, 11")
-def increment(run: Run, *, archs: tuple[str, ...] | None = None, budget: float = 0.5) -> Iterator[Row]:
+def increment(lab: Lab, *, archs: Names = None, budget: float = 0.5) -> Iterator[Row]:
     """A network of half the classes grows by bricks of the other half's: old, new and all classes after each."""
-    shop = Workshop.of(run)
-    source, step = ("cifar100", 10) if run.full else ("digits", 2)
-    for arch in shop.archs(archs, ("vgg16",)):
-        base, other = (shop.network(arch, f"{source}:{h}") for h in "AB")
-        old, new = shop.data(f"{source}:A"), shop.data(f"{source}:B")
+    source, step = ("cifar100", 10) if lab.full else ("digits", 2)
+    for arch in lab.archs(archs, ("vgg16",)):
+        base, other = (lab.network(arch, f"{source}:{h}") for h in "AB")
+        old, new = lab.data(f"{source}:A"), lab.data(f"{source}:B")
         averages, added = PAPER.get(arch, ((None,) * 6, (None,) * 6))
-        yield (
-            {
-                "what": f"{source} {arch}, task 0: the network itself",
-                "paper": averages[0],
-                "ours": accuracy(base, old),
-                "classes": len(old.classes),
-                "seed": run.seed,
-            }
-        )
+        row: Row = {"what": f"{source} {arch}, task 0: the network itself", "paper": averages[0]}
+        yield {**row, "ours": accuracy(base, old), "classes": len(old.classes), "seed": lab.seed}
         bricks = []
         for task in range(1, len(new.classes) // step + 1):
             names = list(new.classes[(task - 1) * step : task * step])
-            bricks.append(disassemble(other, names, new, budget=budget, seed=run.seed, progress=run.progress))
-            known = (*old.classes, *(n for brick in bricks for n in brick.classes))
-            chosen, latest = shop.chosen(source, known), shop.chosen(source, tuple(names))
+            bricks.append(disassemble(other, names, new, budget=budget, seed=lab.seed, progress=lab.progress))
+            known = [*old.classes, *(n for brick in bricks for n in brick.classes)]
+            chosen, latest = lab.classes_of(source, known), lab.classes_of(source, names)
             model = extended(base, bricks, images=old.train_images[:3000])
             target = chosen.train_images[:: max(1, len(chosen.train_images) // 2000)]
             on_target = extended(base, bricks, calibrate="target", target=target)
-            tuned = shop.fine_tuned(model, chosen) if run.full else model
-            yield (
-                {
-                    "what": f"{source} {arch}, task {task}: {len(names)} classes more",
-                    "paper": averages[min(task, 5)],
-                    "ours": accuracy(model, chosen),
-                    "calibrated_on_target": accuracy(on_target, chosen),
-                    "new": accuracy(model, latest),
-                    "paper_new": added[min(task, 5)],
-                    "ours_tuned": accuracy(tuned, chosen),
-                    "new_tuned": accuracy(tuned, latest),
-                    "whole": side_by_side([base, other], chosen),
-                    "new_alone": restricted(bricks[-1].model, latest),
-                    "classes": len(known),
-                    "seed": run.seed,
-                }
-            )
+            tuned = lab.fine_tuned(model, chosen) if lab.full else model
+            yield {
+                "what": f"{source} {arch}, task {task}: {len(names)} classes more",
+                "paper": averages[min(task, 5)],
+                "ours": accuracy(model, chosen),
+                "calibrated_on_target": accuracy(on_target, chosen),
+                "new": accuracy(model, latest),
+                "paper_new": added[min(task, 5)],
+                "ours_tuned": accuracy(tuned, chosen),
+                "new_tuned": accuracy(tuned, latest),
+                "whole": side_by_side([base, other], chosen),
+                "new_alone": restricted(bricks[-1].model, latest),
+                "classes": len(known),
+                "seed": lab.seed,
+            }

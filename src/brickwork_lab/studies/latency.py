@@ -19,33 +19,34 @@ from brickwork import zoo
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.latency import latency
 from brickwork.moments import fold_batch_norm
-from brickwork_lab.studies.registry import Row, Run, study
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
 
 ARCHS = ("simplenetv1", "vgg16", "resnet50")
 
 
 @study("latency", paper="2 (not in the paper)", trains=False)
 def cut_latency(
-    run: Run,
+    lab: Lab,
     *,
-    archs: tuple[str, ...] | None = None,
+    archs: Names = None,
     keeps: Sequence[float] = (0.75, 0.5, 0.35, 0.25),
     round_to: Sequence[int] = (8, 64),
 ) -> Iterator[Row]:
     """Time of a forward pass of a cut network against the whole, beside its share of the multiply-adds."""
-    where = run.where
-    batch = (256 if where.type == "cuda" else 16) if run.full else 2
-    for arch in archs or (ARCHS if run.full else ("lenet",)):
-        whole = zoo.build(arch, num_classes=5, seed=run.seed).eval().to(where)
+    where = lab.where
+    batch = (256 if where.type == "cuda" else 16) if lab.full else 2
+    for arch in archs or (ARCHS if lab.full else ("lenet",)):
+        whole = zoo.build(arch, num_classes=5, seed=lab.seed).eval().to(where)
         shape = zoo.input_shape(arch)
-        images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(run.seed)).to(where)
+        images = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(lab.seed)).to(where)
         bp = trace(whole, images[:2])
         for keep in keeps:
             for multiple in round_to:
                 widths = {n: _rounded(size * keep, multiple, size) for n, size in bp.spaces.items() if n != CLASSES}
-                said = "" if multiple == 8 else f" in multiples of {multiple}"
-                for row in measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width{said}"):
-                    yield {**row, "seed": run.seed}
+                steps = "" if multiple == 8 else f" in multiples of {multiple}"
+                for row in measure(whole, bp, widths, images, f"{arch}, {keep:g} of every width{steps}"):
+                    yield {**row, "seed": lab.seed}
 
 
 def _rounded(width: float, multiple: int, whole: int) -> int:
@@ -102,14 +103,14 @@ WAYS = (  # the last three make a difference on a GPU only
 def fastest(model: nn.Module, images: Tensor, way: Way) -> float:
     """The faster of the two memory orders: a user would take it."""
     net = (fold_batch_norm(model, images[:2]) if way.fold else copy.deepcopy(model)).to(way.dtype)
-    found = []
+    times = []
     with _cudnn(search=way.record, tf32=way.tf32):
         for order in (torch.contiguous_format, torch.channels_last):
             placed = net.to(memory_format=order)  # type: ignore[call-overload]
             given = images.to(way.dtype).contiguous(memory_format=order)
             repeat = 30 if images.is_cuda else 5
-            found.append(latency(placed, given, repeat=repeat, warm_up=3, record=way.record))
-    return min(found)
+            times.append(latency(placed, given, repeat=repeat, warm_up=3, record=way.record))
+    return min(times)
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from brickwork.dependencies.new_classes import add_classes
 from brickwork.prediction import predict
 from brickwork.training import settings_for, train
 from brickwork.zoo.summary import parameters_of
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop, some_of
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, some_of, study
 
 #: new classes: the paper's accuracy (ImageNet, ResNet-50; 1000 classes for our 100): ours and full training,
 #: and of the base and the new classes apart (Table 4)
@@ -35,47 +35,36 @@ SHOTS = 5
 
 
 @study("new-classes", paper="5, Tables 2, 4")
-def new_classes(
-    run: Run, *, archs: tuple[str, ...] | None = None, picks: tuple[str, ...] | None = None, seeds: int | None = None
-) -> Iterator[Row]:
+def new_classes(lab: Lab, *, archs: Names = None, picks: Names = None, seeds: int | None = None) -> Iterator[Row]:
     """Classes added to a frozen network, in the paper's way and better ones, against training everything."""
-    source = "cifar100" if run.full else "digits"
-    first = Workshop.of(run)
-    shops = [Workshop.of(run, seed=run.seed + k, _sets=first._sets) for k in range(seeds or (5 if run.full else 1))]
-    for arch in first.archs(archs, ("resnet18",)):
-        for pick, (count, paper, apart) in some_of(PICKS if run.full else SMALL, picks).items():
-            found: dict[str, list[dict[str, float]]] = {}
-            for shop in shops:
-                for way, numbers in _one_run(shop, source, arch, count).items():
-                    found.setdefault(way, []).append(numbers)
-            for way, runs in found.items():
-                yield _row(f"{source} {arch} {pick}, {way}", runs, paper, apart, run.seed)
+    source = "cifar100" if lab.full else "digits"
+    labs = [lab.reseeded(k) for k in range(seeds or (5 if lab.full else 1))]
+    for arch in lab.archs(archs, ("resnet18",)):
+        for pick, (count, paper, apart) in some_of(PICKS if lab.full else SMALL, picks).items():
+            results = [_one_run(one, source, arch, count) for one in labs]
+            for way in results[0]:
+                what, runs = f"{source} {arch} {pick}, {way}", [result[way] for result in results]
+                yield _row(what, runs, paper, apart, lab.seed)
                 if count == 1:
-                    binary = [{"ours": r["binary"], "whole": r["whole_binary"]} for r in runs]
-                    yield _row(
-                        f"{source} {arch} {pick}, {way}, as many others",
-                        binary,
-                        BINARY if run.full else (0, 0),
-                        (0, 0),
-                        run.seed,
-                    )
+                    binary = [{"ours": run["binary"], "whole": run["whole_binary"]} for run in runs]
+                    yield _row(f"{what}, as many others", binary, BINARY if lab.full else (0, 0), (0, 0), lab.seed)
 
 
-def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, dict[str, float]]:
+def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str, float]]:
     """One seed: the base network, all ways to add the classes, and the network trained on everything."""
-    whole = shop.data(source)
+    whole = lab.data(source)
     total = len(whole.classes)
-    last = total - 1 - (total // 5) * (shop.seed % 5)  # other seeds, other classes
+    last = total - 1 - (total // 5) * (lab.seed % 5)  # other seeds, other classes
     new = list(range(last - count + 1, last + 1))
     old = [c for c in range(total) if c not in new]
     spec = f"{source}:" + ",".join(f"{a}-{b}" for a, b in ((0, new[0] - 1), (new[-1] + 1, total - 1)) if a <= b)
-    base, everything = shop.network(arch, spec), shop.network(arch, source)
-    known, fresh = shop.data(spec), whole.select(new)
+    base, everything = lab.network(arch, spec), lab.network(arch, source)
+    known, fresh = lab.data(spec), whole.select(new)
     truth = np.argsort([*old, *new])[whole.test_labels]
     baseline = predict(everything, whole.test_images)[:, [*old, *new]]
-    full_time = _time_of_training(shop, everything, whole, arch, source)
+    full_time = _time_of_training(lab, everything, whole, arch, source)
     times = {"full_seconds": full_time[0], "full_epoch_seconds": full_time[1]}
-    common = {f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), shop.seed).items()}
+    common = {f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), lab.seed).items()}
     few = _first_of_each(fresh.train_labels, SHOTS)
     every = slice(None)
     ways: dict[str, tuple[Any, str, str]] = {
@@ -86,20 +75,20 @@ def _one_run(shop: Workshop, source: str, arch: str, count: int) -> dict[str, di
         "on several depths": (every, "train", "depths"),
         "a branch": (every, "train", "branch"),
     }
-    found = {}
+    result = {}
     for way, (rows, how, on) in ways.items():
         some = (fresh.train_images[rows], fresh.train_labels[rows])
         training = {"augment": settings_for(arch, 1, source).augment} if on == "branch" else None
         began = time.perf_counter()
         grown = add_classes(
-            base, some, base_data=known, how=how, on=on, classes=fresh.classes, training=training, seed=shop.seed
+            base, some, base_data=known, how=how, on=on, classes=fresh.classes, training=training, seed=lab.seed
         )
         seconds = time.perf_counter() - began
-        numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), shop.seed)
+        numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), lab.seed)
         numbers["ours"] = numbers.pop("")
         size = parameters_of(grown) - parameters_of(base)
-        found[way] = {**numbers, **common, "seconds": seconds, **times, "added": size}
-    return found
+        result[way] = {**numbers, **common, "seconds": seconds, **times, "added": size}
+    return result
 
 
 def _first_of_each(labels: np.ndarray, amount: int) -> np.ndarray:
@@ -121,22 +110,13 @@ def _accuracies(logits: torch.Tensor, truth: np.ndarray, known: int, seed: int) 
     }
 
 
-def _time_of_training(
-    shop: Workshop, model: nn.Module, images: ImageData, arch: str, source: str
-) -> tuple[float, float]:
+def _time_of_training(lab: Lab, model: nn.Module, images: ImageData, arch: str, source: str) -> tuple[float, float]:
     """Seconds of the whole training and of one epoch: the faster of two epochs, the network may come from a folder."""
     settings = settings_for(arch, len(images.train_labels), source)
-    recipe = shop.recipe(arch)
+    recipe = lab.recipe(arch)
     epochs = recipe.get("epochs", settings.epochs)
-    result = train(
-        copy.deepcopy(model),
-        images.train_images,
-        images.train_labels,
-        device=shop.where,
-        record=True,
-        progress=False,
-        **{**settings.to_dict(), **recipe, "epochs": 2},
-    )
+    options: dict[str, Any] = {**settings.to_dict(), **recipe, "epochs": 2, "device": lab.where, "progress": False}
+    result = train(copy.deepcopy(model), images.train_images, images.train_labels, record=True, **options)
     epoch = min(row["seconds"] for row in result.history)
     return epoch * epochs, epoch
 

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
 
-import torch
-
-from brickwork.devices import pick
 from brickwork.errors import UnknownName
+from brickwork_lab.lab import Lab
 
 Row = dict[str, Any]
-
-
-@dataclass
-class Run:
-    """How a study is run: on the papers' data (`full`) or on digits; `networks` keeps trained networks from run to run."""
-
-    full: bool
-    seed: int = 0
-    device: str = "auto"
-    progress: bool = True
-    networks: str | None = None
-
-    @classmethod
-    def of(cls, run: Run, **changes: Any) -> Self:
-        """The same run as another kind of place of work, or with another seed."""
-        return cls(**{**{f.name: getattr(run, f.name) for f in fields(Run)}, **changes})
-
-    @property
-    def where(self) -> torch.device:
-        return pick(self.device)
-
-
-#: (run, **options) -> rows with "what", "paper", "ours", as they come
+Names = tuple[str, ...] | None  # some of the known names; None: all of them
+#: (lab, **options) -> rows with "what", "paper", "ours", as they come
 Play = Callable[..., Iterable[Row]]
 
 
@@ -48,21 +25,14 @@ class Study:
     about: str
     trains: bool = True  # whether it has networks to keep
 
-    def run(
-        self,
-        *,
-        full: bool,
-        seed: int = 0,
-        device: str = "auto",
-        progress: bool = True,
-        networks: str | None = None,
-        **options: Any,
-    ) -> Iterable[Row]:
-        return self.play(Run(full, seed, device, progress, networks), **options)
+    def run(self, *, full: bool, **options: Any) -> Iterable[Row]:
+        """The rows; seed, device, progress and networks as a Lab takes them, and the study's own options."""
+        own = {name: options.pop(name) for name in self.options if name in options}
+        return self.play(Lab(full, **options), **own)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What it can be told beside what every run has."""
+        """What can be asked of it beside what every run has."""
         return tuple(inspect.signature(self.play).parameters)[1:]
 
 
@@ -80,42 +50,31 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 
 #: modules of this package that register studies
-MODULES = (
-    "assemble",
-    "assignment",
-    "compress",
-    "cut_dependency",
-    "dependency",
-    "disassemble",
-    "distil",
-    "families",
-    "forgetting",
-    "fusion",
-    "increment",
-    "latency",
-    "lego_ablation",
-    "new_classes",
-    "transfer",
-    "treat",
-    "insert_adapter",
-    "transplant_classify",
-    "transplant_segment",
-    "weight_search",
-)
+MODULES = """assemble compress cut_dependency dependency disassemble distil families forgetting increment insert_adapter
+    joining_recipes latency lego_ablation new_classes transfer transplant_classify transplant_segment treat
+    weight_addition weight_search"""
 
 
 def get(name: str) -> Study:
-    _register()
-    if name not in REGISTRY:
-        raise UnknownName("study", name, REGISTRY)
+    names()
+    check_names("study", (name,), REGISTRY)
     return REGISTRY[name]
 
 
 def names() -> list[str]:
-    _register()
+    for module in MODULES.split():
+        importlib.import_module(f"brickwork_lab.studies.{module}")
     return sorted(REGISTRY)
 
 
-def _register() -> None:
-    for module in MODULES:
-        importlib.import_module(f"brickwork_lab.studies.{module}")
+def check_names(kind: str, asked: Names, known: Collection[str]) -> None:
+    """Refuse the first name that there is not."""
+    for name in asked or ():
+        if name not in known:
+            raise UnknownName(kind, name, known)
+
+
+def some_of(known: dict[str, Any], asked: Names, kind: str = "pick of classes") -> dict[str, Any]:
+    """The entries that were asked for by name; all without."""
+    check_names(kind, asked, known)
+    return {name: entry for name, entry in known.items() if not asked or name in asked}

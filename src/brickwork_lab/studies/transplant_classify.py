@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from brickwork.transplant import Dummy
-from brickwork_lab.studies.greenhouse import SAMPLES, Greenhouse, Way, asked
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop
+from brickwork_lab.judging import mean
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.transplanting import SAMPLES, Categories, Way, rows_asked
 
 #: samples: (direct-learn, back-distill), the paper's average error
 SIMILAR = {100: (15.72, 7.09), 50: (19.07, 11.98), 20: (36.08, 27.96), 10: (39.31, 38.66)}
@@ -59,63 +60,48 @@ WAYS = (
 
 
 @study("transplant-classify", paper="3, Table 3")
-def transplant_classify(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
+def transplant_classify(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """Categories brought to the task module of one other category: error after learning an adapter."""
-    house = Greenhouse(Workshop.of(run))
-    first, *others = house.categories
-    yield from _rows(house, others, {name: [first] for name in others}, SIMILAR if run.full else {}, picks)
+    categories = Categories(lab)
+    first, *others = categories.names
+    yield from _rows(categories, {name: [first] for name in others}, SIMILAR if lab.full else {}, picks)
 
 
 @study("transplant-dissimilar", paper="3, Table 4")
-def transplant_dissimilar(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
+def transplant_dissimilar(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """The same to a task module of all other categories, dissimilar ones among them."""
-    house = Greenhouse(Workshop.of(run))
-    others = house.categories[1:] if run.full else house.categories[1:2]
-    served = {name: [n for n in (*house.categories, *house.dissimilar) if n != name] for name in others}
-    yield from _rows(house, others, served, GENERIC if run.full else {}, picks)
+    categories = Categories(lab)
+    every = (*categories.names, *categories.dissimilar)
+    served = {name: [n for n in every if n != name] for name in categories.names[1:]}
+    yield from _rows(categories, served, GENERIC if lab.full else {}, picks)
 
 
 def _rows(
-    house: Greenhouse,
-    others: Sequence[str],
-    served: dict[str, list[str]],
-    paper: dict[int, tuple[float, float]],
-    picks: tuple[str, ...] | None,
+    categories: Categories, served: dict[str, list[str]], paper: dict[int, tuple[float, float]], picks: Names
 ) -> Iterator[Row]:
-    amounts = SAMPLES if house.shop.full else (20,)
-    wanted = asked([way.row(amount) for amount in amounts for way in WAYS], picks)
-    own = [house.error([n], None, house.halves([n]).above, house.against_others([n])) for n in others]
+    """served: for each category those whose task module it is brought to."""
+    lab = categories.lab
+    amounts = SAMPLES if lab.full else (20,)
+    wanted = rows_asked([way.row(amount) for amount in amounts for way in WAYS], picks)
+    own = mean(categories.own_errors(list(served)))
     for amount in amounts:
         for way in WAYS:
             if way.row(amount) not in wanted or (way.way == "closed-form" and amount != min(amounts)):
                 continue  # the closed form uses no image: once is enough
-            errors = [_error(house, way, name, served[name], amount) for name in others]
+            options = {"layers": 3, **MORE[way.more]}
+            longer = options.pop("longer")
+            options["steps"] = (longer if lab.full else min(longer, 2)) * categories.steps
+            labelled = 0 if way.way == "closed-form" else amount
+            errors = [
+                categories.error_after(name, categories.halves(task), way, labelled, **options)
+                for name, task in served.items()
+            ]
             yield {
                 "what": way.row(amount),
-                "ours": round(float(np.mean(errors)), 2),
+                "ours": mean(errors),
                 "paper": paper[amount][way.column] if way.column is not None and amount in paper else None,
-                "whole": round(float(np.mean(own)), 2),
+                "whole": own,
                 "unlabelled": way.unlabelled + MORE[way.more].get("others", 0),
-                "seed": house.shop.seed,
-                "errors": dict(zip(others, np.round(errors, 2).tolist(), strict=True)),
+                "seed": lab.seed,
+                "errors": dict(zip(served, np.round(errors, 2).tolist(), strict=True)),
             }
-
-
-def _error(house: Greenhouse, way: Way, name: str, served: list[str], amount: int) -> float:
-    """Per cent wrong of a category on another network's task module, after learning an adapter in this way."""
-    options = dict(MORE[way.more])
-    kernel, longer, layers = options.pop("kernel"), options.pop("longer"), options.pop("layers", 3)
-    student = house.halves(served)
-    adapter = house.adapter_for([name], student, layers=layers, kernel=kernel, start=way.start)
-    learned = house.learned(
-        [name],
-        adapter,
-        student.above,
-        way.way,
-        0 if way.way == "closed-form" else amount,
-        unlabelled=way.unlabelled,
-        steps=(longer if house.shop.full else min(longer, 2)) * house.steps,
-        **options,
-        **way.options,
-    )
-    return house.error([name], learned, student.above, house.against_others([name]))

@@ -7,7 +7,7 @@ for the breeds in no group. The adapter, one 1×1 convolution or three of 3×3, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
-from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.training import settings_for, train
-from brickwork.transplant import Adapter, Dummy, balance, learn_adapter
-from brickwork_lab.studies.greenhouse import SAMPLES, Way, asked
-from brickwork_lab.studies.kept import kept
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop
+from brickwork.transplant import Dummy, learn_adapter
+from brickwork_lab.judging import mean
+from brickwork_lab.lab import Lab, contiguous
+from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.transplanting import SAMPLES, Way, features_of, new_adapter, rows_asked
 
 #: the first group has the generic task module
 GROUPS = {
@@ -53,68 +52,58 @@ MORE: dict[str, Any] = {"steps": 1600, "lr": 3e-3, "schedule": "onecycle"}
 
 
 @study("transplant-segment", paper="3, Table 3")
-def transplant_segment(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
+def transplant_segment(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """Groups of breeds brought to the segmentation module of another: pixels right and IoU after learning an adapter."""
-    kennel = Kennel(Workshop.of(run))
-    first, *others = kennel.groups
-    amounts = SAMPLES if run.full else (4,)
-    rows = [f"segment, {way.row(amount)}" for amount in amounts for way in WAYS]
-    wanted = asked(rows, picks)
-    own = [kennel.judged(name, None, kennel.halves(name).above) for name in others]
-    for amount in amounts:
-        for way in WAYS:
-            what = f"segment, {way.row(amount)}"
-            if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
-                continue  # the closed form uses no image: once is enough
-            found = [kennel.after(name, first, way, amount) for name in others]
-            pixels, ious = np.array(found).T
-            yield {
-                "what": what,
-                "ours": round(float(pixels.mean()), 2),
-                "paper": PAPER[amount][way.column] if run.full and way.column is not None else None,
-                "iou": round(float(ious.mean()), 2),
-                "whole": round(float(np.mean(own, 0)[0]), 2),
-                "whole_iou": round(float(np.mean(own, 0)[1]), 2),
-                "seed": run.seed,
-                "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
-            }
+    breeds = Breeds(lab)
+    first, *others = breeds.groups
+    amounts = SAMPLES if lab.full else (4,)
+    trials = [(f"segment, {way.row(amount)}", amount, way) for amount in amounts for way in WAYS]
+    wanted = rows_asked([what for what, _, _ in trials], picks)
+    own_pixels, own_iou = np.mean([breeds.judged(name, None, breeds.halves(name).above) for name in others], 0)
+    for what, amount, way in trials:
+        if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
+            continue  # the closed form uses no image: once is enough
+        pixels, ious = np.array([breeds.after(name, first, way, amount) for name in others]).T
+        yield {
+            "what": what,
+            "ours": mean(pixels),
+            "paper": PAPER[amount][way.column] if lab.full and way.column is not None else None,
+            "iou": mean(ious),
+            "whole": round(float(own_pixels), 2),
+            "whole_iou": round(float(own_iou), 2),
+            "seed": lab.seed,
+            "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
+        }
 
 
 @dataclass
-class Kennel:
+class Breeds:
     """Groups of breeds, a teacher for each, and what a route gets right."""
 
-    shop: Workshop
-    _made: dict[str, Any] = field(default_factory=dict)
+    lab: Lab
+    _halves: dict[str, Split] = field(default_factory=dict)
 
-    @property
-    def groups(self) -> dict[str, str]:
-        return GROUPS if self.shop.full else SMALL
+    def __post_init__(self) -> None:
+        self.groups, self.source, self.cut = (GROUPS, "pets", "to_8.6") if self.lab.full else (SMALL, "digits", "2")
 
-    def images(self, name: str | None) -> ImageData:
-        """Images of a group; None: of the breeds in no group."""
-        whole = self.shop.data("pets" if self.shop.full else "digits")
-        grouped = {breed for names in self.groups.values() for breed in names.split()}
-        wanted = self.groups[name].split() if name else [c for c in whole.classes if c not in grouped]
-        return whole.select([whole.classes.index(breed) for breed in wanted])
+    def images(self, name: str) -> ImageData:
+        """Images of a group; "rest": of the breeds in no group."""
+        grouped = " ".join(self.groups.values()).split()
+        rest = [c for c in self.lab.data(self.source).classes if c not in grouped]
+        return self.lab.classes_of(self.source, rest if name == "rest" else self.groups[name].split())
 
     def halves(self, name: str) -> Split:
         """The group's teacher, cut behind its first pool."""
-        if name not in self._made:
-            start = self._network("rest", self.images(None), None) if self.shop.full else None
-            self._made[name] = split(self._network(name, self.images(name), start), self._cut())
-        found: Split = self._made[name]
-        return found
-
-    def _cut(self) -> str:
-        return "to_8.6" if self.shop.full else "2"
+        if name not in self._halves:
+            self._halves[name] = split(self._network(name), self.cut)
+        return self._halves[name]
 
     def _blank(self, channels: int) -> nn.Module:
         """An untrained FCN-8s; at smoke size a network of its kind that trains in seconds."""
-        if self.shop.full:
-            return zoo.build("fcn8s", num_classes=2, seed=self.shop.seed, in_channels=channels, batch_norm=True)
+        if self.lab.full:
+            return zoo.build("fcn8s", num_classes=2, seed=self.lab.seed, in_channels=channels, batch_norm=True)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.shop.seed)
+            torch.manual_seed(self.lab.seed)
             return nn.Sequential(
                 nn.Conv2d(channels, 12, 3, padding=1),
                 nn.ReLU(),
@@ -124,35 +113,27 @@ class Kennel:
                 nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
             )
 
-    def _network(self, name: str, images: ImageData, start: nn.Module | None) -> nn.Module:
-        key = f"segment-{name}-{self.shop.seed}"
-        return kept(self.shop.networks, key, self.shop.where, lambda: self._trained(images, start))
+    def _network(self, name: str) -> nn.Module:
+        lab, images = self.lab, self.images(name)
 
-    def _trained(self, images: ImageData, start: nn.Module | None) -> nn.Module:
-        model = self._blank(images.shape[2])
-        if start is not None:
-            model.load_state_dict(start.state_dict())
-        recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if self.shop.full else SMOKE
-        settings = settings_for(
-            "fcn8s", len(images.train_labels), "pets" if self.shop.full else "digits", seed=self.shop.seed, **recipe
-        )
-        train(
-            model,
-            images.train_images,
-            None,
-            masks=images.train_masks,
-            device=self.shop.where,
-            progress=self.shop.progress,
-            preprocessing=self.shop.data("pets" if self.shop.full else "digits").preprocessing(),
-            **settings.to_dict(),
-        )
-        return model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        def make() -> nn.Module:
+            model = self._blank(images.shape[2])
+            if lab.full and name != "rest":
+                model.load_state_dict(self._network("rest").state_dict())
+            recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if lab.full else SMOKE
+            settings = settings_for("fcn8s", len(images.train_labels), self.source, seed=lab.seed, **recipe).to_dict()
+            settings |= {"masks": images.train_masks, "device": lab.where, "progress": lab.progress}
+            settings["preprocessing"] = lab.data(self.source).preprocessing()
+            train(model, images.train_images, None, **settings)
+            return contiguous(model)
+
+        return lab.kept(f"segment-{name}-{lab.seed}", make)
 
     def after(self, name: str, first: str, way: Way, amount: int) -> tuple[float, float]:
         """Pixels right and IoU of a group on the first group's task module, after learning an adapter."""
         images, mine, student = self.images(name), self.halves(name), self.halves(first)
-        few = replace(images).take(max(1, amount // len(images.classes)), seed=self.shop.seed)
-        features, wanted = (self.features(mine.below, few.train_images), self.features(student.below, few.train_images))
+        few = images.take(max(1, amount // len(images.classes)), seed=self.lab.seed)
+        features, wanted = (self.features(half.below, few.train_images) for half in (mine, student))
         given: dict[str, Any] = {}
         if way.way == "distill" and not way.more:
             given = {"unlabelled": features}
@@ -164,40 +145,17 @@ class Kennel:
             given["unlabelled"] = self.features(mine.below, np.ascontiguousarray(both))
         elif way.unlabelled:
             given["unlabelled"] = self.features(mine.below, images.train_images[: way.unlabelled])
-        channels = features.shape[1]
-        order = torch.randperm(channels, generator=torch.Generator().manual_seed(self.shop.seed))
-        adapter = Adapter(
-            channels,
-            wanted.shape[1],
-            order=order,
-            scale=balance(wanted, features),
-            start=way.start,
-            layers=3 if way.more else 1,
-            kernel=3 if way.more else 1,
-            seed=self.shop.seed,
-        )
-        long = {"steps": 400 if self.shop.full else 40} if not (way.more and self.shop.full) else MORE
-        learned = learn_adapter(
-            adapter.to(self.shop.where),
-            student.above,
-            way=way.way,
-            teacher=mine.above,
-            image=(1, images.shape[2], *images.shape[:2]),
-            seed=self.shop.seed,
-            batch_size=10,
-            example=features[:1],
-            progress=False,
-            **given,
-            **way.options,
-            **long,
-        ).adapter
+        layers, kernel = (3, 3) if way.more else (1, 1)
+        adapter = new_adapter(self.lab, features, wanted, start=way.start, layers=layers, kernel=kernel)
+        given |= {"steps": 400 if self.lab.full else 40, "example": features[:1], "batch_size": 10, **way.options}
+        given |= MORE if way.more and self.lab.full else {}
+        given["image"] = (1, images.shape[2], *images.shape[:2])
+        common: dict[str, Any] = {"way": way.way, "teacher": mine.above, "seed": self.lab.seed, "progress": False}
+        learned = learn_adapter(adapter, student.above, **common, **given).adapter
         return self.judged(name, learned, student.above)
 
     def features(self, below: nn.Module, images: np.ndarray) -> Tensor:
-        prepared = origin_of(below).preprocessing
-        with torch.no_grad():
-            parts = np.array_split(images, -(-len(images) // 100))
-            return torch.cat([below(as_input(part, prepared, self.shop.where)) for part in parts])
+        return features_of(self.lab, below, images, origin_of(below).preprocessing, most=100)
 
     def judged(self, name: str, adapter: nn.Module | None, task: nn.Module) -> tuple[float, float]:
         """Per cent of the test images' pixels right, and the mean IoU of animal and background."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from brickwork.bricks.treatment import RULES
 from brickwork.bricks.treatment import treat as treated
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.workshop import Workshop, accuracy
+from brickwork_lab.judging import accuracy
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.registry import Names, Row, study
 
 #: (set, network): the original, Model Doctor, the paper's own
 PAPER = {
@@ -19,37 +21,25 @@ PAPER = {
 
 
 @study("treat", paper="2, Table 3")
-def treat(
-    run: Run, *, archs: tuple[str, ...] | None = None, sets: tuple[str, ...] | None = None, epochs: int = 5
-) -> Iterator[Row]:
+def treat(lab: Lab, *, archs: Names = None, sets: Names = None, epochs: int = 5) -> Iterator[Row]:
     """Fine-tune with the routes as a constraint, by Model Doctor's rule, and plainly, for as many epochs."""
-    shop = Workshop.of(run)
-    for source in sets or (("cifar10",) if run.full else ("digits",)):
-        for arch in shop.archs(archs, ("simplenetv1", "vgg16")):
-            half, net = shop.data(f"{source}:A"), shop.network(arch, f"{source}:A")
-            before = accuracy(net, half)
-            original, doctor, paper = PAPER.get((source, arch), (None, None, None))
-            for rule in RULES:
-                found = treated(
-                    net,
-                    half,
-                    rule=rule,
-                    epochs=epochs,
-                    lr=0.01 if run.full else 0.002,
-                    seed=run.seed,
-                    progress=run.progress,
-                    batch_size=256 if run.full else 32,
-                    augment="crop+flip" if run.full else "none",
-                )
-                yield (
-                    {
-                        "what": f"{source} {arch}, {RULES[rule].about}",
-                        "paper": {"route": paper, "doctor": doctor}.get(rule),
-                        "ours": accuracy(found.model, half),
-                        "before": before,
-                        "paper_original": original,
-                        "epochs": epochs,
-                        "seed": run.seed,
-                        "seconds": round(found.training.seconds, 1),
-                    }
-                )
+    settings: dict[str, Any] = {"lr": 0.002, "batch_size": 32, "augment": "none"}
+    if lab.full:
+        settings = {"lr": 0.01, "batch_size": 256, "augment": "crop+flip"}
+    settings |= {"epochs": epochs, "seed": lab.seed, "progress": lab.progress}
+    for source, arch in lab.cases(sets, archs, ("simplenetv1", "vgg16")):
+        half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
+        before = accuracy(net, half)
+        original, doctor, paper = PAPER.get((source, arch), (None, None, None))
+        for rule in RULES:
+            result = treated(net, half, rule=rule, **settings)
+            yield {
+                "what": f"{source} {arch}, {RULES[rule].about}",
+                "paper": {"route": paper, "doctor": doctor}.get(rule),
+                "ours": accuracy(result.model, half),
+                "before": before,
+                "paper_original": original,
+                "epochs": epochs,
+                "seed": lab.seed,
+                "seconds": round(result.training.seconds, 1),
+            }

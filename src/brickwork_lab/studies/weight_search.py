@@ -9,232 +9,183 @@ could not be had. Every method starts from the same network; megabytes (2²⁰ b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from brickwork.continual.result import MB, ContinualResult
-from brickwork.errors import UnknownName
-from brickwork_lab.studies.family import Family
-from brickwork_lab.studies.registry import Row, Run, study
-from brickwork_lab.studies.task_scenes import FIRST_SEED, Scenes
+import torch
+from torch import nn
 
-POOL = "pool"
-#: with the pool's own bytes shared out, 20 tasks stay below 0.4 MB each; and one below 0.1 MB
-BUDGETS = {
-    "0.3 MB": "pool(budget=300000)",
-    "0.1 MB": "pool(budget=100000, fold=True)",
-    "0.05 MB": "pool(budget=50000, fold=True)",
+from brickwork import continual
+from brickwork.continual import ContinualResult, Scenario
+from brickwork.continual.result import MB
+from brickwork.data.images import ImageData
+from brickwork.pools import KernelPool, PoolFolder
+from brickwork.store import state_hash
+from brickwork_lab.lab import AUGMENTED, Lab, digest
+from brickwork_lab.studies.registry import Names, Row, check_names, study
+from brickwork_lab.studies.weight_search_parts import FIRST_SEED, METHODS, PARTS, SMOKE_GROUPS, Part
+
+#: how the networks that everything starts from are trained
+STARTS: dict[str, dict[str, Any]] = {
+    "resnet18": {**AUGMENTED, "epochs": 20, "batch_size": 512, "lr": 0.2},
+    "vgg16": {**AUGMENTED, "epochs": 30, "batch_size": 128, "lr": 0.05},
+    "mobilenetv2": {**AUGMENTED, "epochs": 30, "batch_size": 256, "lr": 0.1},
 }
-
-
-#: Learning rates are chosen by the part "rates", on held-out training images of two tasks of an order of classes that
-#: nothing else uses.
-RATES_SEED = 1992
-RATES = {
-    "finetune": (0.008, 0.02, 0.05),
-    "bn-head": (0.02, 0.05, 0.125),
-    "probe": (0.04, 0.1, 0.25, 0.6),
-    "lora": (0.004, 0.01, 0.025),
-    "ksm": (0.006, 0.015, 0.04),
-    "packnet": (0.008, 0.02, 0.05),
-    "quantised": (0.008, 0.02, 0.05),
-    "pool": (0.02, 0.05, 0.125),
-    "pool(free=0.6)": (0.02, 0.05, 0.125),
-    "pool-encode": (0.02, 0.05, 0.125),
-    "pool-encode(soup=3)": (0.02, 0.05, 0.125),
+#: and the pools, from those networks
+POOLS = {**AUGMENTED, "epochs": 6, "batch_size": 256, "lr": 0.02}
+SMOKE_START = {"epochs": 6, "batch_size": 32, "lr": 0.05, "schedule": "onecycle"}
+SMOKE_POOL = {"epochs": 1, "batch_size": 32, "lr": 0.02, "schedule": "onecycle", "augment": "none"}
+#: scene: what start and pool are trained on, what tasks are made of, how many and of how many classes
+SPLITS: dict[str, tuple[str, str, int, int]] = {
+    "split": ("cifar10", "cifar100", 20, 5),
+    "half": ("cifar100:A", "cifar100:B", 10, 5),
+    "rates": ("cifar10", "cifar100", 20, 5),  # the first two tasks of another order, on held-out training images
 }
-
-
-@dataclass(frozen=True)
-class Part:
-    """One method over all tasks of a scene: a row of the study."""
-
-    group: str
-    name: str
-    method: str
-    scene: str = "split"
-    arch: str = "resnet18"
-    size: int = 512
-    made: str = "pretrain"
-    seed: int = FIRST_SEED
-    paper: float | None = None  # average accuracy
-    paper_mb: float | None = None  # in all
-
-
-def _at(method: str, rate: float) -> str:
-    """A method with a learning rate among its options."""
-    return f"{method.removesuffix(')')}{', ' if '(' in method else '('}lr={rate:g})"
-
-
-def _parts() -> list[Part]:
-    rows = [
-        Part("finetune", "one network a task", "finetune"),
-        Part("finetune", "one network a task, average of three trainings", "finetune(soup=3)"),
-        Part("joint", "all tasks at once", "joint"),
-        Part("sequential", "one network, task after task", "sequential"),
-        Part("probe", "linear probe", "probe"),
-        Part("bn-head", "batch norms and head", "bn-head"),
-        Part("packnet", "60 % freed", "packnet"),
-        Part("packnet", "equal shares", "packnet(prune=equal)"),
-        Part("ksm", "kernel-wise soft masks", "ksm"),
-        *(Part("quantised", f"{b} bits", f"quantised(bits={b})") for b in (9, 8, 4, 2)),
-        *(Part("lora", f"rank {r}", f"lora(rank={r})") for r in (1, 4, 16)),
-        Part("pool", "weight search", POOL),
-        Part("pool", "weight search, kernels chosen in every step", "pool(refresh=1)"),
-        Part("pool", "weight search, from soft to hard", "pool(anneal=True)"),
-        Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
-        Part("pool", "weight search, free for 60 % of the run, at a rate of 0.05", "pool(free=0.6, lr=0.05)"),
-        Part(
-            "pool", "weight search, free at first, within 0.1 MB", "pool(free=0.6, lr=0.05, budget=100000, fold=True)"
-        ),
-        Part("pool", "weight search with weight decay", "pool(weight_decay=0.0005)"),
-        *(Part("pool", f"weight search within {size}", method) for size, method in BUDGETS.items()),
-        *(
-            Part("pool", f"{size} kernels a layer, within 0.2 MB", "pool(free=0.6, lr=0.05, budget=200000)", size=size)
-            for size in (1024, 2048)
-        ),
-        Part("encode", "Gram metric", "pool-encode"),
-        Part("encode", "Gram metric, at a rate of 0.05", "pool-encode(lr=0.05)"),
-        Part("encode", "average of three trainings", "pool-encode(soup=3)"),
-        Part("encode", "average of three trainings, at a rate of 0.05", "pool-encode(soup=3, lr=0.05)"),
-        Part("encode", "average of three trainings, 2048 kernels a layer", "pool-encode(soup=3, lr=0.05)", size=2048),
-        Part("encode", "nearest in weight", "pool-encode(metric=weight)"),
-        # Table 1
-        Part("initialisation", "previous task", "pool(start=previous)", paper=73.4, paper_mb=33.9),
-        Part("initialisation", "random", "pool(start=random)", paper=68.7, paper_mb=32.0),
-        Part("initialisation", "the best of the earlier tasks", "pool(start=best)"),
-        Part("initialisation", "the network, not yet in kernels", "pool(start=network)"),
-        Part("data", "pools by k-means alone, CIFAR-10", POOL, made="cluster"),
-        Part("data", "half of CIFAR-100, tasks from the other half: one network a task", "finetune", scene="half"),
-        Part("data", "half of CIFAR-100, tasks from the other half: weight search", POOL, scene="half"),
-        Part("data", "half of CIFAR-100, tasks from the other half: encoded", "pool-encode", scene="half"),
-    ]
-    # Table 2, seed 1993: β at a rate of 0.01, optimizers and rates at β = 0.5
-    rows += [
-        Part("beta", f"{b:g}", f"pool(start=previous, beta={b}, lr=0.01)", paper=p, paper_mb=m)
-        for b, p, m in ((0.1, 72.9, 33.8), (0.5, 74.1, 33.9), (1.0, 75.6, 33.8))
-    ]
-    rows += [
-        Part("optimizer", f"{o} {r:g}", f"pool(start=previous, optimizer={o}, lr={r})", paper=p, paper_mb=m)
-        for o, r, p, m in (("sgd", 0.1, 73.4, 32.4), ("sgd", 0.001, 79.8, 33.6), ("adam", 0.01, 71.0, 25.4))
-    ]
-    # Table 2, SGD at 0.001: what the seed does; and beside it what is compared with
-    for seed, paper in ((1993, 79.8), (1994, 79.7), (1995, 79.3)):
-        rows.append(Part("seeds", f"{seed}: weight search", POOL, seed=seed, paper=paper, paper_mb=33.6))
-        free = "pool(free=0.6, lr=0.05)"
-        rows.append(Part("seeds", f"{seed}: weight search, free for 60 % of the run", free, seed=seed))
-        rows.append(Part("seeds", f"{seed}: one network a task", "finetune", seed=seed))
-    # Table 4
-    rows += [
-        Part("size", f"{s} kernels a layer", POOL, size=s, paper=p, paper_mb=m)
-        for s, p, m in ((128, 68.9, 25.6), (256, 67.5, 28.8), (512, 72.5, 34.1), (1024, 66.2, 39.1))
-    ]
-    for arch in ("vgg16", "mobilenetv2"):
-        rows += [Part(arch, n, m, arch=arch) for n, m in (("one network a task", "finetune"), ("weight search", POOL))]
-    rows += [
-        Part("rates", f"{name} at {rate:g}", _at(name, rate), scene="rates", seed=RATES_SEED)
-        for name, rates in RATES.items()
-        for rate in rates
-    ]
-    rows += [
-        Part("sequence", n, m, scene="sequence")
-        for n, m in (
-            ("one network a task", "finetune"),
-            ("linear probe", "probe"),
-            ("batch norms and head", "bn-head"),
-            ("rank 4", "lora(rank=4)"),
-            ("weight search", POOL),
-            ("encoded", "pool-encode"),
-        )
-    ]
-    return rows
-
-
-PARTS = _parts()
-SMOKE_GROUPS = ("finetune", "joint", "sequential", "probe", "bn-head", "packnet", "ksm", "lora", "pool", "encode")
-METHODS = (*SMOKE_GROUPS, "quantised")  # rivals of one scene; all other rows are ablations
+#: whole sets one after another; of the large ones 500 training images per class, as many as a task of CIFAR-100 has
+SEQUENCE = ("cifar100", ("cifar10@500", "fashion_mnist@500", "mnist@500", "pets"))
+SMOKE_SPLIT = ("digits:0-3", "digits:4-9@50", 3, 2)
 GOALS = "goals"
 JUDGED = ("finetune", "probe", "bn-head", "packnet", "ksm", "quantised", "lora", "pool", "encode")  # by the goals
 
 
 @study("weight-search", paper="4, appendix Tables 1, 2, 4")
-def weight_search(run: Run, *, picks: tuple[str, ...] | None = None) -> Iterator[Row]:
+def weight_search(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """Split-CIFAR-100 by weight search and ten other methods: accuracy against megabytes; the paper's ablations."""
-    groups = list(dict.fromkeys([part.group for part in PARTS])) if run.full else list(SMOKE_GROUPS)
-    known = [*groups, GOALS, *(f"{p.group}: {p.name}" for p in PARTS if p.group in groups)]
-    for name in picks or ():
-        if name not in known:
-            raise UnknownName("part", name, known)
-    scenes = Scenes(Family.of(run, seed=0))
+    parts = [part for part in PARTS if lab.full or part.group in SMOKE_GROUPS]
+    check_names("part", picks, [*dict.fromkeys(part.group for part in parts), GOALS, *(part.title for part in parts)])
+    runs = Runs(replace(lab.in_colour(), seed=0), lab.seed)
     goals = not picks or GOALS in picks
     rows: list[Row] = []
-    for part in PARTS:
-        title = f"{part.group}: {part.name}"
-        if part.group not in groups:
-            continue
-        shown = not picks or part.group in picks or title in picks
+    for part in parts:
+        shown = not picks or part.group in picks or part.title in picks
         if shown or (goals and part.group in JUDGED):
-            row = _row(part, _play(scenes, part, run.seed), run.full)
-            rows.append(row)
+            rows.append(_row(part, runs.run(part), lab.full))
             if shown:
-                yield row
+                yield rows[-1]
     if goals:
         yield from goals_of(rows)
 
 
-def _play(scenes: Scenes, part: Part, seed: int) -> ContinualResult:
-    arch = part.arch if scenes.family.full else "resnet8"
-    size = part.size if scenes.family.full else 48
-    return scenes.play(part.method, arch=arch, scene=part.scene, seed=part.seed + seed, size=size, made=part.made)
+@dataclass
+class Runs:
+    """A method over the tasks of a scene, from a trained network and its pool; found again where they are on record."""
+
+    lab: Lab
+    seed: int  # added to every part's
+    _pools: dict[str, KernelPool] = field(default_factory=dict)
+
+    def tasks(self, scene: str, seed: int) -> Scenario:
+        if scene == "sequence":
+            return continual.sequence([self.lab.data(spec) for spec in SEQUENCE[1]], size=32)
+        _, source, tasks, per = SPLITS[scene] if self.lab.full else SMOKE_SPLIT
+        split = continual.split_classes(self.lab.data(source), tasks=tasks, per=per, seed=seed)
+        if scene != "rates":
+            return split
+        return Scenario(f"two of {split.name}", split.tasks[:2]).held_out()
+
+    def source(self, scene: str) -> ImageData:
+        """What the start and the pool are trained on."""
+        if not self.lab.full:
+            return self.lab.data(SMOKE_SPLIT[0])
+        return self.lab.data(SEQUENCE[0] if scene == "sequence" else SPLITS[scene][0])
+
+    def start(self, arch: str, scene: str) -> nn.Module:
+        images = self.source(scene)
+        args = {} if self.lab.full else {"width": 4}
+        bare = self.lab.start(arch, 0, images.preprocessing(), outputs=len(images.classes), **args)
+        recipe = STARTS[arch] if self.lab.full else SMOKE_START
+        return self.lab.trained(f"{arch}-{images.name.replace(':', '-')}", bare, images, recipe, record=True)
+
+    def pool(self, arch: str, scene: str, size: int, made: str) -> KernelPool:
+        """Codebooks trained with the start's network ("pretrain"), or k-means of its kernels ("cluster")."""
+        start, images, lab = self.start(arch, scene), self.source(scene), self.lab
+        settings = POOLS if lab.full else SMOKE_POOL
+        key = digest((state_hash(start), settings if made == "pretrain" else {}, size, made))[:10]
+        if key not in self._pools:
+            folder = None if lab.networks is None else Path(lab.networks) / f"pool-{arch}-{key}"
+            if folder is not None and (folder / "pool.json").exists():
+                self._pools[key] = PoolFolder.open(folder).pool
+                return self._pools[key]
+            if made == "cluster":
+                pool = KernelPool.cluster([start], size=size, device=lab.where)
+            else:
+                options = {**settings, "size": size, "record": True, "device": lab.where, "progress": lab.progress}
+                training = images.train_images, images.train_labels
+                pool = KernelPool.pretrain(start, *training, classes=images.classes, **options)
+            if folder is not None:
+                PoolFolder.create(folder, pool, force=True)
+            self._pools[key] = pool
+        return self._pools[key]
+
+    def run(self, part: Part) -> ContinualResult:
+        """One method over all tasks of its scene."""
+        lab, scene, seed = self.lab, part.scene, part.seed + self.seed
+        arch, size = (part.arch, part.size) if lab.full else ("resnet8", 48)
+        epochs = 30 if lab.full else 5
+        start = self.start(arch, scene)
+        pool = self.pool(arch, scene, size, part.made) if "pool" in part.method else None
+        tasks = self.tasks(scene, seed)
+        out = None
+        if lab.networks is not None:
+            facts = (state_hash(start), pool and pool.hash, epochs, seed, [list(t.classes) for t in tasks.tasks])
+            out = Path(lab.networks) / f"tasks-{arch}-{scene}-{digest(facts)[:10]}"
+        # digits and MNIST lose their meaning in a mirror; in a sequence all sets are treated alike
+        augment = "none" if not lab.full else "crop" if scene == "sequence" else "crop+flip"
+        options: dict[str, Any] = {"out": out, "epochs": epochs, "augment": augment, "pool": pool, "seed": seed}
+        result = continual.run(tasks, [part.method], start, device=lab.where, progress=lab.progress, **options)
+        if lab.where.type == "cuda":
+            torch.cuda.empty_cache()
+        return next(iter(result.results.values()))
 
 
-def _row(part: Part, found: ContinualResult, full: bool) -> Row:
+def _row(part: Part, result: ContinualResult, full: bool) -> Row:
     return {
-        "what": f"{part.group}: {part.name}",
+        "what": part.title,
         "paper": part.paper if full else None,
-        "ours": round(100 * found.average_accuracy, 2),
-        "mb_per_task": round(found.bytes_per_task / MB, 4),
-        "mb_shared": round(found.shared_bytes / MB, 4),
-        "mb": round(found.total_bytes / MB, 4),
+        "ours": round(100 * result.average_accuracy, 2),
+        "mb_per_task": round(result.bytes_per_task / MB, 4),
+        "mb_shared": round(result.shared_bytes / MB, 4),
+        "mb": round(result.total_bytes / MB, 4),
         "paper_mb": part.paper_mb if full else None,
-        "forgetting": _plain(100 * found.forgetting),
-        "method": found.method,
+        "forgetting": _plain(100 * result.forgetting),
+        "method": result.method,
         "scene": part.scene,
         "arch": part.arch if full else "resnet8",
-        "tasks": len(found.tasks),
-        "each": [round(100 * float(v), 2) for v in found.matrix[-1]],
+        "tasks": len(result.tasks),
+        "each": [round(100 * float(v), 2) for v in result.matrix[-1]],
         "seed": part.seed,
-        "seconds": found.seconds,
+        "seconds": result.seconds,
         "unit": "percent",
         **({} if part.group in METHODS else {"ablation": True}),
     }
 
 
 def goals_of(rows: Sequence[Row]) -> Iterator[Row]:
-    """What this study set out for, met or missed, told from its rows; what a row is missing for is left out."""
-    found: dict[str, list[Row]] = {}
+    """What this study set out for, met or missed, read from its rows; a goal whose rows are missing is left out."""
+    groups: dict[str, list[Row]] = {}
     for row in rows:
         if row.get("scene") == "split":
-            found.setdefault(row["what"].split(":")[0], []).append(row)
-    ours = [*found.get("pool", []), *found.get("encode", [])]
-    plain = [r["ours"] for r in found.get("finetune", []) if r["method"] == "finetune"]
+            groups.setdefault(row["what"].split(":")[0], []).append(row)
+    ours = [*groups.get("pool", []), *groups.get("encode", [])]
+    plain = [r["ours"] for r in groups.get("finetune", []) if r["method"] == "finetune"]
     if plain and ours:
         whole = plain[0]
         near = [r for r in ours if r["mb"] <= 0.4 * r["tasks"]]
         best = _most(near)
         yield _goal("within 0.5 points of one network a task, at 0.4 MB all included", _lead(best, whole), -0.5, best)
-        if "encode" in found:
-            coded = _most(found["encode"])
+        if "encode" in groups:
+            coded = _most(groups["encode"])
             yield _goal("encoded without training, within 1 point", _lead(coded, whole), -1.0, coded)
-    for rival in [r for group in ("packnet", "ksm", "quantised", "lora") for r in found.get(group, [])]:
+    for rival in [r for group in ("packnet", "ksm", "quantised", "lora") for r in groups.get(group, [])]:
         leader = _most([r for r in ours if r["mb"] <= rival["mb"]])
         yield _goal(
             f"points ahead of {rival['method']} at no more megabytes", _lead(leader, rival["ours"]), 0.0, leader
         )
-    least = _most([r for r in found.get("pool", []) if r["mb_per_task"] <= 0.1])
+    least = _most([r for r in groups.get("pool", []) if r["mb_per_task"] <= 0.1])
     for group in ("probe", "bn-head"):
-        if group in found:
-            lead = _lead(least, found[group][0]["ours"])
+        if group in groups:
+            lead = _lead(least, groups[group][0]["ours"])
             yield _goal(f"points ahead of {group} at 0.1 MB a task", lead, 1.0, least)
     if ours:
         changed = max(abs(r["forgetting"] or 0.0) for r in ours)

@@ -63,7 +63,7 @@ def test_surgery_on_a_tiny_network(run, monkeypatch):
 
 
 def test_without_the_peer_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(surgery.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"\.\[dev\]"):
         surgery.surgery(**TINY)
 

@@ -4,9 +4,8 @@ import pytest
 
 from brickwork.errors import BadFile, UnknownName
 from brickwork_lab import studies
+from brickwork_lab.lab import SMOKE, Lab
 from brickwork_lab.studies import dependency as module
-from brickwork_lab.studies.registry import Run
-from brickwork_lab.studies.workshop import SMOKE
 
 
 def test_smoke_on_digits(monkeypatch):
@@ -27,11 +26,10 @@ def test_smoke_on_digits(monkeypatch):
 
 def test_requests():
     with pytest.raises(UnknownName, match="did you mean 'imagenet'"):
-        list(module.dependency(Run(True), sets=("imagenett",)))
+        list(module.dependency(Lab(True), sets=("imagenett",)))
 
 
 def test_missing_logits_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
-    monkeypatch.setattr("brickwork.dependencies.sources.SHARED", "elsewhere")
-    with pytest.raises(BadFile, match=r"efficientnet_lite0 are not there.*BRICKWORK_DATA"):
-        list(module.dependency(Run(True)))
+    with pytest.raises(BadFile, match=r"efficientnet_lite0 are not at .*BRICKWORK_DATA"):
+        list(module.dependency(Lab(True)))

@@ -11,8 +11,9 @@ import torch
 
 from brickwork.errors import UnknownName
 from brickwork_lab import studies
-from brickwork_lab.studies import forgetting as forgetting_module
-from brickwork_lab.studies.family import Family, plain_pixels
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.forgetting import TwoTasks
+from brickwork_lab.studies.weight_addition import plain_pixels
 
 
 @pytest.fixture(scope="module")
@@ -91,27 +92,27 @@ def test_grids_stand_beside_the_papers(forgotten):
 
 
 def test_a_pretrained_start_differs_in_its_trunk_alone(networks):
-    scene = forgetting_module.Scene(Family(False, 0, "cpu", False, networks))
-    born, taught = (scene.start(s).state_dict() for s in ("paper", "pretrained"))
+    tasks = TwoTasks(Lab(False, 0, "cpu", False, networks).in_colour())
+    born, taught = (tasks.start(s).state_dict() for s in ("paper", "pretrained"))
     assert torch.equal(born["fc.weight"], taught["fc.weight"])
     assert not torch.equal(born["conv1.0.weight"], taught["conv1.0.weight"])
 
 
 def test_a_held_head_is_the_starts_to_the_last_bit(networks):
-    scene = forgetting_module.Scene(Family(False, 0, "cpu", False, networks))
-    zero = scene.start("head held")
-    for net in scene.pair("head held", zero, "large").networks:
+    tasks = TwoTasks(Lab(False, 0, "cpu", False, networks).in_colour())
+    zero = tasks.start("head held")
+    for net in tasks.pair("head held", zero, "large").networks:
         assert torch.equal(net.fc.weight, zero.fc.weight) and torch.equal(net.fc.bias, zero.fc.bias)
         assert not torch.equal(net.conv1[0].weight, zero.conv1[0].weight)
         assert all(p.requires_grad for p in net.parameters())
 
 
 def test_networks_are_found_again_by_what_they_were_trained_with(tmp_path):
-    family = Family(False, 0, "cpu", False, str(tmp_path))
-    few = family.scaled("digits", "small")
-    start = family.start("lenet", 0, plain_pixels(few))
-    one = family.trained("x", start, few, {"epochs": 1, "lr": 0.1, "batch_size": 40})
-    again = Family(False, 0, "cpu", False, str(tmp_path))
+    lab = Lab(False, 0, "cpu", False, str(tmp_path))
+    few = lab.scaled("digits", "small")
+    start = lab.start("lenet", 0, plain_pixels(few))
+    one = lab.trained("x", start, few, {"epochs": 1, "lr": 0.1, "batch_size": 40})
+    again = Lab(False, 0, "cpu", False, str(tmp_path))
     same = again.trained("x", start, few, {"epochs": 1, "lr": 0.1, "batch_size": 40})
     other = again.trained("x", start, few, {"epochs": 1, "lr": 0.2, "batch_size": 40})
     assert torch.equal(one.fc3.weight, same.fc3.weight) and not torch.equal(one.fc3.weight, other.fc3.weight)

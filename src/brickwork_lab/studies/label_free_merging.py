@@ -22,11 +22,13 @@ from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, predict
 from brickwork.training import train
+from brickwork_lab.judging import share_right
 from brickwork_lab.studies.registry import Row
 
+SMOKE = {"epochs": 2, "batch_size": 50, "augment": "none"}
 BALANCED = {"fuse": 62.2, "assign": 61.4}  # the paper's worse task at its balanced cells (Tables 6, 1 and 10, 11)
 
-
+Judged = tuple[np.ndarray, np.ndarray]  # images and labels
 Two = tuple[nn.Module, nn.Module]  # what answers for task A, and for task B; often the same
 
 
@@ -43,21 +45,25 @@ class Pair:
         """Training images of both tasks, of all classes, always the same ones; none of those that choose."""
         return [task.train_images[order[self._held :][:count]] for task, order in self._orders()]
 
-    def accuracies(self, model: nn.Module, judged: Any = None) -> list[float]:
-        """Percent right on both tasks' test images (or others), label k being output k."""
-        sets = judged or {k: (t.test_images, t.test_labels) for k, t in zip("AB", self.tasks, strict=True)}
-        return [percent(model, *sets[who]) for who in "AB"]
+    @property
+    def test_sets(self) -> dict[str, Judged]:
+        return {who: (task.test_images, task.test_labels) for who, task in zip("AB", self.tasks, strict=True)}
 
-    def best(self, found: Iterable[Two]) -> Two:
+    def accuracies(self, model: nn.Module, judged: dict[str, Judged] | None = None) -> list[float]:
+        """Per cent right on both tasks' test images (or others), label k being output k."""
+        sets = judged or self.test_sets
+        return [round(100 * share_right(model, *sets[who], batch_size=2000), 2) for who in "AB"]
+
+    def best(self, candidates: Iterable[Two]) -> Two:
         """What agrees best with the network that it agrees least with, on images kept for that."""
         images = [task.train_images[order[: self._held]] for task, order in self._orders()]
-        said = [predict(net, some).argmax(1) for net, some in zip(self.networks, images, strict=True)]
+        wanted = [predict(net, some).argmax(1) for net, some in zip(self.networks, images, strict=True)]
 
         def worst(two: Two) -> float:
-            rates = [(predict(m, x).argmax(1) == y).float().mean() for m, x, y in zip(two, images, said, strict=True)]
+            rates = [(predict(m, x).argmax(1) == y).float().mean() for m, x, y in zip(two, images, wanted, strict=True)]
             return float(min(rates))
 
-        return max(found, key=worst)
+        return max(candidates, key=worst)
 
     @property
     def _held(self) -> int:
@@ -68,12 +74,8 @@ class Pair:
             yield task, np.random.default_rng(0).permutation(len(task.train_labels))
 
 
-def percent(model: nn.Module, images: np.ndarray, labels: np.ndarray) -> float:
-    return round(100 * float((predict(model, images, batch_size=2000).argmax(1).numpy() == labels).mean()), 2)
-
-
 def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator[Row]:
-    """A row a method: the worse of both accuracies, and both of them."""
+    """A row per method: the worse of both accuracies, and both of them."""
     nets = pair.networks
     images, many = (pair.unlabelled(n) for n in ((3000, 10_000) if pair.full else (150, 300)))
     shares = [[w, 1 - w] for w in ((0.35, 0.43, 0.5, 0.57, 0.65) if pair.full else (0.4, 0.6))]
@@ -105,17 +107,8 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
     yield row("responses matched, own heads", pair.best((a, b) for a, b in apart))
     if not whole:
         return
-    learned = merge_on(
-        nets,
-        images,
-        "adamerging",
-        base=zero,
-        goal="teachers",
-        steps=200 if pair.full else 10,
-        batch_size=64,
-        lr=1e-2,
-        progress=pair.progress,
-    )
+    options: dict[str, Any] = {"goal": "teachers", "steps": 200 if pair.full else 10, "batch_size": 64, "lr": 1e-2}
+    learned = merge_on(nets, images, "adamerging", base=zero, progress=pair.progress, **options)
     yield row("coefficients learned from the networks' answers", one(learned))
     began = time.perf_counter()
     taught = distilled(merge(nets), pair)
@@ -127,30 +120,15 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
 
 def _searched(pair: Pair, zero: nn.Module, facts: Row) -> Iterator[Row]:
     """The paper's own method where it is best for both: found by search on the test images, as the paper's cells are."""
-    sets = {who: (t.test_images, t.test_labels) for who, t in zip("AB", pair.tasks, strict=True)}
-    bf16 = device_of(pair.networks[0]).type == "cuda"
+    options: dict[str, Any] = {"step": 0.2, "smallest": 0.02, "tries": 60, "progress": False}
+    options["precision"] = "bf16" if device_of(pair.networks[0]).type == "cuda" else "auto"
     for way in ("fuse", "assign"):
-        found = balanced_point(
-            *pair.networks,
-            base=zero if way == "assign" else None,
-            data=sets,
-            step=0.2,
-            smallest=0.02,
-            tries=60,
-            precision="bf16" if bf16 else "auto",
-            progress=False,
-        ).balanced()
-        both = [round(100 * found["accuracy"][who], 2) for who in "AB"]
-        yield {
-            "what": f"{facts['setting']}: {way}, the paper's way, balanced",
-            "paper": BALANCED[way] if pair.full else None,
-            "ours": min(both),
-            "A": both[0],
-            "B": both[1],
-            "alpha": found["alpha"],
-            "beta": found["beta"],
-            **facts,
-        }
+        base = zero if way == "assign" else None
+        best = balanced_point(*pair.networks, base=base, data=pair.test_sets, **options).balanced()
+        a, b = (round(100 * best["accuracy"][who], 2) for who in "AB")
+        what, paper = f"{facts['setting']}: {way}, the paper's way, balanced", BALANCED[way] if pair.full else None
+        row: Row = {"what": what, "paper": paper, "ours": min(a, b), "A": a, "B": b}
+        yield {**row, "alpha": best["alpha"], "beta": best["beta"], **facts}
 
 
 def _mixed(images: list[np.ndarray]) -> np.ndarray:
@@ -165,23 +143,11 @@ def distilled(start: nn.Module, pair: Pair) -> nn.Module:
 
     def towards(x: Tensor, logits: Tensor, task: Tensor) -> Tensor:
         with torch.no_grad():
-            said = torch.stack([net(x).float().softmax(1) for net in pair.networks])
-        return F.cross_entropy(logits.float(), said[task, torch.arange(len(x), device=x.device)])
+            answers = torch.stack([net(x).float().softmax(1) for net in pair.networks])
+        return F.cross_entropy(logits.float(), answers[task, torch.arange(len(x), device=x.device)])
 
-    train(
-        start,
-        np.concatenate(images),
-        who,
-        loss=lambda logits, task: 0 * logits.sum(),
-        penalty=towards,
-        seed=0,
-        epochs=12 if pair.full else 2,
-        batch_size=256 if pair.full else 50,
-        lr=0.02,
-        weight_decay=5e-4,
-        augment="crop+flip" if pair.full else "none",
-        schedule="onecycle",
-        device=device_of(pair.networks[0]),
-        progress=pair.progress,
-    )
+    settings: dict[str, Any] = {"seed": 0, "lr": 0.02, "weight_decay": 5e-4, "schedule": "onecycle"}
+    settings |= {"epochs": 12, "batch_size": 256, "augment": "crop+flip"} if pair.full else SMOKE
+    settings |= {"device": device_of(pair.networks[0]), "progress": pair.progress}
+    train(start, np.concatenate(images), who, loss=lambda logits, _: 0 * logits.sum(), penalty=towards, **settings)
     return start.eval()
