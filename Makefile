@@ -37,7 +37,7 @@ format: install
 
 # the tables of docs/results.md and docs/benchmarks.md, from studies/results
 results: install
-	$(BIN)/python -m brickwork.studies.tables studies/results docs
+	$(BIN)/python -m brickwork_lab.studies.tables studies/results docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache demo

@@ -1,13 +1,14 @@
 """The import arrows of design.md point one way; found by reading the imports, not by running them."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
 METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
-TOP = {"cli", "studies", "report", "benchmarks", "tour", "studio"}
+TOP = {"cli", "report", "tour", "studio"}
 FLOOR = {"blueprint", "moments", "store", "data"}
 #: compares methods task after task: above pools, which it feeds, and algebra, which averages for it, and below what draws
 #: and runs it
@@ -54,6 +55,13 @@ def forbidden(part: str) -> set[str]:
 def test_arrows(part, path):
     wrong = imported(path) & forbidden(part)
     assert not wrong, f"{path.relative_to(SOURCE)} must not import {', '.join(sorted(wrong))}"
+
+
+def test_only_two_verbs_know_the_lab():
+    """brickwork_lab reproduces papers and measures peers; the library does without it."""
+    imports_lab = re.compile(r"^\s*(from|import) brickwork_lab\b", re.M)
+    knows = {str(p.relative_to(SOURCE)) for _, p in files() if imports_lab.search(p.read_text(encoding="utf-8"))}
+    assert knows == {"cli/study.py", "cli/bench.py"}
 
 
 def test_the_reader_sees_every_form_of_import(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 import brickwork
 from brickwork import zoo
-from brickwork.dependencies.sources import read_logits, shared_logits
+from brickwork.dependencies.sources import read_logits
 from brickwork.errors import BadFile
 
 
@@ -128,7 +128,7 @@ def test_wrong_requests(run, logits, tmp_path, arguments, message):
     assert not (tmp_path / "m").exists()
 
 
-def test_files_of_logits(logits, tmp_path, monkeypatch):
+def test_files_of_logits(logits, tmp_path):
     assert read_logits(logits).names == tuple("abcdef")
     logits.write_bytes(logits.read_bytes()[:200])
     with pytest.raises(BadFile, match="copy it again"):
@@ -136,9 +136,6 @@ def test_files_of_logits(logits, tmp_path, monkeypatch):
     np.savez(tmp_path / "other.npz", images=np.zeros(3))
     with pytest.raises(BadFile, match="no array called 'logits'"):
         read_logits(tmp_path / "other.npz")
-    monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
-    with pytest.raises(BadFile, match=r"BRICKWORK_DATA"):
-        shared_logits("no_such_network")
 
 
 def test_add_classes(run, tmp_path):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from brickwork.cli.common import DebugOption, Device, JsonOption, emit, parse_args, table
+from brickwork.cli.lab import needs_lab
 
 
 def command(
@@ -26,7 +27,8 @@ def command(
     Prints who took how long and how much memory (medians), and peer ÷ ours: above 1, ours needs less.
     Without an argument: the benchmarks there are, with their options.
     """
-    from brickwork import benchmarks
+    with needs_lab():
+        from brickwork_lab import benchmarks
 
     if name is None:
         known = [

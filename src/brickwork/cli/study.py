@@ -15,6 +15,7 @@ import typer
 
 from brickwork.atomic import check_file, write_file
 from brickwork.cli.common import DebugOption, Device, DeviceOption, ForceOption, JsonOption, SeedOption, emit, table
+from brickwork.cli.lab import needs_lab
 
 
 def command(
@@ -41,9 +42,11 @@ def command(
     debug: DebugOption = False,
 ) -> None:
     """Run a paper's table: the paper's numbers and ours side by side."""
-    from brickwork import studies
     from brickwork.devices import describe
     from brickwork.errors import RequestError
+
+    with needs_lab():
+        from brickwork_lab import studies
 
     if name is None:
         rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
@@ -82,7 +85,7 @@ def command(
 
 def _shown(rows: list[dict[str, Any]]) -> str:
     """What differs from row to row as a table, what does not in a line below; long values are for --json."""
-    from brickwork.studies.tables import columns_of, facts_of
+    from brickwork_lab.studies.tables import columns_of, facts_of
 
     if not rows:
         return "no rows"

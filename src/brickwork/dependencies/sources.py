@@ -1,4 +1,4 @@
-"""Logits in files: .npy, and .npz with labels and class names; and where shared ones are looked for."""
+"""Logits in files: .npy, and .npz with labels and class names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 
 from brickwork.dependencies.gram import open_npy
 from brickwork.errors import BadFile
-
-SHARED = "imagenet_logits"  # the folder of real logits, below $BRICKWORK_DATA or beside the source tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +40,3 @@ def read_logits(path: str | os.PathLike[str]) -> LogitFile:
         raise BadFile(
             f"{path} cannot be read as an .npz: {error}. It may have been cut short; copy it again."
         ) from error
-
-
-def shared_logits(name: str) -> LogitFile:
-    """Real logits of one of the two ImageNet networks: efficientnet_lite0 or efficientnet_lite2."""
-    given = os.environ.get("BRICKWORK_DATA")
-    places = [Path(given) / SHARED] if given else []
-    places.append(Path(__file__).resolve().parents[4] / "shared" / "data" / SHARED)
-    for place in places:
-        if (place / f"{name}.npz").is_file():
-            return read_logits(place / f"{name}.npz")
-    looked = " and ".join(str(place / f"{name}.npz") for place in places)
-    raise BadFile(
-        f"the logits of {name} are not there (looked for {looked}); put {SHARED}/{name}.npz into the folder that "
-        "$BRICKWORK_DATA names."
-    )

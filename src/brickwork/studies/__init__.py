@@ -1,5 +1,0 @@
-"""The papers' tables as runnable recipes."""
-
-from brickwork.studies.registry import REGISTRY, Study, get, names, study
-
-__all__ = ["REGISTRY", "Study", "get", "names", "study"]

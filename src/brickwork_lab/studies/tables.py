@@ -1,0 +1,161 @@
+"""Results as Markdown: a table a study and a table a benchmark, from the files in studies/results.
+
+    python -m brickwork_lab.studies.tables studies/results docs
+
+writes docs/results.md and docs/benchmarks.md (`make results`). Nothing in them is written by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from brickwork.atomic import write_file
+from brickwork.errors import BadData
+
+Row = dict[str, Any]
+#: what says where a row comes from; told once below its table
+ORIGIN = ("command", "commit", "hardware", "torch", "date")
+FIRST = ("what", "who", "task", "data", "arch", "paper", "target", "ours", "whole")
+LONGEST = 60  # a longer text, a list and a dictionary stay in the file
+HEADS = {
+    "results.md": (
+        "Results",
+        "Every study that has been run in full, the paper's numbers beside ours. An empty cell: the paper has no such "
+        "number, or nothing was measured. `whole`: the uncut networks, or the teacher, on the same images. A0,B0: class 0 "
+        "of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking the dependence between "
+        "gradients and the initial point in deep learning* (anonymous; weight algebra), 2 *CNN LEGO: disassembling and "
+        "assembling convolutional neural network* (Hu et al.; bricks), 3 *Network transplanting* (Zhang et al.), 4 *Neural "
+        "weight search for scalable task incremental learning* (Jiang and Celiktutan, its appendix; pools), 5 *Neural "
+        "dependencies emerging from learning massive categories* (Feng et al.).",
+    ),
+    "benchmarks.md": (
+        "Benchmarks",
+        "Ours against peers, measured alternately in one run. `cpu s`: processor seconds, `peak mb`: the largest "
+        "resident memory.",
+    ),
+}
+
+
+def page(name: str, results: Iterable[dict[str, Any]]) -> str:
+    """A page of tables, one a result."""
+    title, about = HEADS[name]
+    parts = [f"# {title}", about + " Made from `studies/results/` by `make results`."]
+    return "\n\n".join([*parts, *(section(result) for result in results)]) + "\n"
+
+
+def section(result: dict[str, Any]) -> str:
+    """One result: title, note, table, where its rows come from.
+
+    >>> print(section({"name": "n", "paper": "1, Table 1", "rows": [{"what": "a", "paper": None, "ours": 1.0, "seed": 0}]}))
+    ## n (paper 1, Table 1)
+    <BLANKLINE>
+    | what | paper | ours |
+    |---|---|---|
+    | a |  | 1 |
+    <BLANKLINE>
+    seed 0.
+    """
+    paper = str(result.get("paper") or "")
+    title = f"## {result['name']}" + (f" (paper {paper})" if paper else "")
+    rows = [{**{k: result[k] for k in ORIGIN if k in result}, **row} for row in result["rows"]]
+    columns = columns_of(rows)
+    facts = facts_of(rows)
+    parts = [title, str(result.get("note") or result.get("about") or ""), table(rows, columns), facts and f"{facts}."]
+    if "ratios" in result:
+        parts.append(table([{"ratio": n, "value": v} for n, v in result["ratios"].items()], ["ratio", "value"]))
+    return "\n\n".join(part for part in [*parts, _origins(rows)] if part)
+
+
+def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Rows as a Markdown table.
+
+    >>> print(table([{"a": 1.23456, "b": "x|y"}], ["a", "b"]))
+    | a | b |
+    |---|---|
+    | 1.235 | x\\|y |
+    """
+    head = [_line([name.replace("_", " ") for name in columns]), "|" + "---|" * len(columns)]
+    return "\n".join([*head, *(_line([_cell(row.get(c)) for c in columns]) for row in rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    """What differs from row to row and fits into a cell; the known ones first, the others as they come."""
+    names = dict.fromkeys([*FIRST, *(name for row in rows for name in row)])
+    told = ("what", "who", "paper", "ours")
+    same = set(_shared(rows))
+    return [
+        name
+        for name in names
+        if any(name in row for row in rows)
+        and name not in ORIGIN
+        and (name in told or name not in same)
+        and (name in told or all(_fits(row.get(name)) for row in rows))
+    ]
+
+
+def facts_of(rows: Sequence[Row]) -> str:
+    """What all rows have in common, in a line; it has no column."""
+    columns = columns_of(rows)
+    same = {k: _cell(rows[0][k]) for k in _shared(rows) if k not in columns and k not in ORIGIN}
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in same.items() if value)
+
+
+def _shared(rows: Sequence[Row]) -> list[str]:
+    """Names that every row has with one value."""
+    return [
+        name
+        for name, value in rows[0].items()
+        if _fits(value) and all(name in row and row[name] == value for row in rows)
+    ]
+
+
+def _fits(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).replace("|", "\\|")
+
+
+def _origins(rows: Sequence[Row]) -> str:
+    """The commands that gave the rows, each once, with commit, hardware and date."""
+    found = dict.fromkeys(
+        (str(row.get("command") or ""), tuple(str(row[k]) for k in ORIGIN[1:] if row.get(k))) for row in rows
+    )
+    return "\n".join(f"- `{command}`: {', '.join(facts)}" for command, facts in found if command)
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """The text of every page from the results in a folder, in the order of their names."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in HEADS}
+    for file in sorted(folder.glob("*.json")):
+        result = json.loads(file.read_text())
+        if not isinstance(result, dict) or not result.get("rows"):
+            raise BadData(f"{file} holds no rows; write it with brickwork study NAME --full --out {file}.")
+        studied = "ours" in result["rows"][0] and "cpu_s" not in result["rows"][0]
+        found["results.md" if studied else "benchmarks.md"].append(result)
+    return {name: page(name, results) for name, results in found.items()}
+
+
+def main(folder: str, out: str) -> None:
+    for name, text in pages(Path(folder)).items():
+        with write_file(Path(out) / name) as made:
+            made.write_text(text)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

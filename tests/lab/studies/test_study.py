@@ -1,0 +1,131 @@
+"""`brickwork study`: the list, the smoke run, and requests that are wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+
+from brickwork.cli.study import _fitting, _shown
+from brickwork.errors import UnknownName
+from brickwork_lab import studies
+
+
+def test_the_list_names_every_study(run):
+    code, printed, _ = run("study", "--json")
+    assert code == 0
+    assert [s["name"] for s in json.loads(printed)["studies"]] == studies.names()
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """Trained once for all studies."""
+    return str(tmp_path_factory.mktemp("networks"))
+
+
+SMOKE = {
+    "assemble": ["--pick", "A0,A4", "--pick", "all"],
+    "compress": [],
+    "cut-dependency": [],
+    "disassemble": ["--pick", "0", "--pick", "2-4"],
+    "distil": ["--pick", "A0-1,B3-4"],
+    "increment": [],
+    "joining-recipes": ["--pick", "A0-2,B3-4"],
+    "lego-ablation": [],
+    "new-classes": ["--pick", "9+1"],
+    "transfer": [],
+    "treat": [],
+}
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_smoke(name, networks, run, tmp_path):
+    out = tmp_path / "rows.json"
+    options = [*SMOKE[name], "--device", "cpu", "--out", str(out)]
+    if studies.get(name).trains:
+        options += ["--networks", networks]
+    code, printed, complaint = run("study", name, "--smoke", "--json", *options)
+    assert code == 0, complaint
+    result = json.loads(printed)
+    assert json.loads(out.read_text()) == result and result["complete"]
+    assert {"name", "command", "hardware", "date", "rows"} <= result.keys()
+    assert all({"what", "paper", "ours", "seed"} <= row.keys() for row in result["rows"])
+    by_name = {row["what"]: row for row in result["rows"]}
+    assert len(by_name) == len(result["rows"])
+    if name == "assemble":
+        joined = by_name["digits lenet all, 50% of the parameters"]
+        assert joined["parameters"] <= 0.5 and joined["ours"] >= joined["whole"] - 2
+        assert by_name["digits lenet A0,A4, 50% of the parameters"]["united"] < 1
+    if name == "disassemble":
+        assert by_name["digits lenet 2-4, 25% of the parameters"]["ours"] >= 98
+        assert by_name["digits lenet 0, 25% of the parameters"]["measure"] == "auroc"
+    if name == "compress":
+        small = by_name["digits lenet, within 0.5 points"]
+        assert small["gone"] > 60 and small["ours"] >= small["whole"] - 2
+    if name == "cut-dependency":
+        before, _, ours, _ = result["rows"]
+        assert ours["coefficient"] < 0.05 < before["coefficient"] and ours["ours"] >= before["ours"] - 2
+        assert all(50 < row["auroc_digits:B"] <= 100 and row["aupr_digits:B"] <= 100 for row in result["rows"])
+    if name == "new-classes":
+        trained, branch = (by_name[f"digits lenet 9+1, {way}"] for way in ("trained", "a branch"))
+        assert trained["ours"] > 92 and trained["new"] == 100 and trained["added"] == 10
+        assert {"whole", "whole_base", "time_share", "difference"} <= trained.keys()
+        assert branch["ours"] > trained["ours"] - 1 and branch["added"] > 100
+        assert by_name["digits lenet 9+1, trained, as many others"]["ours"] > 80
+    if name == "increment":
+        assert [row["classes"] for row in result["rows"]] == [5, 7, 9]
+    if name == "transfer":
+        nothing, matched = (row["ours"] for row in result["rows"][1:3])
+        assert nothing < 30 < 90 < matched
+
+
+def test_latency_smoke(run):
+    code, printed, complaint = run("study", "latency", "--smoke", "--json", "--device", "cpu")
+    assert code == 0, complaint
+    assert all(row["part_ms"] > 0 and 0 < row["flops"] < 1 for row in json.loads(printed)["rows"])
+
+
+def test_families_smoke(run):
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("needs the extra timm")
+    code, printed, complaint = run("study", "timm-families", "--smoke", "--json", "--device", "cpu")
+    assert code == 0, complaint
+    rows = {row["what"]: row for row in json.loads(printed)["rows"]}
+    assert all(row.get("refused") is None and 0 < row["ours"] < 100 for row in rows.values())
+    assert rows["test_resnet"]["ours"] < 30 and rows["test_resnet"]["left_whole"] == 0
+    assert 0 < rows["test_nfnet"]["left_whole"] < rows["test_nfnet"]["spaces"]
+    code, _, complaint = run("study", "timm-families", "--pick", "nonet")
+    assert code == 2 and "no family 'nonet'" in complaint
+
+
+def test_a_table_leaves_out_what_is_the_same_everywhere_or_too_wide(run):
+    rows = [
+        {"what": w, "paper": None, "ours": 1.5, "flops": f, "batch": 2, "widths": {"a": 1}}
+        for w, f in (("a", 1), ("b", None))
+    ]
+    lines = _shown(rows).splitlines()
+    assert lines == ["what  paper  ours  flops", "a             1.5      1", "b             1.5", "", "batch 2"]
+    drawn, left_out = _fitting(rows, ["what", "paper", "ours", "flops"], 18)
+    assert left_out == ["flops"] and max(map(len, drawn.splitlines())) <= 18
+    assert _fitting(rows, ["what", "ours"], 3)[1] == []  # the least that a row says is shown however wide it is
+
+
+def test_an_option_a_study_does_not_have(run):
+    code, _, complaint = run("study", "latency", "--smoke", "--pick", "A0")
+    assert code == 2 and "study latency has no --pick" in complaint
+    code, _, complaint = run("study", "assemble", "--smoke", "--pick", "A9")
+    assert code == 2 and "A9" in complaint
+
+
+@pytest.mark.parametrize("wrong", [["study", "asemble"], ["study", "assemble", "--smoke", "--full"]])
+def test_wrong_requests(wrong, run):
+    code, printed, complaint = run(*wrong)
+    assert code == 2
+    assert printed == ""
+    assert "assemble" in complaint or "--smoke" in complaint
+
+
+def test_an_unknown_study_is_refused_by_name():
+    with pytest.raises(UnknownName, match="did you mean 'assemble'"):
+        studies.get("asemble")
