@@ -203,13 +203,13 @@ def test_on_a_dark_page_shared_channels_stand_out_and_unused_ones_do_not(tmp_pat
     marks = (Rectangle(0, 0, 9, 9, SHARED, "shared"), Rectangle(9, 0, 9, 9, UNUSED, "unused"))
     page = Book("Mine", [Chapter("", "", [dataclasses.replace(FIGURE, marks=marks)])]).save(tmp_path / "p.html")
 
-    def brightness(tab, name):
-        return sum(map(int, re.findall(r"\d+", tab.eval_on_selector(name, "m => getComputedStyle(m).fill"))))
+    def brightness(tab, name, paint="fill"):
+        return sum(map(int, re.findall(r"\d+", tab.eval_on_selector(name, f"m => getComputedStyle(m).{paint}"))))
 
     for scheme, order in (("light", ["shared", "unused", "paper"]), ("dark", ["paper", "unused", "shared"])):
         with browser(page, viewport={"width": 900, "height": 700}, color_scheme=scheme) as (tab, complaints):
             found = {name: brightness(tab, f"rect[data-tip={name}]") for name in ("shared", "unused")}
-            found["paper"] = brightness(tab, "svg > rect")
+            found["paper"] = brightness(tab, "body", "backgroundColor")
         assert sorted(found, key=found.get) == order and not complaints
 
 

@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from brickwork.atomic import write_file
 from brickwork.dependencies import DependencyMap, LogitGram
 from brickwork.errors import BadData, RequestError
-from brickwork.report.book import fill, framed, part
-from brickwork.report.dependency_graph import LEGEND, MOST_TARGETS, best, choose_graph, draw_graph, graph_width
+from brickwork.report.book import page, write_page
+from brickwork.report.dependency_graph import LEGEND, MOST_TARGETS, Graph, best, choose_graph, draw_graph
+from brickwork.report.drawing import Drawing, suffix_of
 from brickwork.words import counted
 
 SUFFIXES = (".html", ".svg")
 MULTIPLES = 12  # classes with bars of their coefficients
 BINS = 24  # of the classes with coefficient 0, by correlation
+TERMS = 6  # of an equation in a report's table; the map has all of them
+READING = (
+    "A thick line is a class that counts for much. The smaller the relative error, the more of a class follows from the "
+    "others (0: all of it, 1: nothing)."
+)
 
 
 def draw_dependencies(
@@ -52,6 +56,28 @@ def draw_dependencies(
     return DependencyPage(found, chosen, moments)
 
 
+def map_figure(found: DependencyMap, command: str = "") -> Drawing:
+    """A map as one figure of a report: its graph, and the equation of every class as a table."""
+    shown = DependencyPage(found)
+    facts = " ".join(f"{line[0].upper()}{line[1:]}." for line in found._lines())
+    rows = tuple(
+        (name, _equation(found, t), f"{found.columns['rel_error'][t]:.3f}") for t, name in enumerate(found.targets)
+    )
+    return replace(
+        shown.drawing,
+        about=f"{shown.caption(clickable=False)} {READING} {facts}",
+        head=("class", "is about", "relative error"),
+        rows=rows,
+        command=command,
+    )
+
+
+def _equation(found: DependencyMap, target: int) -> str:
+    order = found._order(target)
+    terms = [f"{found.coef[target, j]:+.2f}·{found.names[j]}" for j in order[:TERMS]]
+    return " ".join([*terms, *(["…"] if len(order) > TERMS else [])]) or "0"
+
+
 @dataclass(frozen=True)
 class DependencyPage:
     """What `draw_dependencies` made; the same map gives the same bytes."""
@@ -61,74 +87,61 @@ class DependencyPage:
     moments: LogitGram | None = field(default=None, repr=False)
 
     @cached_property
+    def graph(self) -> Graph:
+        return choose_graph(self.found, self.classes)
+
+    @cached_property
+    def drawing(self) -> Drawing:
+        kind = "within one network" if self.found.facts.get("within") else "between two networks"
+        title = f"Neural dependencies of {counted(len(self.found.targets), 'class')} {kind}"
+        return draw_graph(self.found, self.graph, title)
+
+    @cached_property
     def data(self) -> dict[str, Any]:
         """What the page's scripts read: JSON values, numbers to six digits. links: [class, coefficient, class, …]."""
         found = self.found
         order = [found._order(t) for t in range(len(found.targets))]
-        value = {
-            "lines": found._lines(),
+        often = found.frequency
+        return {
             "within": bool(found.facts.get("within")),
             "names": list(found.names),
             "targets": list(found.targets),
             "links": [[x for j in row for x in (int(j), _short(found.coef[t, j]))] for t, row in enumerate(order)],
-            "often": None,
+            "often": None if often is None else [_list(often[t, row], 3) for t, row in enumerate(order)],
             "columns": {key: _list(column) for key, column in sorted(found.columns.items())},
             "plain": found.facts.get("screening") is not None,
             "best": best(found, MULTIPLES),
             "start": self.classes[0] if len(set(self.classes)) == 1 else None,
-            "scatter": None,
+            "scatter": None if self.moments is None else _scatter(found, self.moments, order),
         }
-        if found.frequency is not None:
-            value["often"] = [_list(found.frequency[t, row], 3) for t, row in enumerate(order)]
-        if self.moments is not None:
-            value["scatter"] = _scatter(found, self.moments, order)
-        return value
 
-    def title(self) -> str:
-        kind = "within one network" if self.found.facts.get("within") else "between two networks"
-        return f"Neural dependencies of {counted(len(self.found.targets), 'class')} {kind}"
-
-    @property
-    def width(self) -> int:
-        """Of the graph."""
-        return graph_width(self.found, choose_graph(self.found, self.classes))
-
-    def svg(self, *, inline: bool = False) -> str:
-        """The graph alone, without scripts; inline: for a page."""
-        return draw_graph(self.found, choose_graph(self.found, self.classes), title=self.title(), inline=inline)
+    def svg(self) -> str:
+        """The graph alone, without scripts."""
+        return self.drawing.svg()
 
     def html(self) -> str:
         """One page that needs nothing else and opens from a file."""
-        parts = {
-            "caption": escape(self.caption()),
-            "graph": self.svg(inline=True),
-            "least": str(math.ceil(self.width * 11 / LEGEND) + 1),  # a browser rounds heights
-            "data": _for_script(self.data),
-        }
-        return framed(
-            self.title(),
-            self.found._lines(),
-            fill("dependency_page.html", parts),
-            tools='<ul id="matches" hidden></ul><button id="back" type="button" hidden>← Overview</button>',
-            style=part("dependency_page.css"),
-            script=part("dependency_charts.js") + part("dependency_page.js"),
+        return page(
+            "map.html",
+            title=self.drawing.title,
+            about=self.found._lines(),
+            caption=self.caption(),
+            graph=self.drawing.svg(inline=True),
+            least=math.ceil(self.drawing.width * 11 / LEGEND) + 1,  # letters of 11 pixels; a browser rounds heights
+            data=_for_script(self.data),
         )
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write .html or .svg, whole or not at all."""
-        path = Path(path)
         text = self.svg() if check_suffix(path) == ".svg" else self.html()
-        with write_file(path, force=force) as temporary:
-            temporary.write_bytes(text.encode("utf-8", "replace"))
-        return path
+        return write_page(Path(path), text, force=force)
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def caption(self, *, clickable: bool = True) -> str:
         """What stands where in the graph."""
-        graph = choose_graph(self.found, self.classes)
-        inside, each = len(graph.targets), graph.each
+        inside, each = len(self.graph.targets), self.graph.each
         if self.classes:
             what = "The class asked for is" if inside == 1 else f"The {inside} classes asked for are"
         elif inside == len(self.found.targets):
@@ -143,35 +156,25 @@ class DependencyPage:
 
 def check_suffix(path: str | Path) -> str:
     """The kind of picture a file name asks for."""
-    kind = Path(path).suffix.lower()
-    if kind not in SUFFIXES:
-        given = f"ends in {kind!r}" if kind else "has no suffix"
-        raise RequestError(f"{path} {given}; a dependency map is drawn to .html (the page) or .svg (its graph).")
-    return kind
+    return suffix_of(path, SUFFIXES, "a dependency map is drawn to .html (the page) or .svg (its graph).")
 
 
 def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
     """|E f_i f_j| of every link; the pairs without a coefficient are counted by correlation, or they would be 10⁶."""
-    size = np.abs(moments.cross)
-    closed = found.facts.get("within") or (found.names == found.targets and not found.facts["settings"].get("own"))
-    rest = found.coef == 0
-    if closed:  # a class is no candidate for itself
-        np.fill_diagonal(rest, False)
-    rows = [_counts(size[t][rest[t]], _top(size[t], rest[t], found.coef[t])) for t in range(len(size))]
-    tops = [_short(_top(size[t], rest[t], found.coef[t])) for t in range(len(size))]
-    whole = _top(size, rest, found.coef)
+    size, rest = np.abs(moments.cross), found.coef == 0
+    if found.facts.get("within") or (found.names == found.targets and not found.facts["settings"].get("own")):
+        np.fill_diagonal(rest, False)  # a class is no candidate for itself
+    candidates = rest | (found.coef != 0)
+    top = float(size[candidates].max(initial=0)) or 1.0
+    tops = [float(row[own].max(initial=0)) or 1.0 for row, own in zip(size, candidates, strict=True)]
     return {
         "rows": moments.rows,
         "links": [_list(size[t, row], 4) for t, row in enumerate(order)],
-        "tops": tops,
-        "zeros": rows,
-        "top": _short(whole),
-        "zero": _counts(size[rest], whole),
+        "tops": list(map(_short, tops)),
+        "zeros": [_counts(size[t][rest[t]], tops[t]) for t in range(len(size))],
+        "top": _short(top),
+        "zero": _counts(size[rest], top),
     }
-
-
-def _top(size: np.ndarray, rest: np.ndarray, coef: np.ndarray) -> float:
-    return float(size[rest | (coef != 0)].max(initial=0)) or 1.0
 
 
 def _counts(values: np.ndarray, top: float) -> list[int]:

@@ -1,8 +1,9 @@
-"""A drawing: rectangles, lines, polygons, pictures and texts in pixels, and how they become SVG, PNG or a page."""
+"""A drawing: marks in pixels and the numbers beside them. It becomes SVG, PNG, a page, or a file for `brickwork report`."""
 
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -11,11 +12,21 @@ from brickwork.atomic import write_file
 from brickwork.errors import RequestError
 
 SUFFIXES = (".svg", ".png", ".json", ".html")
-INK, PALE = "#1b1f24", "#57606a"  # texts: the main colour, and the one of what may be overlooked
+INK, PALE = "#1b1f24", "#57606a"  # texts: the main colour, and the one of secondary labels
+#: a page has the same rules in page.css
+STYLE = "<style>rect.t:hover{stroke:#000;stroke-width:1.5}text:not(.t),line,polygon,image{pointer-events:none}</style>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """What a drawing is made of. Scripts of a page find a mark by its role (a class) and keys (data attributes)."""
+
+    role: str = ""
+    keys: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
-class Rectangle:
+class Rectangle(Mark):
     x: float
     y: float
     width: float
@@ -26,7 +37,17 @@ class Rectangle:
 
 
 @dataclass(frozen=True)
-class Line:
+class Circle(Mark):
+    x: float
+    y: float
+    radius: float
+    fill: str
+    tip: str = ""
+    colour: str = "none"  # of the outline
+
+
+@dataclass(frozen=True)
+class Line(Mark):
     x1: float
     y1: float
     x2: float
@@ -38,15 +59,31 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Polygon:
+class Curve(Mark):
+    """A quadratic Bézier curve: start, control point, end."""
+
+    x1: float
+    y1: float
+    cx: float
+    cy: float
+    x2: float
+    y2: float
+    colour: str
+    width: float = 1.0
+    opacity: float = 1.0
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Polygon(Mark):
     points: tuple[tuple[float, float], ...]
     fill: str
     opacity: float = 1.0
 
 
 @dataclass(frozen=True)
-class Text:
-    """One line; y is its baseline. turn: degrees clockwise about (x, y)."""
+class Text(Mark):
+    """One line; y is its baseline. turn: degrees clockwise about (x, y). halo: width of a white outline."""
 
     x: float
     y: float
@@ -58,10 +95,11 @@ class Text:
     turn: float = 0.0
     tip: str = ""
     series: str = ""
+    halo: float = 0.0
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Mark):
     """A PNG file's bytes, each of its pixels a sharp rectangle."""
 
     x: float
@@ -71,15 +109,12 @@ class Picture:
     png: bytes = field(repr=False)
 
 
-Mark = Rectangle | Line | Polygon | Picture | Text
-
-
 @dataclass(frozen=True)
 class Drawing:
     """Marks on white, painted in their order; texts last.
 
-    head and rows are the numbers beside the picture, cards the few that matter (label, value), command what made it,
-    part the chapter of a report it belongs to (brickwork.report.parts).
+    head and rows are the numbers beside the picture, cards the key numbers (label, value), command what made it, part
+    the chapter of a report it belongs to (brickwork.report.parts).
     """
 
     title: str
@@ -94,26 +129,25 @@ class Drawing:
     part: str = ""
 
     def svg(self, *, inline: bool = False) -> str:
-        """SVG text; inline: for a page, where neither the name space nor a fixed size is wanted."""
-        size = f'viewBox="0 0 {_n(self.width)} {_n(self.height)}"'
+        """SVG text; inline: for a page, which has a size, a background and a style of its own."""
+        size = f'viewBox="0 0 {_short(self.width)} {_short(self.height)}"'
+        paper = []
         if not inline:
-            size = f'xmlns="http://www.w3.org/2000/svg" width="{_n(self.width)}" height="{_n(self.height)}" {size}'
-        shapes = [m for m in self.marks if not isinstance(m, Text)]
-        texts = [m for m in self.marks if isinstance(m, Text)]
+            size = (
+                f'xmlns="http://www.w3.org/2000/svg" width="{_short(self.width)}" height="{_short(self.height)}" {size}'
+            )
+            paper = [STYLE, '<rect width="100%" height="100%" fill="#fff"/>']
         lines = [
             f'<svg {size} role="img" font-family="sans-serif" fill="{INK}">',
-            f"<title>{escape(self.title)}</title>",
-            "<style>rect.t:hover{stroke:#000;stroke-width:1.5}text{pointer-events:none}text.t{pointer-events:auto}"
-            "line,polygon,image{pointer-events:none}</style>",
-            '<rect width="100%" height="100%" fill="#fff"/>',
-            *map(_element, shapes),
-            *map(_element, texts),
+            f"<title>{xml_text(self.title)}</title>",
+            *paper,
+            *map(_element, sorted(self.marks, key=lambda mark: isinstance(mark, Text))),
             "</svg>",
         ]
         return "\n".join(lines) + "\n"
 
     def png(self, *, scale: float = 2.0) -> bytes:
-        """The same picture as a PNG file, `scale` pixels a unit."""
+        """The same picture as a PNG file, `scale` pixels per unit."""
         from brickwork.report.raster import paint
 
         return paint(self, scale)
@@ -126,20 +160,14 @@ class Drawing:
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write .svg, .png, .html or, for `brickwork report`, .json; whole or not at all."""
-        path = Path(path)
-        content = self._content(check_suffix(path))
+        from brickwork.report.figure_file import to_json
+
+        path, kind = Path(path), check_suffix(path)
+        writers = {".png": self.png, ".json": lambda: to_json(self), ".svg": self.svg, ".html": self.html}
+        content = writers[kind]()
         with write_file(path, force=force) as temporary:
             temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
         return path
-
-    def _content(self, kind: str) -> str | bytes:
-        from brickwork.report.figure_file import to_json
-
-        if kind == ".png":
-            return self.png()
-        if kind == ".json":
-            return to_json(self)
-        return self.svg() if kind == ".svg" else self.html()
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -147,10 +175,15 @@ class Drawing:
 
 def check_suffix(path: str | Path) -> str:
     """The kind of picture a file name asks for."""
+    return suffix_of(path, SUFFIXES, f"a picture is written to {', '.join(SUFFIXES[:-1])} or .html.")
+
+
+def suffix_of(path: str | Path, allowed: tuple[str, ...], rule: str) -> str:
+    """The suffix of a file name; one that is not allowed is refused with the rule."""
     kind = Path(path).suffix.lower()
-    if kind not in SUFFIXES:
+    if kind not in allowed:
         given = f"ends in {kind!r}" if kind else "has no suffix"
-        raise RequestError(f"{path} {given}; a picture is written to {', '.join(SUFFIXES[:-1])} or .html.")
+        raise RequestError(f"{path} {given}; {rule}")
     return kind
 
 
@@ -173,33 +206,74 @@ def shortened(text: str, size: float, room: float) -> str:
     return text[: (keep + 1) // 2] + "…" + text[len(text) - keep // 2 :]
 
 
+def xml_text(text: str) -> str:
+    """Escaped, and without the characters that XML has no way to write."""
+    return escape(re.sub("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "�", text))
+
+
 def _element(mark: Mark) -> str:
-    tip = f"<title>{escape(mark.tip)}</title>" if isinstance(mark, Rectangle | Text) and mark.tip else ""
-    seen = ' class="t"' if tip else ""
-    series = getattr(mark, "series", "")
-    seen += f' data-series="{escape(series)}"' if series else ""
-    if isinstance(mark, Rectangle):
-        box = f'x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" height="{_n(mark.height)}"'
-        return f'<rect{seen} {box} fill="{mark.fill}"' + (f">{tip}</rect>" if tip else "/>")
-    if isinstance(mark, Line):
-        ends = f'x1="{_n(mark.x1)}" y1="{_n(mark.y1)}" x2="{_n(mark.x2)}" y2="{_n(mark.y2)}"'
-        look = f'stroke="{mark.colour}" stroke-width="{_n(mark.width)}" stroke-opacity="{_n(mark.opacity)}"'
-        return f"<line{seen} {ends} {look}/>"
-    if isinstance(mark, Polygon):
-        points = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
-        return f'<polygon points="{points}" fill="{mark.fill}" fill-opacity="{_n(mark.opacity)}"/>'
-    if isinstance(mark, Picture):
-        box = f'x="{_n(mark.x)}" y="{_n(mark.y)}" width="{_n(mark.width)}" height="{_n(mark.height)}"'
-        data = f"data:image/png;base64,{base64.b64encode(mark.png).decode()}"
-        return f'<image {box} preserveAspectRatio="none" style="image-rendering:pixelated" href="{data}"/>'
-    look = f'x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"'
-    look += f' text-anchor="{mark.anchor}"' if mark.anchor != "start" else ""
-    look += ' font-weight="bold"' if mark.bold else ""
-    look += f' fill="{mark.colour}"' if mark.colour != INK else ""
-    look += f' transform="rotate({_n(mark.turn)} {_n(mark.x)} {_n(mark.y)})"' if mark.turn else ""
-    return f"<text{seen} {look}>{tip}{escape(mark.text)}</text>"
+    """One element of SVG; attributes without a value are left out."""
+    name, attributes = _shape(mark)
+    tip, series = getattr(mark, "tip", ""), getattr(mark, "series", "")
+    shared = {
+        "class": " ".join(filter(None, ["t" if tip else "", mark.role])),
+        "data-series": series,
+        **{f"data-{key}": str(value) for key, value in mark.keys},
+    }
+    cells = [
+        f'{key}="{_short(value) if isinstance(value, int | float) else xml_text(value)}"'
+        for key, value in (shared | attributes).items()
+        if value != ""
+    ]
+    inside = (f"<title>{xml_text(tip)}</title>" if tip else "") + xml_text(getattr(mark, "text", ""))
+    return f"<{name} {' '.join(cells)}" + (f">{inside}</{name}>" if inside else "/>")
 
 
-def _n(value: float) -> str:
+def _shape(mark: Mark) -> tuple[str, dict[str, str | float]]:
+    """Name and attributes of a mark's element."""
+    match mark:
+        case Rectangle():
+            box = {"x": mark.x, "y": mark.y, "width": mark.width, "height": mark.height}
+            return "rect", {**box, "fill": mark.fill}
+        case Circle():
+            outline = {"stroke": mark.colour, "stroke-width": 1.5} if mark.colour != "none" else {}
+            return "circle", {"cx": mark.x, "cy": mark.y, "r": mark.radius, "fill": mark.fill, **outline}
+        case Line():
+            ends = {"x1": mark.x1, "y1": mark.y1, "x2": mark.x2, "y2": mark.y2}
+            return "line", {**ends, **_stroke(mark)}
+        case Curve():
+            start, *rest = ((mark.x1, mark.y1), (mark.cx, mark.cy), (mark.x2, mark.y2))
+            path = f"M{_pair(start, ' ')}Q{' '.join(_pair(point, ' ') for point in rest)}"
+            return "path", {"d": path, "fill": "none", **_stroke(mark), "stroke-linecap": "round"}
+        case Polygon():
+            points = " ".join(map(_pair, mark.points))
+            return "polygon", {"points": points, "fill": mark.fill, "fill-opacity": _unless(mark.opacity, 1)}
+        case Picture():
+            box = {"x": mark.x, "y": mark.y, "width": mark.width, "height": mark.height}
+            data = f"data:image/png;base64,{base64.b64encode(mark.png).decode()}"
+            look = {"preserveAspectRatio": "none", "style": "image-rendering:pixelated"}
+            return "image", {**box, **look, "href": data}
+        case Text():
+            place = {"x": mark.x, "y": mark.y, "font-size": mark.size, "text-anchor": _unless(mark.anchor, "start")}
+            look = {"font-weight": "bold" if mark.bold else "", "fill": _unless(mark.colour, INK)}
+            turn = f"rotate({_short(mark.turn)} {_pair((mark.x, mark.y), ' ')})" if mark.turn else ""
+            halo = {"paint-order": "stroke", "stroke": "#fff", "stroke-width": mark.halo, "stroke-linejoin": "round"}
+            return "text", {**place, **look, "transform": turn, **(halo if mark.halo else {})}
+    raise TypeError(f"a {type(mark).__name__} is no mark of a drawing")
+
+
+def _stroke(mark: Line | Curve) -> dict[str, str | float]:
+    return {"stroke": mark.colour, "stroke-width": mark.width, "stroke-opacity": _unless(mark.opacity, 1)}
+
+
+def _unless(value: str | float, usual: str | float) -> str | float:
+    return "" if value == usual else value
+
+
+def _pair(point: tuple[float, float], between: str = ",") -> str:
+    return f"{_short(point[0])}{between}{_short(point[1])}"
+
+
+def _short(value: float) -> str:
     """A number in as few letters as two decimals allow."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if value else "0"

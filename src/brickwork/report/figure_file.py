@@ -10,11 +10,13 @@ from dataclasses import fields
 from typing import Any
 
 from brickwork.errors import BadData
-from brickwork.report.drawing import Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
+from brickwork.report.drawing import Circle, Curve, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
 
 KIND = "brickwork figure"
-MARKS: dict[str, type] = {c.__name__.lower(): c for c in (Rectangle, Line, Polygon, Picture, Text)}
-COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}|none")
+MARKS: dict[str, type[Mark]] = {
+    kind.__name__.lower(): kind for kind in (Rectangle, Circle, Line, Curve, Polygon, Picture, Text)
+}
+COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}|none|transparent")
 ANCHORS = ("start", "middle", "end")
 
 
@@ -49,17 +51,25 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
 
 
 def _listed(mark: Mark) -> list[Any]:
-    values = [getattr(mark, f.name) for f in fields(mark)]
-    return [type(mark).__name__.lower(), *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values)]
+    """The kind and the values in their order; role and keys, which few marks have, as an object at the end."""
+    values = [getattr(mark, f.name) for f in fields(mark) if not f.kw_only]
+    more = [{"role": mark.role, "keys": mark.keys}] if mark.role or mark.keys else []
+    return [
+        type(mark).__name__.lower(),
+        *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values),
+        *more,
+    ]
 
 
-def _mark(kind: str, *values: Any) -> Any:
+def _mark(kind: str, *values: Any) -> Mark:
     given = list(values)
+    more = given.pop() if isinstance(given[-1], dict) else {}
+    more |= {"keys": tuple((str(key), int(number)) for key, number in more.get("keys", ()))}
     if kind == "picture":
         given[-1] = base64.b64decode(given[-1], validate=True)
     if kind == "polygon":
         given[0] = tuple((float(x), float(y)) for x, y in given[0])
-    return MARKS[kind](*given)
+    return MARKS[kind](*given, **more)
 
 
 def _check(drawing: Drawing) -> None:
@@ -75,6 +85,8 @@ def _check(drawing: Drawing) -> None:
                 raise ValueError(f"the colour {value!r}")
             if f.name == "anchor" and value not in ANCHORS:
                 raise ValueError(f"the anchor {value!r}")
+            if f.name == "keys" and not all(re.fullmatch("[a-z]+", key) for key, _ in value):
+                raise ValueError(f"the keys {value!r}")
             if f.name == "png" and not value.startswith(b"\x89PNG\r\n"):
                 raise ValueError("a picture that is no PNG")
     cells = [*drawing.head, *(cell for line in (*drawing.rows, *drawing.cards) for cell in line)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -31,6 +31,12 @@ class Point:
         half = self.size / 2 + more
         return self.x - half, self.y - half, self.x + half, self.y + half
 
+    def label(self, x: float, y: float, side: int, line: Segment | None = None) -> Label:
+        """Its name right of (x, y), left of it, or with its middle there; y is the middle of its height."""
+        left = x - (self.wide if side < 0 else 0 if side else self.wide / 2)
+        top, anchor = y - self.lines * HIGH / 2, {1: "start", -1: "end", 0: "middle"}[side]
+        return Label(x, top + ASCENT, anchor, (left, top, left + self.wide, top + self.lines * HIGH), line)
+
 
 @dataclass(frozen=True)
 class Label:
@@ -52,29 +58,27 @@ def place_labels(
     >>> {name: label.anchor for name, label in place_labels(spots, (0, 0, 200, 100)).items()}
     {'a': 'end', 'b': 'start'}
     """
-    taken = [box for line in lines for box in along(line)]
-    found: dict[str, Label] = {}
+    taken = [box for line in lines for box in _along(line)]
+    labels: dict[str, Label] = {}
     groups = [[n for n in points if n in first], [n for n in points if n not in first]]
     # near places of all go before far ones: a name on a line takes no place that is another's own
-    for group, tries in product(groups, (_near, _far)):
+    for group, candidates in product(groups, (_near, _far)):
         for name in group:
-            if name in found:
+            if name in labels:
                 continue
             point, rest = points[name], [p for key, p in points.items() if key != name]
             of_name = [*taken, *(p.box(CLEAR) for p in rest), point.box()]
             of_line = [*taken, *(p.box(1) for p in rest)]
-            for label in tries(point):
-                leader = along(label.line) if label.line else []
-                if not _inside(label.box, frame) or _meets(label.box, of_name):
-                    continue
-                if not any(_meets(box, of_line) for box in leader):
-                    found[name] = label
+            for label in candidates(point):
+                leader = _along(label.line) if label.line else []
+                if _inside(label.box, frame) and not _meets([label.box], of_name) and not _meets(leader, of_line):
+                    labels[name] = label
                     taken += [label.box, *leader]
                     break
-    return found
+    return labels
 
 
-def along(line: Segment) -> list[Box]:
+def _along(line: Segment) -> list[Box]:
     """Small boxes along a line, so that names keep clear of it."""
     x1, y1, x2, y2 = line
     parts = max(1, round(math.hypot(x2 - x1, y2 - y1) / 4))
@@ -84,38 +88,31 @@ def along(line: Segment) -> list[Box]:
 
 def _near(point: Point) -> Iterator[Label]:
     """Beside a point, above and below it, at its corners."""
-    x, y, half, high = point.x, point.y, point.size / 2, point.lines * HIGH / 2
+    half, high = point.size / 2, point.lines * HIGH / 2
     for dx, dy in ((1, 0), (-1, 0), (0, -1), (0, 1)):
-        yield _label(point, x + dx * (half + GAP), y + dy * (half + GAP + high), dx)
+        yield point.label(point.x + dx * (half + GAP), point.y + dy * (half + GAP + high), dx)
     for dx, dy in ((1, -1), (1, 1), (-1, -1), (-1, 1)):
-        yield _label(point, x + dx * half, y + dy * (half + high), dx)
+        yield point.label(point.x + dx * half, point.y + dy * (half + high), dx)
 
 
 def _far(point: Point) -> Iterator[Label]:
     """Further and further away in all directions, at the end of a line."""
-    x, y, out = point.x, point.y, point.size / 2 + GAP
-    for far in REACH:
-        for turn in TURNS:
-            c, s = math.cos(math.radians(turn)), math.sin(math.radians(turn))
-            end = x + (out + far) * c, y + (out + far) * s
-            line = (x + out * c, y + out * s, *end)
-            steep = abs(c) < 0.5  # the line comes to the name from above or below, else from the side
-            for side in (0, 1, -1) if steep else (1 if c > 0 else -1,):
-                over = math.copysign(point.lines * HIGH / 2, s) if steep else 0
-                place = _label(point, end[0] + (0 if steep else 2 * side), end[1] + over, side)
-                yield replace(place, line=line)
-
-
-def _label(point: Point, x: float, y: float, side: int) -> Label:
-    """A name right of (x, y), left of it, or with its middle there; y is the middle of its height."""
-    left = x - (point.wide if side < 0 else 0 if side else point.wide / 2)
-    top, anchor = y - point.lines * HIGH / 2, {1: "start", -1: "end", 0: "middle"}[side]
-    return Label(x, top + ASCENT, anchor, (left, top, left + point.wide, top + point.lines * HIGH))
+    out = point.size / 2 + GAP
+    for far, turn in product(REACH, TURNS):
+        c, s = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+        x, y = point.x + (out + far) * c, point.y + (out + far) * s
+        line = (point.x + out * c, point.y + out * s, x, y)
+        if abs(c) >= 0.5:
+            side = 1 if c > 0 else -1
+            yield point.label(x + 2 * side, y, side, line)
+            continue
+        for side in (0, 1, -1):  # the line comes to the name from above or below
+            yield point.label(x, y + math.copysign(point.lines * HIGH / 2, s), side, line)
 
 
 def _inside(box: Box, frame: Box) -> bool:
     return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
 
 
-def _meets(box: Box, others: Iterable[Box]) -> bool:
-    return any(box[0] < o[2] and o[0] < box[2] and box[1] < o[3] and o[1] < box[3] for o in others)
+def _meets(boxes: Iterable[Box], others: Collection[Box]) -> bool:
+    return any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for a, b in product(boxes, others))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brickwork.report.book import Chapter, Figure
+from brickwork.report.book import Chapter
+from brickwork.report.drawing import Drawing
 
 #: part: title, what it is for
 PARTS = {
@@ -47,11 +48,11 @@ PARTS = {
 }
 
 
-def chapters(figures: Sequence[tuple[str, Figure]]) -> list[Chapter]:
-    """Figures with their parts, as chapters in the order above; a figure of no known part is a chapter of its own."""
-    found = [
-        Chapter(title, about, tuple(figure for own, figure in figures if own == part))
+def chapters(figures: Sequence[Drawing]) -> list[Chapter]:
+    """Figures as chapters in the order above; a figure of no known part is a chapter of its own."""
+    known = [
+        Chapter(title, about, tuple(figure for figure in figures if figure.part == part))
         for part, (title, about) in PARTS.items()
-        if any(own == part for own, _ in figures)
+        if any(figure.part == part for figure in figures)
     ]
-    return found + [Chapter(figure.title, "", (figure,)) for part, figure in figures if part not in PARTS]
+    return known + [Chapter(figure.title, "", (figure,)) for figure in figures if figure.part not in PARTS]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from brickwork.bricks.route_sets import RouteLayer, Routes
+from itertools import accumulate, pairwise
+
+from brickwork.bricks.route_sets import Routes
 from brickwork.report.drawing import PALE, Mark, Polygon, Rectangle, Text, shortened, text_width
 from brickwork.report.route_colours import Scheme, footer, layer_tip
 
@@ -18,74 +20,57 @@ def draw_bars(routes: Routes, scheme: Scheme, left: float, top: float) -> tuple[
     rows = -(-count // PER_ROW)
     each = -(-count // rows)
     pitch = min(BROAD, max(NARROW, ROOM / each))
-    tall = 340.0 if rows == 1 else 240.0
+    wide, tall = 0.64 * pitch, 340.0 if rows == 1 else 240.0
     names = [shortened(layer.label, 11.5, 190) for layer in routes.layers]
-    rise = 0.62 * max(text_width(name, 11.5) for name in names) + 12
+    step = 0.62 * max(text_width(name, 11.5) for name in names) + 30 + tall + 50  # from row to row
     marks: list[Mark] = []
-    right, y = left, top
-    for start in range(0, count, each):
-        columns = list(range(start, min(count, start + each)))
-        base = y + rise + 18
-        before: list[tuple[float, float]] | None = None
-        for place, i in enumerate(columns):
-            layer, x = routes.layers[i], left + place * pitch
-            spans = _spans(scheme.counts(layer), base, tall)
-            linked = before is not None and routes.layers[i - 1].name in layer.reads
-            if before is not None and linked:
-                marks += _bands(scheme, before, spans, x - pitch * 0.36, x)
-            marks += _bar(routes, scheme, layer, names[i], (x, base, 0.64 * pitch, tall), spans)
-            right = max(right, x + 0.64 * pitch + 24, x + 0.32 * pitch + 0.79 * text_width(names[i], 11.5) + 10)
-            before = spans
-        y = base + tall + 50
-    return marks, right, y
+    right, before = left, [0.0]
+    for i, (layer, name) in enumerate(zip(routes.layers, names, strict=True)):
+        row, place = divmod(i, each)
+        x, bottom = left + place * pitch, top + (row + 1) * step - 50
+        edges = _edges(scheme.counts(layer), bottom - tall, tall)
+        if place and routes.layers[i - 1].name in layer.reads:
+            marks += _bands(scheme, before, edges, x - pitch * 0.36, x)
+        marks += _bar(routes, scheme, i, name, (x, bottom, wide), edges)
+        right = max(right, x + wide + 24, x + wide / 2 + 0.79 * text_width(name, 11.5) + 10)
+        before = edges
+    return marks, right, top + rows * step
 
 
-def _spans(counts: list[int], base: float, tall: float) -> list[tuple[float, float]]:
-    """Top and bottom of every group; one that is not empty is never too thin to be seen."""
+def _edges(counts: list[int], top: float, tall: float) -> list[float]:
+    """The top of every group and the bottom of the last; a group that is not empty is never too thin to be seen."""
     heights = [max(LEAST, tall * n / sum(counts)) if n else 0.0 for n in counts]
     heights[heights.index(max(heights))] -= sum(heights) - tall
-    spans, y = [], base
-    for height in heights:
-        spans.append((y, y + height))
-        y += height
-    return spans
+    return list(accumulate(heights, initial=top))
 
 
-def _bands(
-    scheme: Scheme, before: list[tuple[float, float]], after: list[tuple[float, float]], x1: float, x2: float
-) -> list[Mark]:
+def _bands(scheme: Scheme, before: list[float], after: list[float], x1: float, x2: float) -> list[Mark]:
     """From each group to the same group of the next layer."""
     marks: list[Mark] = []
-    for group, (top1, low1), (top2, low2) in zip(scheme.groups[:-1], before, after, strict=False):
+    for group, (top1, low1), (top2, low2) in zip(scheme.groups[:-1], pairwise(before), pairwise(after), strict=False):
         if low1 > top1 and low2 > top2:
             marks.append(Polygon(((x1, top1), (x2, top2), (x2, low2), (x1, low1)), group.colour, 0.22))
     return marks
 
 
 def _bar(
-    routes: Routes,
-    scheme: Scheme,
-    layer: RouteLayer,
-    name: str,
-    box: tuple[float, float, float, float],
-    spans: list[tuple[float, float]],
+    routes: Routes, scheme: Scheme, i: int, name: str, box: tuple[float, float, float], edges: list[float]
 ) -> list[Mark]:
-    x, base, width, tall = box
+    layer, (x, bottom, width) = routes.layers[i], box
     centre, tip = x + width / 2, layer_tip(routes, layer)
     marks: list[Mark] = [
-        Text(centre, base - 22, name, 11.5, bold=True, turn=-SLOPE, tip=tip),
-        Text(centre, base - 6, f"{layer.size}", 10.5, "middle", colour=PALE),
-        Text(centre, base + tall + 18, footer(routes, layer), 12, "middle", bold=True, tip=tip),
+        Text(centre, edges[0] - 22, name, 11.5, bold=True, turn=-SLOPE, tip=tip),
+        Text(centre, edges[0] - 6, f"{layer.size}", 10.5, "middle", colour=PALE),
+        Text(centre, bottom + 18, footer(routes, layer), 12, "middle", bold=True, tip=tip),
     ]
     if len(routes.classes) > 1:
         part = f"{len(routes.shared(layer.name))}/{len(routes.either(layer.name))}"
         size = 10.0 if text_width(part, 10) <= width / 0.64 - 2 else 8.5
-        marks.append(Text(centre, base + tall + 33, part, size, "middle", colour=PALE))
-    for group, count, (high, low) in zip(scheme.groups, scheme.counts(layer), spans, strict=True):
-        if not count:
-            continue
-        about = f"{layer.label}\n{group.label}: {count} of {layer.size} channels ({count / layer.size:.1%})"
-        marks.append(Rectangle(x, high, width, low - high, group.colour, about))
+        marks.append(Text(centre, bottom + 33, part, size, "middle", colour=PALE))
+    for group, count, (high, low) in zip(scheme.groups, scheme.counts(layer), pairwise(edges), strict=True):
+        if count:
+            about = f"{layer.label}\n{group.label}: {count} of {layer.size} channels ({count / layer.size:.1%})"
+            marks.append(Rectangle(x, high, width, low - high, group.colour, about))
         if low - high >= 13 and text_width(str(count), 10.5) <= width - 2:
             marks.append(Text(centre, (high + low) / 2 + 3.8, f"{count}", 10.5, "middle", colour=group.ink))
     return marks

@@ -19,7 +19,7 @@ def fits(routes: Routes) -> bool:
     return len(routes.layers) <= 9 and all(layer.size <= 150 for layer in routes.layers)
 
 
-def lines(routes: Routes) -> int:
+def lines_per_class(routes: Routes) -> int:
     """How many lines a class may have between two layers: fewer where there are many classes."""
     return max(8, LINES // max(2, len(routes.classes)))
 
@@ -98,11 +98,11 @@ def _links(routes: Routes, scheme: Scheme, before: RouteLayer, after: RouteLayer
         pairs = [(here[a] * there[b], a, b) for a in before.on[name] for b in after.on[name]]
         pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
         most = pairs[0][0] if pairs and pairs[0][0] > 0 else 1.0
-        for value, a, b in pairs[: lines(routes)]:
+        for value, a, b in pairs[: lines_per_class(routes)]:
             strongest[a, b] = max(strongest.get((a, b), 0.0), value / most)
     users_before, users_after = before.users(), after.users()
-    found = []
+    links = []
     for (a, b), strength in sorted(strongest.items(), key=lambda item: (item[1], item[0])):
         both = tuple(name for name in users_before[a] if name in users_after[b])
-        found.append((a, b, scheme.groups[scheme.of(both)].colour, strength))
-    return found
+        links.append((a, b, scheme.groups[scheme.of(both)].colour, strength))
+    return links

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
@@ -66,10 +67,8 @@ class Scheme:
 
     def counts(self, layer: RouteLayer) -> list[int]:
         """How many channels of a layer each group has."""
-        found = [0] * len(self.groups)
-        for users in layer.users():
-            found[self.of(users)] += 1
-        return found
+        counts = Counter(map(self.of, layer.users()))
+        return [counts[number] for number in range(len(self.groups))]
 
 
 def footer(routes: Routes, layer: RouteLayer) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from brickwork.errors import BadData, RequestError
-from brickwork.report.book import Book, Figure
+from brickwork.report.book import Book
+from brickwork.report.drawing import Drawing
 from brickwork.report.figure_file import KIND, from_json
 from brickwork.report.parts import chapters
 from brickwork.report.study_rows import draw_sizes, draw_study
@@ -18,79 +19,71 @@ READABLE = (
     "a figure (.json, written by routes, sweep, cancel, transplant show with --out x.json), the result of a study (.json), "
     "a folder of sweep, continual or demo, a dependency map, or a pool"
 )
-Placed = tuple[str, Figure]  # a figure and its part
 
 
 def report(runs: Sequence[str | Path], *, title: str = "Brickwork report") -> Book:
     """A page of what these runs found; each must be something that a verb of brickwork wrote."""
     if not runs:
         raise RequestError(f"a report needs at least one run: {READABLE}.")
-    return Book(title, chapters([placed for run in runs for placed in figures_of(Path(run))]))
+    return Book(title, chapters([figure for run in runs for figure in figures_of(Path(run))]))
 
 
-def figures_of(run: Path) -> list[Placed]:
-    """The figures of one run, with the part of the report they belong to."""
+def figures_of(run: Path) -> list[Drawing]:
+    """The figures of one run."""
     if run.is_file():
         return _of_file(run)
     if not run.is_dir():
         raise BadData(f"{run} is not there; a report is made of {READABLE}.")
     if (run / FIGURES).is_dir():
-        figures = [placed for file in sorted((run / FIGURES).glob("*.json")) for placed in _of_file(file)]
-        maps = [
-            file.parent for file in sorted(run.glob("*/map.json"))
-        ]  # a map is its own figure: it is read, not copied
-        return figures + [("dependencies", _map(folder)) for folder in maps]
+        figures = [figure for file in sorted((run / FIGURES).glob("*.json")) for figure in _of_file(file)]
+        # a map is its own figure: it is read, not copied
+        return figures + [_map(file.parent) for file in sorted(run.glob("*/map.json"))]
     if (run / "map.json").is_file():
-        return [("dependencies", _map(run))]
+        return [_map(run)]
     if (run / "pool.json").is_file():
-        return [("pools", figure) for figure in _pool(run)]
+        return _pool(run)
     raise BadData(f"{run} holds nothing that can be shown; a report is made of {READABLE}.")
 
 
-def save_figures(folder: Path, figures: Sequence[Any]) -> None:
+def save_figures(folder: Path, figures: Sequence[Drawing]) -> None:
     """Drawings into the folder of figures of a run, in their order."""
     (folder / FIGURES).mkdir(exist_ok=True)
     for number, figure in enumerate(figures):
         figure.save(folder / FIGURES / f"{number:02d}.json")
 
 
-def _of_file(file: Path) -> list[Placed]:
+def _of_file(file: Path) -> list[Drawing]:
     try:
         text = file.read_text(encoding="utf-8")
         value = json.loads(text)
     except ValueError as error:
         raise BadData(f"{file} is no JSON ({error}); a report is made of {READABLE}.") from error
     if isinstance(value, dict) and value.get("kind") == KIND:
-        drawing = from_json(text, str(file))
-        return [(drawing.part, drawing)]
+        return [from_json(text, str(file))]
     if isinstance(value, dict) and _is_study(value):
         sizes = draw_sizes(value)
-        return [("studies", figure) for figure in (sizes, draw_study(value)) if figure is not None]
+        return [*([sizes] if sizes else []), draw_study(value)]
     raise BadData(f"{file} is neither a figure nor the result of a study; a report is made of {READABLE}.")
 
 
 def _is_study(value: dict[str, Any]) -> bool:
     rows = value.get("rows")
-    return (
-        isinstance(value.get("name"), str)
-        and isinstance(rows, list)
-        and bool(rows)
-        and all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows)
-    )
+    named = isinstance(value.get("name"), str) and isinstance(rows, list) and bool(rows)
+    return named and all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows)
 
 
-def _map(run: Path) -> Figure:
+def _map(run: Path) -> Drawing:
     from brickwork.dependencies import DependencyMap
-    from brickwork.report.map_figure import MapFigure
+    from brickwork.report.dependencies import map_figure
 
-    return MapFigure(DependencyMap.load(run), f"brickwork depend show {run}")
+    return map_figure(DependencyMap.load(run), f"brickwork depend show {run}")
 
 
-def _pool(run: Path) -> Sequence[Figure]:
+def _pool(run: Path) -> list[Drawing]:
     from brickwork.pools import PoolFolder
     from brickwork.report.pools import draw_pool
 
     folder = PoolFolder.open(run)
     tasks = {name: folder.task(name) for name in folder.tasks}
     sizes = {name: folder.bytes(name) for name in tasks}
-    return draw_pool(folder.pool, tasks, sizes=sizes).drawings
+    return list(draw_pool(folder.pool, tasks, sizes=sizes).drawings)
