@@ -1,5 +1,7 @@
 __version__: str
 
+from brickwork import errors as errors
+from brickwork import zoo as zoo
 from brickwork.algebra import Delta as Delta
 from brickwork.algebra import assign as assign
 from brickwork.algebra import delta as delta
@@ -21,9 +23,7 @@ from brickwork.bricks import transfer as transfer
 from brickwork.bricks import treat as treat
 from brickwork.dependencies import CovLasso as CovLasso
 from brickwork.dependencies import DependencyMap as DependencyMap
-from brickwork import errors as errors
 from brickwork.pools import KernelPool as KernelPool
 from brickwork.store import load as load
 from brickwork.store import save as save
 from brickwork.transplant import TransplantNet as TransplantNet
-from brickwork import zoo as zoo

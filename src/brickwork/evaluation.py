@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,9 @@ from torch import Tensor, nn
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.pixels import Images
 from brickwork.errors import BadData
+from brickwork.html_table import rows_table
+from brickwork.model_options import EvalOptions
+from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.prediction import logit_batches, predict
 from brickwork.words import counted
@@ -70,31 +72,35 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         head, rows = self._rows()
-        summary = ", ".join(f"{name} <b>{value}</b>" for name, value in self._summary())
-        cells = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        titles = "".join(f"<th>{title}</th>" for title in head)
-        return f"<p>{counted(self.images, 'image')}: {summary}</p><table><tr>{titles}</tr>{cells}</table>"
+        summary = ", ".join(f"{name} {value}" for name, value in self._summary())
+        return rows_table(head, rows, lines=[f"{counted(self.images, 'image')}: {summary}"])
 
 
+@takes(EvalOptions)
 def evaluate(
     model: nn.Module,
-    images: Images,
-    labels: np.ndarray | Tensor,
+    data: ImageData | Images,
+    labels: np.ndarray | Tensor | None = None,
     *,
     classes: Sequence[str] | None = None,
-    batch_size: int = 512,
     device: torch.device | str | None = None,
     masks: np.ndarray | Tensor | None = None,
+    options: EvalOptions,
 ) -> Evaluation:
-    """Measure a model on images and labels; with `masks` (N, H, W), a segmenter against them.
+    """Measure a model on a data set, or on images and labels; with `masks` (N, H, W), a segmenter against them.
 
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
     >>> found = evaluate(nn.Identity(), logits, torch.tensor([0, 1, 1]), classes=["cat", "dog"])
     >>> round(found.accuracy, 3), found.confusion
     (0.667, [[1, 0], [1, 1]])
     """
+    if isinstance(data, ImageData):
+        return evaluate_data(model, data, split=options.split, batch_size=options.batch_size)
+    images, batch_size = data, options.batch_size
     if len(images) == 0:
         raise BadData("there are no images to evaluate on.")
+    if labels is None and masks is None:
+        raise BadData("images alone cannot be evaluated on; give labels, masks or an ImageData.")
     if masks is not None:
         return _evaluate_masks(model, images, torch.as_tensor(masks), classes, batch_size, device)
     truth = torch.as_tensor(labels).long().cpu()

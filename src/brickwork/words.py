@@ -1,6 +1,9 @@
-"""Numbers in sentences."""
+"""Numbers, lists and tables in text."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
@@ -16,3 +19,40 @@ def _plural(noun: str) -> str:
     if noun.endswith("s"):
         return f"{noun}es"
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """The first few of a list.
+
+    >>> some_of(["a", "b"]), some_of(list("abcde"))
+    ('a, b', 'a, b, c and 2 more')
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def sides(shape: Iterable[int]) -> str:
+    """
+    >>> sides((3, 32, 32))
+    '3×32×32'
+    """
+    return "×".join(map(str, shape)) or "-"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Aligned columns: text to the left, numbers to the right.
+
+    >>> print(table(["name", "size"], [["conv1", 1200], ["fc", 8]]))
+    name    size
+    conv1  1,200
+    fc         8
+    """
+    body = [list(row) for row in rows]
+    shown = [[f"{v:,}" if isinstance(v, int) else str(v) for v in row] for row in body]
+    widths = [max(len(line[i]) for line in [list(headers), *shown]) for i in range(len(headers))]
+    kinds = [{type(row[i]) for row in body if row[i] != ""} for i in range(len(headers))]
+    right = [bool(kind) and all(issubclass(k, int | float) for k in kind) for kind in kinds]
+    lines = []
+    for line in [list(headers), *shown]:
+        cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from brickwork import store
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.data.pixels import Images
 from brickwork.errors import BadFile, BadModel
+from brickwork.html_table import facts_table
 from brickwork.moments import LayerFit
 from brickwork.options import fields_of
 from brickwork.origin import attach, origin_of
@@ -144,8 +144,7 @@ class Brick:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def _repr_html_(self) -> str:
-        cells = (f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in self._rows())
-        return f"<table>{''.join(cells)}</table>"
+        return facts_table(self._rows())
 
 
 def options_of(facts: dict[str, Any]) -> tuple[DisassembleOptions, dict[str, Any]]:

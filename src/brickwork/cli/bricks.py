@@ -19,19 +19,20 @@ from brickwork.cli.parameters import (
     ModelFolder,
     OptionalData,
     OutFolder,
+    Seed,
     data_option,
     optional,
     out_file,
 )
-from brickwork.cli.printing import sides, typed_line
+from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.options import Setting
+from brickwork.words import sides
 
 if TYPE_CHECKING:
     from torch import nn
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
-Seed = Annotated[int, Setting("Seed of every random number.", at_least=0)]
 Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
 
 

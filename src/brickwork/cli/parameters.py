@@ -13,7 +13,7 @@ from brickwork.options import Setting
 def _data(spec: str, given: Mapping[str, Any]) -> Any:
     from brickwork import data
 
-    return data.check(spec, size=given.get("size"))
+    return data.check(spec, size=given.get("size"), split=given.get("split"))
 
 
 def _several(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
@@ -90,7 +90,7 @@ Force = Annotated[bool, Setting("Replace the output if it is there already.")]
 ImageSize = Annotated[
     int | None, Setting("Height and width of the images.", at_least=1, default_text="the architecture's")
 ]
-Split = Annotated[str, Setting("Which images of the data; @N limits these.", choices=("test", "train"))]
+Seed = Annotated[int, Setting("Seed of every random number.", at_least=0)]
 
 
 def optional(annotation: Any) -> Any:
@@ -101,3 +101,8 @@ def optional(annotation: Any) -> Any:
 def data_option(help: str, *, several: bool = False) -> Any:
     """A parameter that names images, said in other words."""
     return Annotated[tuple[str, ...] if several else str, Setting(help, check=_several if several else _data)]
+
+
+def data_argument(help: str) -> Any:
+    """Images as a positional parameter."""
+    return Annotated[str, Argument(help, "DATA", check=_data)]

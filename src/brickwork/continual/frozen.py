@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import write_tensors
-from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.networks import halved, head_of, kernels_of, put
 from brickwork.continual.registry import method
 from brickwork.errors import BadModel

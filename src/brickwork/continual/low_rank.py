@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
-from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.networks import halved, kernels_of
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from brickwork.continual.base import Method, check_positive
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.files import pack, unpack, write_tensors
-from brickwork.continual.base import Method, check_positive
 from brickwork.continual.networks import flat, halved, kernels_of, load_flat, load_head, small_of, stored_head
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError

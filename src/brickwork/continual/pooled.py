@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from brickwork.continual.bench import Bench
 from brickwork.continual.base import Method, check_positive
+from brickwork.continual.bench import Bench
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError
 from brickwork.origin import origin_of

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.files import pack, unpack
-from brickwork.continual.base import TaskFiles, check_positive
 from brickwork.continual.networks import kernels_of
 from brickwork.continual.registry import method
 from brickwork.errors import RequestError

@@ -21,9 +21,9 @@ import torch
 from torch import nn
 
 from brickwork.atomic import write_file
+from brickwork.continual.base import Method
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import fingerprint, weigh
-from brickwork.continual.base import Method
 from brickwork.continual.readout import readout
 from brickwork.continual.registry import parse
 from brickwork.continual.result import Comparison, ContinualResult

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.continual.base import Method, check_positive
 from brickwork.continual.bench import Bench, load_partly
 from brickwork.continual.files import write_tensors
-from brickwork.continual.base import Method, check_positive
 from brickwork.continual.networks import head_of, head_tensors, with_head
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images, check_raw, fitted, measure, resize_masks
+from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, resize_masks
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import precision_of
+from brickwork.outputs import logits_of
+from brickwork.prediction import device_of, eval_mode, precision_of
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -27,6 +28,7 @@ from brickwork.training.options import RunningOptions, TrainHooks, TrainOptions
 from brickwork.training.recipes import resolve
 from brickwork.training.result import TrainingResult
 from brickwork.training.run import Run, cross_entropy, make_optimizer, tuned
+from brickwork.words import counted, some_of
 
 
 @takes(options=TrainOptions, running=RunningOptions, hooks=TrainHooks)
@@ -64,6 +66,8 @@ def train(
         raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
     images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
+    if source is not None and masks is None and classes is not None:
+        _check_outputs(model, data, classes)
     settings = resolve(options, origin.arch, len(images), source)
     if settings.precision == "bf16" and precision_of(model) == torch.float64:
         raise RequestError(
@@ -155,6 +159,18 @@ def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, 
     if not isinstance(data, ImageData):
         return data, labels, classes, None
     return data.train_images, data.train_labels, classes or data.classes, data.source
+
+
+def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) -> None:
+    """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
+    prepared = origin_of(model).preprocessing or data.preprocessing()
+    with eval_mode(model), torch.no_grad():
+        logits = logits_of(model(as_input(data.train_images[:2], prepared, device_of(model))))
+    if logits.ndim == 2 and logits.shape[1] != len(classes):
+        raise BadModel(
+            f"the network has {counted(logits.shape[1], 'output')} and {data.name} {counted(len(classes), 'class')} "
+            f"({some_of(classes, 5)}); build it with as many outputs, or select as many classes, as in digits:0-4."
+        )
 
 
 def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor, Preprocessing | None]:

@@ -27,7 +27,13 @@ class TrainOptions(Options):
 onecycle, milestones, constant; did you mean 'cosine'?
     """
 
-    epochs: int = option(None, at_least=1, help="Passes over the images.", default_text=_RECIPE, panel=TRAINING)
+    epochs: int = option(
+        None,
+        at_least=0,
+        help="Passes over the images; 0 leaves the network untrained.",
+        default_text=_RECIPE,
+        panel=TRAINING,
+    )
     batch_size: int = option(None, at_least=1, help="Images per step.", default_text=_RECIPE, panel=TRAINING)
     lr: float = option(None, above=0, help="Peak learning rate.", default_text=_RECIPE, panel=TRAINING)
     optimizer: str = option(None, choices=OPTIMIZERS, help="Optimizer.", default_text=_RECIPE, panel=TRAINING)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 
+from brickwork.html_table import rows_table
 from brickwork.training.options import TrainOptions
 
 COLUMNS = ("epoch", "lr", "loss", "accuracy", "validation_loss", "validation_accuracy", "images_per_second")
@@ -44,10 +44,7 @@ class TrainingResult:
         return "\n".join("  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in [head, *rows])
 
     def _repr_html_(self) -> str:
-        head, rows = self._cells()
-        lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
-        titles = "".join(f"<th>{title}</th>" for title in head)
-        return f"<table><tr>{titles}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+        return rows_table(*self._cells())
 
     def plot(self, axes: Any = None) -> Any:
         """Loss and accuracy over the epochs, drawn with matplotlib; the axes are returned."""

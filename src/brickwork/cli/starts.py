@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
     if (Path(text) / "config.json").is_file():
         if args or size is not None:
             raise RequestError(
-                f"{text} is a model folder, which has its size and arguments; leave out --arg and --size."
+                f"{text} is a model folder, which has its size and arguments; leave out `arg` and `size`."
             )
         origin = store.read_config(text).origin()
         shape = origin.input_shape or (3, 32, 32)
@@ -61,43 +61,3 @@ def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
     with torch.device("meta"):
         shape = origin_of(zoo.build(text, **args)).input_shape or (3, 32, 32)
     return Start(text, args, (shape[0], size or shape[1], size or shape[2]))
-
-
-def check_outputs(model: Any, images: Any, classes: tuple[str, ...]) -> None:
-    """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
-    import torch
-
-    from brickwork.data.pixels import as_input
-    from brickwork.errors import BadModel
-    from brickwork.origin import origin_of
-    from brickwork.outputs import logits_of
-    from brickwork.prediction import device_of, eval_mode
-    from brickwork.words import counted
-
-    prepared = origin_of(model).preprocessing or images.preprocessing()
-    with eval_mode(model), torch.no_grad():
-        logits = logits_of(model(as_input(images.train_images[:2], prepared, device_of(model))))
-    if logits.ndim == 2 and logits.shape[1] != len(classes):
-        few = ", ".join(classes[:5]) + (", …" if len(classes) > 5 else "")
-        raise BadModel(
-            f"the network has {counted(logits.shape[1], 'output')} and {images.name} {counted(len(classes), 'class')} "
-            f"({few}); build it with as many outputs, or select as many classes, as in digits:0-4."
-        )
-
-
-def leave_untrained(model: Any, images: Any, classes: tuple[str, ...]) -> None:
-    """--epochs 0: nothing is trained, but the network is told its classes and how its images are prepared."""
-    from brickwork.origin import attach, origin_of
-
-    origin = origin_of(model)
-    height, width, channels = images.shape
-    attach(
-        model,
-        replace(
-            origin,
-            classes=tuple(classes),
-            input_shape=(channels, height, width),
-            preprocessing=origin.preprocessing or images.preprocessing(),
-        ),
-    )
-    model.eval()

@@ -1,0 +1,197 @@
+"""`brickwork study` and `brickwork bench`: the papers' tables, and measurements against peers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.parameters import Force, Seed
+from brickwork.errors import RequestError
+from brickwork.options import Options, Setting, option
+from brickwork.words import table
+
+
+@contextmanager
+def needs_lab() -> Iterator[None]:
+    """Imports of brickwork_lab within this block end in one sentence where the package is missing.
+
+    >>> with needs_lab():  # doctest: +ELLIPSIS
+    ...     raise ModuleNotFoundError(name="brickwork_lab")
+    Traceback (most recent call last):
+    ...
+    brickwork.errors.RequestError: studies and benchmarks are in ... installed here; in that folder: pip install -e .
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "brickwork_lab":
+            raise
+        raise RequestError(
+            "studies and benchmarks are in the package brickwork_lab of Brickwork's source tree, which is not "
+            "installed here; in that folder: pip install -e ."
+        ) from error
+
+
+class StudyOptions(Options):
+    """Which rows of a study to run."""
+
+    arch: tuple[str, ...] = option((), help="Only this network; repeatable.")
+    networks: str | None = option(None, metavar="FOLDER", help="Where trained networks are kept and found again.")
+    set: tuple[str, ...] = option((), help="Only this data set; repeatable.")
+    pick: tuple[str, ...] = option((), help="Only these parts: classes as in A0-2,B3-4, or words of rows; repeatable.")
+    seeds: int | None = option(
+        None, at_least=1, help="So many runs with other seeds, where a study averages over them."
+    )
+
+    def for_study(self, chosen: Any) -> dict[str, Any]:
+        """As the study takes them; an option it does not have is refused, not ignored."""
+        names = {"arch": "archs", "set": "sets", "pick": "picks"}
+        known = (*chosen.options, *(["networks"] if chosen.trains else []))
+        given = {name: value for name, value in self.to_dict().items() if value}
+        foreign = [f"`{name}`" for name in given if names.get(name, name) not in known]
+        if foreign:
+            raise RequestError(f"study {chosen.name} has no {' or '.join(foreign)}.")
+        return {names.get(n, n): tuple(v) if isinstance(v, list) else v for n, v in given.items()}
+
+
+def study(
+    name: Annotated[str | None, Argument("Which study; none: list them.", "NAME")] = None,
+    *,
+    smoke: Annotated[bool, Setting("Seconds, on embedded data (the default).")] = False,
+    full: Annotated[bool, Setting("The real one, on real image sets.")] = False,
+    out: Annotated[Path | None, Setting("JSON file for the rows, written as they come.", metavar="FILE")] = None,
+    seed: Seed = 0,
+    device: Annotated[str, Setting("Where to compute: auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    force: Force = False,
+    options: StudyOptions,
+) -> Report:
+    """Run a paper's table: the paper's numbers and ours side by side.
+
+    brickwork study assemble --smoke --json
+    """
+    with needs_lab():
+        from brickwork_lab import studies
+    from brickwork.atomic import check_file
+    from brickwork.devices import describe
+
+    if name is None:
+        rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
+        listed = [{"name": n, "paper": p, "about": a} for n, p, a in rows]
+        return Report({"studies": listed}, table(["name", "paper", "what"], rows))
+    if smoke and full:
+        raise RequestError("`smoke` and `full` exclude each other; give one.")
+    chosen = studies.get(name)
+    if out is not None:
+        check_file(out, force=force)
+    asked = options.for_study(chosen)
+    result: dict[str, Any] = {
+        "name": name,
+        "paper": chosen.paper,
+        "full": full,
+        "command": shlex.join(["brickwork", *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": str(datetime.date.today()),
+        **describe(device),
+        "complete": False,
+        "rows": [],
+    }
+    for row in chosen.run(full=full, seed=seed, device=device, **asked):
+        result["rows"].append(row)  # hours may lie between two of them: none is lost when the run is stopped
+        _write(out, result, force)
+    result["complete"] = True
+    _write(out, result, force)
+    return Report(result, _shown(result["rows"]))
+
+
+def _shown(rows: list[dict[str, Any]]) -> str:
+    """What differs from row to row as a table, what does not in a line below; long values are for --json."""
+    from brickwork_lab.studies.tables import columns_of, facts_of
+
+    if not rows:
+        return "no rows"
+    columns = columns_of(rows)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    drawn, left_out = _fitting(rows, columns, width)
+    more = f"too wide for this terminal: {', '.join(left_out)}; in a pipe and with --json they are there"
+    return "\n\n".join(part for part in (drawn, facts_of(rows), more if left_out else "") if part)
+
+
+def _fitting(rows: list[dict[str, Any]], columns: list[str], width: int | None) -> tuple[str, list[str]]:
+    """The table, without its last columns as far as it is wider than this, and the names of those.
+
+    >>> _fitting([{"what": "a", "ours": 1, "long": "x" * 20}], ["what", "ours", "long"], 20)
+    ('what  ours\\na        1', ['long'])
+    """
+    shown = list(columns)
+    while True:
+        drawn = table(shown, [["" if row.get(c) is None else row[c] for c in shown] for row in rows])
+        narrow = width is None or max(map(len, drawn.splitlines())) <= width
+        if narrow or shown[-1] in ("what", "paper", "ours"):
+            return drawn, columns[len(shown) :]
+        shown.pop()
+
+
+def _write(out: Path | None, result: dict[str, Any], force: bool) -> None:
+    """The rows so far; the file is replaced in one step, and was ours from the first row on."""
+    from brickwork.atomic import write_file
+
+    if out is not None:
+        with write_file(out, force=force or len(result["rows"]) > 1 or result["complete"]) as temporary:
+            Path(temporary).write_text(json.dumps(result, indent=1) + "\n")
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, where there is one."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+    except OSError:  # no git on this machine
+        return None
+    return found.stdout.strip() or None
+
+
+def bench(
+    name: Annotated[str | None, Argument("Which benchmark to run; none: list them.", "NAME")] = None,
+    *,
+    arg: Annotated[dict[str, Any] | None, Setting("Option of the benchmark, e.g. --arg repeat=5; repeatable.")] = None,
+    device: Annotated[str | None, Setting("Where to compute, if the benchmark has a choice.")] = None,
+) -> Report:
+    """Measure Brickwork against its peers, alternately, on this machine.
+
+    Prints who took how long and how much memory (medians), and peer ÷ ours: above 1, ours needs less.
+    Without an argument: the benchmarks there are, with their options.
+
+    brickwork bench surgery --arg repeat=5 --json
+    """
+    with needs_lab():
+        from brickwork_lab import benchmarks
+
+    if name is None:
+        known = [
+            (b.name, b.help, ", ".join(f"{k}={v}" for k, v in b.options.items())) for b in benchmarks.REGISTRY.values()
+        ]
+        listed = [{"name": n, "help": h} for n, h, _ in known]
+        return Report({"benchmarks": listed}, table(["name", "what", "options"], known))
+    options = (arg or {}) | ({} if device is None else {"device": device})
+    outcome = benchmarks.find(name)(**options)
+    lines = [_table(outcome.rows), "", table(["ratio", "peer ÷ ours"], outcome.ratios.items())]
+    for title, rows in outcome.tables.items():
+        lines += ["", title, _table(rows)]
+    return Report(outcome.to_dict(name), "\n".join(lines))
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    def cell(value: Any) -> Any:
+        return float(f"{value:.3g}") if isinstance(value, float) else value
+
+    headers = list(dict.fromkeys(key for row in rows for key in row))
+    return table(headers, [[cell(row.get(key, "")) for key in headers] for row in rows])

@@ -1,0 +1,199 @@
+"""`brickwork train`, `eval` and `info`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.folders import images_for
+from brickwork.cli.parameters import (
+    Arch,
+    ArchArguments,
+    Device,
+    Force,
+    ImageSize,
+    ModelFolder,
+    OutFolder,
+    Seed,
+    data_argument,
+)
+from brickwork.cli.printing import log
+from brickwork.dependencies.options import CutLinkOptions
+from brickwork.errors import BadData, BadFile, RequestError
+from brickwork.model_options import EvalOptions, InfoOptions
+from brickwork.training.options import RunningOptions, TrainOptions
+from brickwork.words import counted, table
+
+if TYPE_CHECKING:
+    from brickwork.cli.starts import Start
+
+Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
+
+
+def train(
+    arch: Annotated[
+        str, Argument("lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from.")
+    ],
+    data: Images,
+    *,
+    out: OutFolder,
+    arg: ArchArguments = None,
+    size: ImageSize = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: TrainOptions,
+    links: CutLinkOptions,
+    running: RunningOptions,
+) -> Report | None:
+    """Train an architecture on a data set, or go on from a model folder, and save a model folder.
+
+    brickwork train lenet digits:A --out a
+
+    brickwork train a digits:B --out ab
+    """
+    from brickwork import data as data_sets
+    from brickwork import store
+    from brickwork.cli.starts import find_start
+
+    start = find_start(arch, arg or {}, size)
+    if options.epochs == 0 and (links.cut or running.checkpoint):
+        raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
+    images = data_sets.load(data, seed=options.seed, size=start.shape[1:], channels=start.shape[0])
+    penalty = links.penalty(images.mask_classes if start.segments else images.classes)
+    result, evaluation = _train(start, images, options, running, penalty, device)
+    if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process alone writes and prints
+        return None
+    facts: dict[str, Any] = links.provenance()
+    if start.folder is not None:
+        facts["start"] = store.read_config(start.folder).weights.state_hash
+    provenance = {
+        "command": "train",
+        "data": str(data),
+        "options": result.options.to_dict(),
+        "seconds": round(result.seconds, 2),
+        "test_accuracy": evaluation.accuracy,
+        **facts,
+    }
+    store.save(result.model, out, force=force, provenance=provenance)
+    report = {"folder": str(out), "arch": arch, "data": str(data), **facts, **result.to_dict()}
+    trained = f"trained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s; saved in {out}"
+    return Report({**report, "test": evaluation.to_dict()}, f"{evaluation}\n{trained}")
+
+
+def _train(
+    start: Start, images: Any, options: TrainOptions, running: RunningOptions, penalty: Any, device: Any
+) -> tuple[Any, Any]:
+    from brickwork.evaluation import evaluate_data
+    from brickwork.training import train
+
+    what = start.folder or start.arch
+    if start.segments and images.train_masks is None:
+        raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
+    classes = images.mask_classes if start.segments else images.classes
+    model = start.network(classes, options.seed)
+    log(f"training {what} on {images} …")
+    try:
+        result = train(
+            model,
+            images,
+            masks=images.train_masks if start.segments else None,
+            classes=classes,
+            penalty=penalty,
+            device=device,
+            options=options,
+            running=running,
+        )
+    except KeyboardInterrupt:
+        if running.checkpoint is not None:
+            log(f"the last whole epoch is in {running.checkpoint}; the same command goes on from there.")
+        raise
+    return result, evaluate_data(model, images)
+
+
+def evaluate(
+    folder: ModelFolder,
+    data: Images,
+    *,
+    arch: Arch = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    options: EvalOptions,
+) -> Report:
+    """Evaluate a model folder on a data set, whose classes are found among the model's by name.
+
+    brickwork eval a digits:A --json
+    """
+    from brickwork import store
+    from brickwork.evaluation import evaluate
+
+    model = store.load(folder, arch=arch, device=device)
+    result = evaluate(model, images_for(model, data, seed, options.split), options=options)
+    report = {"folder": str(folder), "data": str(data), "split": options.split, **result.to_dict()}
+    return Report(report, str(result))
+
+
+def info(
+    target: Annotated[
+        str | None, Argument("lenet, timm:resnet18, …, or a model folder; none: list.", "ARCH|FOLDER")
+    ] = None,
+    *,
+    arg: ArchArguments = None,
+    arch: Arch = None,
+    options: InfoOptions,
+) -> Report:
+    """Layers, channel spaces, parameters and FLOPs of an architecture or a model folder.
+
+    FLOPs are for one example, two for each multiply-add of convolutions, linear layers and attention.
+    A channel space is a set of channels that are cut together. --dry-run shows a cut and writes nothing.
+    Without an argument: the architectures there are.
+    """
+    from brickwork import zoo
+    from brickwork.inspection import info
+
+    options.keep()
+    if target is None:
+        if options.dry_run:
+            raise RequestError("`dry_run` needs a model: an architecture or a model folder.")
+        return _architectures()
+    if Path(target).is_dir():
+        if arg:
+            raise RequestError("`arg` is for architectures; a model folder records its own arguments.")
+        return _folder(Path(target), arch, options)
+    if "/" in target and ":" not in target:
+        raise BadFile(f"{target} is not a folder; info takes an architecture or a model folder.")
+    result = info(zoo.build(target, **(arg or {})), options=options)
+    return Report({"arch": target, "args": arg or {}, **result.to_dict()}, f"{target}\n{result}")
+
+
+def _architectures() -> Report:
+    from brickwork import zoo
+
+    known = [(a.name, a.task, a.summary) for a in zoo.REGISTRY.values()]
+    others = [f"{prefix}:NAME" for prefix in zoo.PREFIXES] + ["package.module:factory"]
+    rows = [{"name": n, "task": t, "summary": s} for n, t, s in known]
+    text = table(["name", "task", "what"], known) + "\nothers: " + ", ".join(others)
+    return Report({"architectures": rows, "others": others}, text)
+
+
+def _folder(folder: Path, arch: str | None, options: InfoOptions) -> Report:
+    from brickwork import store
+    from brickwork.inspection import info
+    from brickwork.origin import origin_of
+
+    model = store.load(folder, arch=arch)
+    config = store.read_config(folder)
+    origin = origin_of(model)
+    result = info(model, options=options)
+    data = {"folder": str(folder), **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
+    facts: list[tuple[str, Any]] = [("folder", folder), ("architecture", origin.arch or "not built by Brickwork")]
+    if origin.args:
+        facts.append(("arguments", origin.args))
+    if origin.classes:
+        facts.append(("classes", ", ".join(origin.classes)))
+    facts += list(origin.provenance.items())
+    facts += [("surgery", counted(len(origin.steps), "step"))] if origin.steps else []
+    facts.append(("state hash", config.weights.state_hash[:16]))
+    text = "\n".join(f"{name:14}{value}" for name, value in facts)
+    return Report(data, f"{text}\n{result}")

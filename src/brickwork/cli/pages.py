@@ -1,0 +1,128 @@
+"""`brickwork demo`, `report` and `studio`: pages to look at."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.parameters import Device, Force, Seed, out_file, out_folder
+from brickwork.cli.printing import log
+from brickwork.errors import RequestError
+from brickwork.options import Setting
+from brickwork.words import counted, table
+
+RESULT = "demo.json"  # marks a folder of the tour; brickwork.tour.run writes it
+
+#: what to try, and what it shows; the names written differ from those of the page's commands
+NEXT = (
+    ("info {a}", "layers, channel spaces, sizes"),
+    ("disassemble {a} --data digits:A --classes 2,3 --out part", "the part of two digits"),
+    ("routes {b} --data digits:B --classes 5,6 --out five-six.html", "which channels decide for them"),
+    ("sweep {a} {b} --base {start} --data digits:A --data digits:B --out grid", "both added up, a table and heat maps"),
+    ("depend show {map} --classes 8", "a digit as a sum of others"),
+    ("report {map} grid --out mine.html", "a page of your own"),
+)
+
+
+def demo(
+    *,
+    out: out_folder("Folder for everything the tour makes.", RESULT) = Path("demo"),  # type: ignore[valid-type]
+    quick: Annotated[bool, Setting("A tenth of the training: to see that it runs.")] = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    force: Force = False,
+) -> Report:
+    """The tour: every part of Brickwork once, on embedded digits, ending in a page that opens offline."""
+    from brickwork.atomic import write_folder
+    from brickwork.tour import PARTS, take
+    from brickwork.tour.stage import Stage
+
+    with write_folder(out, force=force, owns=(RESULT,)) as folder:
+        found = take(Stage(folder, out, seed, device, log, quick))
+    rows = [(name, words, f"{found['seconds'][name]:.1f}") for name, words, _ in PARTS]
+    lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
+    done = table(["part", "what happened", "seconds"], rows)
+    text = "\n".join([done, f"Next, with {out} being what was just made:", *how_to_reach(), *lines])
+    return Report(found, f"{text}\n\nThe page: {found['page']}")
+
+
+def how_to_reach() -> list[str]:
+    """What to type first where a shell would not find `brickwork`: after `make demo` it is in .venv alone."""
+    activate = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("brickwork") or not activate.exists():
+        return []
+    path = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return [f"  source {shlex.quote(str(path))}", "      first of all: puts brickwork on this shell's path"]
+
+
+def next_commands(folder: Path) -> list[tuple[str, str]]:
+    """Commands to try after the tour, and what they show.
+
+    >>> next_commands(Path("demo"))[0]
+    ('brickwork info demo/a', 'layers, channel spaces, sizes')
+    """
+    made = {name: shlex.quote(str(folder / name)) for name in ("a", "b", "start", "map")}
+    return [(f"brickwork {line.format(**made)}", words) for line, words in NEXT]
+
+
+def report(
+    runs: Annotated[
+        tuple[Path, ...],
+        Argument("Figures (.json), study results, folders of sweep, continual, demo, maps, pools.", "RUN..."),
+    ],
+    *,
+    out: out_file("The page to write.", ".html"),  # type: ignore[valid-type]
+    title: Annotated[str, Setting("Heading of the page.")] = "Brickwork report",
+    force: Force = False,
+) -> Report:
+    """One page of what other verbs found: key numbers, figures, tables; it opens without a network.
+
+    brickwork report demo studies/results/assemble.json --out report.html
+    """
+    from brickwork.report.runs import report
+
+    book = report(runs, title=title)
+    book.save(out, force=force)
+    chapters = [chapter.title for chapter in book.chapters]
+    size = out.stat().st_size
+    text = f"{out}: {counted(len(chapters), 'chapter')}, {size / 1000:.0f} kB"
+    return Report({"page": str(out), "bytes": size, "chapters": chapters}, text)
+
+
+def studio(
+    folder: Annotated[Path, Argument("Where the model folders are, and where new ones go.", "FOLDER")],
+    *,
+    port: Annotated[int, Setting("Port to listen on; 0: any that is free.", at_least=0, at_most=65535)] = 0,
+    device: Device = "auto",
+) -> None:
+    """A local page: drag classes of networks onto a board, press Build, download the network.
+
+    It listens on 127.0.0.1 alone, answers only to the token in the address it prints, and reads and writes nothing
+    outside FOLDER.
+    """
+    import secrets
+    import socket
+
+    if not folder.is_dir():
+        raise RequestError(f"{folder} is no folder; give the one that holds your model folders.")
+    import uvicorn
+
+    from brickwork.studio import make_app  # says what to install where something is missing
+
+    token = secrets.token_urlsafe(24)
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise RequestError(f"port {port} cannot be used ({error}); choose another, or 0 for any.") from error
+        click.echo(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}")
+        log("Open this address in a browser; Ctrl-C ends the studio.")
+        config = uvicorn.Config(make_app(folder, token, str(device)), log_level="warning")
+        uvicorn.Server(config).run(sockets=[listening])
