@@ -16,7 +16,7 @@ import torch
 
 from brickwork import engine
 from brickwork.engine import Job
-from brickwork.engine.places import place
+from brickwork.engine.executors import find_executor
 from brickwork.errors import RequestError
 
 MODULE = """
@@ -235,7 +235,7 @@ def test_a_ray_that_is_not_there_is_refused_by_its_address():
 @pytest.mark.parametrize("text", ["process", "processes:0", "processes:two", "inline:3", "ray:", ""])
 def test_unknown_engines_are_refused(text):
     with pytest.raises(RequestError, match=r"it must be inline, processes\[:N\] or ray\[:ADDRESS\]"):
-        place(text)
+        find_executor(text)
 
 
 def test_jobs_that_cannot_travel_are_refused():

@@ -150,9 +150,11 @@ class Field:
         """The value in its own type: a NumPy integer as an int, a list as a tuple, text as what it says."""
         if value is None:
             return None
-        if self.many and isinstance(value, Sequence) and not isinstance(value, str):
-            return tuple(self._normal(one) for one in value)
-        return self._normal(value)
+        if self.many and not isinstance(value, str):
+            parts = value if isinstance(value, Iterable) and not isinstance(value, Mapping) else (value,)
+            return tuple(self._normal(one) for one in parts)
+        value = self._normal(value)
+        return tuple(value) if self.many and isinstance(value, list) else value
 
     def _normal(self, value: Any) -> Any:
         if isinstance(value, str) and self.setting.parse is not None:
@@ -309,6 +311,7 @@ def takes(options: type[Options] | None = None, **more: type[Options]) -> Callab
 
     def wrap(function: Callable[..., Result]) -> Callable[..., Result]:
         plain = inspect.signature(function)
+        open_ended = any(p.kind is p.VAR_KEYWORD for p in plain.parameters.values())
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Result:
@@ -316,7 +319,7 @@ def takes(options: type[Options] | None = None, **more: type[Options]) -> Callab
             for name in [name for name in given if name in owner and name not in plain.parameters]:
                 own[owner[name]][name] = given.pop(name)
             foreign = [name for name in given if name not in plain.parameters]
-            if foreign:
+            if foreign and not open_ended:
                 close = difflib.get_close_matches(foreign[0], [*owner, *plain.parameters], n=1)
                 guess = f"; did you mean {close[0]!r}?" if close else ""
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {foreign[0]!r}{guess}")
@@ -338,6 +341,8 @@ def _replaced(options: Options, changes: Mapping[str, Any]) -> Options:
 
 def _signature(plain: inspect.Signature, classes: Mapping[str, type[Options]]) -> inspect.Signature:
     shown = [p for name, p in plain.parameters.items() if name not in classes]
+    rest = [p for p in shown if p.kind is p.VAR_KEYWORD]
+    shown = [p for p in shown if p.kind is not p.VAR_KEYWORD]
     last = next((k for k, p in enumerate(shown) if p.kind >= p.KEYWORD_ONLY), len(shown))
     own: dict[str, inspect.Parameter] = {}
     for cls in classes.values():
@@ -348,7 +353,7 @@ def _signature(plain: inspect.Signature, classes: Mapping[str, type[Options]]) -
                 kind = inspect.Parameter.KEYWORD_ONLY
                 own[name] = inspect.Parameter(name, kind, default=default, annotation=hints[name])
     whole = [plain.parameters[name].replace(default=None) for name in classes]
-    return plain.replace(parameters=[*shown[:last], *own.values(), *shown[last:], *whole])
+    return plain.replace(parameters=[*shown[:last], *own.values(), *shown[last:], *whole, *rest])
 
 
 # -- text to values ---------------------------------------------------------------------------------------------------
@@ -402,9 +407,8 @@ def parse_numbers(text: str) -> list[float]:
     except (ValueError, OverflowError):
         raise RequestError(f"numbers are {text!r}; they must be as in 0:1:0.1 or 0,0.5,1.") from None
     if not 0 <= count <= 10_000:
-        raise RequestError(
-            f"numbers are {text!r}; from {start:g} to {stop:g} in steps of {step:g} there are none, or above 10,000."
-        )
+        many = "there are more than 10,000" if count > 0 else "there is nothing"
+        raise RequestError(f"numbers are {text!r}; from {start:g} to {stop:g} in steps of {step:g} {many}.")
     return [round(start + k * step, 10) for k in range(count + 1) if start + k * step <= stop + 1e-9]
 
 

@@ -114,7 +114,7 @@ def test_wrong_requests(nets):
         ({"steps": 0}, RequestError, "steps is 0; it must be a whole number from 1 up"),
         ({"lr": -1}, RequestError, "lr is -1; it must be a number above 0 to 10"),
         ({"per": "tensor"}, RequestError, "per is 'tensor'; it must be layer or task"),
-        ({"goal": "teachers"}, RequestError, "one set of images a model, in their order; there are 1 for 2 models"),
+        ({"goal": "teachers"}, RequestError, "one set of images per model, in their order; there are 1 for 2 models"),
         ({"step": 3}, RequestError, "did you mean 'steps'"),
     ):
         with pytest.raises(error, match=message):

@@ -215,10 +215,10 @@ def test_words_and_pictures(tmp_path):
 def test_wrong_requests():
     net, one, two = nn.Linear(4, 3), task(0), task(1)
     for options, message in (
-        ({"lr": 0}, "lr is 0; it must be one number above 0"),
+        ({"lr": 0}, "lr is 0.0; it must be above 0"),
         ({"lr": [0.1, 0.1]}, "several different ones"),
         ({"lr": []}, r"lr is \[\]"),
-        ({"steps": 0}, "steps is 0; it must be one number from 1 up"),
+        ({"steps": 0}, "steps is 0; it must be 1 or more"),
         ({"steps": [1, 1.5]}, r"steps is \[1, 1.5\]"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"bn": "x", "seed": -1}, "bn is 'x'; it must be batch or keep; seed is -1"),

@@ -14,7 +14,7 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.algebra import methods, sparse
-from brickwork.algebra.methods import Place, get
+from brickwork.algebra.methods import TensorContext, get
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.store import state_hash
 
@@ -29,10 +29,10 @@ def some(seed, count=3, shape=(6, 5), dtype=np.float64):
 
 def call(name, tensors, base, **options):
     found = get(name)
-    place = Place("w", 0)
+    place = TensorContext("w", 0)
     if found.survey is not None:
         vectors = [lambda every, t=t: iter([t - base]) for t in tensors]
-        place = Place("w", 0, found.survey(vectors, {**found.options, **options}))
+        place = TensorContext("w", 0, found.survey(vectors, {**found.options, **options}))
     return found.function(tensors, base, place, **{**found.options, **options})
 
 

@@ -186,9 +186,9 @@ def test_wrong_requests(task):
     nets, sets = task
     a, b = nets["A"], nets["B"]
     for options, error, message in (
-        ({"alpha": []}, RequestError, "grid is empty"),
-        ({"alpha": [1, 1]}, RequestError, "twice"),
-        ({"alpha": [float("nan")]}, RequestError, "must be numbers"),
+        ({"alpha": []}, RequestError, "it must be one number or several"),
+        ({"alpha": [1, 1]}, RequestError, "several different ones"),
+        ({"alpha": [float("nan")]}, RequestError, "alpha is nan"),
         ({"bn": "x"}, RequestError, "bn is 'x'"),
         ({"cells": 0}, RequestError, "cells 0"),
         ({"data": {}}, BadData, "needs data sets"),
@@ -232,7 +232,7 @@ def test_the_command_line(task, tmp_path, run):
     for wrong, message in (
         ([tmp_path / "A", *common, "--out", tmp_path / "s"], "exists"),
         ([tmp_path / "A", *common, "--alpha", "1:0:1", "--out", tmp_path / "x"], "there is nothing"),
-        ([tmp_path / "A", *common, "--alpha", "a:b", "--out", tmp_path / "x"], "it must be as in"),
+        ([tmp_path / "A", *common, "--alpha", "a:b", "--out", tmp_path / "x"], "they must be as in"),
         ([tmp_path / "A", *common, "--data", "digits:A", "--out", tmp_path / "x"], "named twice"),
         ([tmp_path / "no", *common, "--out", tmp_path / "x"], "does not exist"),
     ):

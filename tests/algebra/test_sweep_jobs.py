@@ -40,16 +40,16 @@ def test_the_same_cells_as_here(folders, tmp_path, monkeypatch):
     sets = {spec: data.load(spec, size=16, channels=1) for spec in SPECS}
     here = sweep(*(store.load(f) for f in folders.values()), data=sets, progress=False, **GRID)
     there = sweep_folders(
-        folders, SPECS, engine="processes:2", kept=tmp_path / "kept", device="cpu", progress=False, **GRID
+        folders, SPECS, engine="processes:2", journal=tmp_path / "kept", device="cpu", progress=False, **GRID
     )
     assert there.rows == here.rows and there.formula == here.formula
     monkeypatch.setattr("brickwork.algebra.sweep_jobs.sweep", None)  # would fail if a row were computed again
-    again = sweep_folders(folders, SPECS, engine="inline", kept=tmp_path / "kept", device="cpu", progress=False, **GRID)
+    again = sweep_folders(folders, SPECS, engine="inline", journal=tmp_path / "kept", device="cpu", progress=False, **GRID)
     assert again.rows == here.rows
 
 
 def test_other_weights_are_another_sweep(folders, tmp_path):
-    options = {"engine": "inline", "kept": tmp_path / "kept", "device": "cpu", "progress": False, **GRID}
+    options = {"engine": "inline", "journal": tmp_path / "kept", "device": "cpu", "progress": False, **GRID}
     first = sweep_folders(folders, SPECS, **options)
     store.save(store.load(folders["B"]), tmp_path / "A")
     other = sweep_folders({"A": tmp_path / "A", "B": folders["B"]}, SPECS, **options)

@@ -164,7 +164,7 @@ def test_wrong_requests():
     small = nn.Sequential(nn.Linear(4, 2))
     for arguments, options, error, message in (
         (([net], [x], "mach"), {}, UnknownName, "did you mean 'match'"),
-        (([net, net], [x]), {}, RequestError, "one set of images a model, in their order; there are 1 for 2 models"),
+        (([net, net], [x]), {}, RequestError, "one set of images per model, in their order; there are 1 for 2 models"),
         (([net], [x]), {"weights": [0]}, RequestError, "all above 0"),
         (([net], [x]), {"base": net}, RequestError, "match takes no base"),
         (([net], []), {}, RequestError, "match needs data, unlabelled images of each model's task"),

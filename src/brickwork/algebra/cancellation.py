@@ -21,10 +21,12 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.cancellation_data import Task, check_request, tasks_for
+from brickwork.algebra.cancellation_data import Task, tasks_for
 from brickwork.algebra.cancellation_result import ALL, Cancellation, Fit, Judged, Terms, layers_of
+from brickwork.algebra.options import CancelOptions
 from brickwork.devices import pick
 from brickwork.errors import BadData, BadModel, JobFailed, Unsupported
+from brickwork.options import takes
 from brickwork.outputs import logits_of
 from brickwork.prediction import device_of
 from brickwork.progress import bar
@@ -33,19 +35,16 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 PIECE = 50  # images at a time on a CPU
 
 
+@takes(CancelOptions)
 def cancel(
     base: nn.Module,
     first: Any,
     second: Any,
     *,
-    lr: float | Sequence[float] = 0.01,
-    steps: int | Sequence[int] = (1, 2, 5, 10),
-    batch_size: int | None = None,
-    bn: str = "batch",
     loss: Loss | None = None,
-    seed: int = 0,
     device: str | torch.device | None = None,
     progress: bool = True,
+    options: CancelOptions,
 ) -> Cancellation:
     """How far the paper's second-order term explains what sequential training does; `base` is left unchanged.
 
@@ -61,11 +60,11 @@ def cancel(
     >>> found.fit(0.001, 1).error["ggc"] < 0.01 < found.fit(1.0, 1).error["ggc"]
     True
     """
-    rates, counts = check_request(lr, steps, batch_size, bn, seed)
+    rates, counts = sorted(options.lr), sorted(options.steps)
     where = device_of(base) if device is None else pick(device)
     began = time.perf_counter()
-    tasks = tasks_for(base, first, second, where, max(counts), batch_size, seed)
-    slope = _Slope(base, bn, loss, where)
+    tasks = tasks_for(base, first, second, where, max(counts), options.batch_size, options.seed)
+    slope = _Slope(base, options.bn, loss, where)
     for task in tasks:
         slope.check(task, plain=loss is None)
     if loss is None:

@@ -1,8 +1,7 @@
-"""The images of the two tasks that `cancel` trains on, batch by batch, the same in every run; and its request, checked."""
+"""The images of the two tasks that `cancel` trains on, batch by batch, the same in every run."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,10 @@ from torch import Tensor, nn
 
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input, measure
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import BadData
 from brickwork.origin import Preprocessing, origin_of
 
 Batch = tuple[Tensor, Tensor]
-BN = ("batch", "keep")
 
 
 @dataclass(frozen=True)
@@ -36,31 +34,6 @@ class Task:
             return self.whole
         index = self.order[number]
         return [(self.images[index], self.labels[index])]
-
-
-def check_request(lr: Any, steps: Any, batch_size: int | None, bn: str, seed: int) -> tuple[list[float], list[int]]:
-    """The rates and numbers of steps as lists; everything that is wrong at once.
-
-    >>> check_request(0.1, (5, 1), None, "batch", 0)
-    ([0.1], [1, 5])
-    """
-    rates = [lr] if isinstance(lr, int | float) else list(lr)
-    counts = [steps] if isinstance(steps, int | float) else list(steps)
-    wrong = []
-    if not rates or not all(_is_number(r) and r > 0 for r in rates) or len(set(rates)) < len(rates):
-        wrong.append(f"lr is {lr}; it must be one number above 0 or several different ones")
-    whole = all(_is_number(c) and c == int(c) and c >= 1 for c in counts)
-    if not counts or not whole or len(set(counts)) < len(counts):
-        wrong.append(f"steps is {steps}; it must be one number from 1 up or several different ones")
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-        wrong.append(f"batch_size is {batch_size}; it must be 1 or more, or None for all images in every step")
-    if bn not in BN:
-        wrong.append(f"bn is {bn!r}; it must be {' or '.join(BN)}")
-    if not isinstance(seed, int) or seed < 0:
-        wrong.append(f"seed is {seed}; it must be 0 or more")
-    if wrong:
-        raise RequestError("; ".join(wrong) + ".")
-    return sorted(float(r) for r in rates), sorted(int(c) for c in counts)
 
 
 def tasks_for(
@@ -109,7 +82,3 @@ def _order(count: int, size: int, steps: int, seed: list[int], where: torch.devi
         drawn = torch.from_numpy(rng.permutation(count)).to(where)
         found += list(drawn[: count // size * size].split(size))
     return tuple(found[:steps])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -83,16 +83,16 @@ class DataMethod:
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
         if self.needs_base and not base:
-            wrong.append(f"{self.name} needs a base, the model that the others were trained from (--base)")
+            wrong.append(f"{self.name} needs a base, the model that the others were trained from (`base`)")
         if base and not self.needs_base:
             wrong.append(f"{self.name} takes no base; leave it out")
         if not sets:
             labelled = "labelled" if self.needs_labels else "unlabelled"
             kind = f"{labelled} images of each model's task" if pairs else f"{labelled} images"
-            wrong.append(f"{self.name} needs data, {kind} (--data{', once a model' * pairs})")
+            wrong.append(f"{self.name} needs `data`, {kind}{', once per model' * pairs}")
         elif pairs and sets != models:
             wrong.append(
-                f"{self.name} needs one set of images a model, in their order; there are {sets} for {models} models"
+                f"{self.name} needs one set of images per model, in their order; there are {sets} for {models} models"
             )
         if weights is not None and not self.weighted:
             wrong.append(f"{self.name} takes no weights; leave them out")
@@ -164,7 +164,7 @@ DATA_METHODS: dict[str, DataMethod] = {
         ),
         DataMethod(
             "greedy_soup",
-            "soup:stirred",
+            "soup:merge_greedy_soup",
             "The mean of those that do not make it worse, best first.",
             ARXIV + "2203.05482",
             needs_labels=True,

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.agreement import refuse_differences
+from brickwork.algebra.options import AssignOptions
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
+from brickwork.options import takes
 from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
 from brickwork.words import counted
 
-BN = ("linear", "keep")
 FORMAT = "brickwork.delta/1"
 
 
@@ -99,17 +100,17 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
     return Delta(found, state_hash(dict(before)))
 
 
-def assign(model: Any, g: Delta, alpha: float = 1.0, *, bn: str = "linear", strict: bool = False) -> Any:
+@takes(AssignOptions)
+def assign(model: Any, g: Delta, alpha: float = 1.0, *, options: AssignOptions) -> Any:
     """θ + αg (Eq. 6), as a new network (or dictionary, as given); the one given is left unchanged.
 
     bn: batch-norm statistics move by αg like everything else ("linear"), or stay ("keep"). A variance that would become
     negative is refused: keep them, or re-estimate them on images with `brickwork.moments.reestimate_batch_norm`.
     strict: refuse a delta that was taken from another network than this one (paper 1 assigns to any).
     """
-    if bn not in BN:
-        raise RequestError(f"bn is {bn!r}; it must be {' or '.join(BN)}.")
+    bn = options.bn
     state = state_of(model, "the network")
-    if strict and g.base is not None and g.base != state_hash(dict(state)):
+    if options.strict and g.base is not None and g.base != state_hash(dict(state)):
         raise BadModel(
             f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
         )

@@ -9,41 +9,48 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.algebra.options import MergeOptions
 from brickwork.algebra.plan import Request, Rule, kinds_of, run, steps
 from brickwork.algebra.states import State, like, state_of
 from brickwork.errors import RequestError
+from brickwork.options import takes
 from brickwork.store.weights import tied_names
 
 States = TypeVar("States", nn.Module, dict[str, Tensor])
 
 
+@takes(MergeOptions)
 def merge(
     states: Sequence[States],
     method: str = "linear",
     *,
     base: nn.Module | State | None = None,
+    data: Sequence[Any] | None = None,
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
-    bn: str = "linear",
-    heads: str = "refuse",
-    seed: int = 0,
-    **options: Any,
+    options: MergeOptions,
+    **method_options: Any,
 ) -> States:
     """One network (or dictionary of tensors, as given) of several; what is given is left unchanged.
 
-    method and options: see `brickwork.algebra.methods`; layers: (pattern of names, method, options) for some tensors,
-    the first that fits decides. Everything is calculated in float32 (float64 for float64) and stored as in the first
-    model. bn: batch-norm statistics are averaged ("linear") or kept from the base or first ("keep"); re-estimate them
-    on images afterwards with `brickwork.moments.reestimate_batch_norm`. heads="keep" keeps tensors of other shapes.
+    method and its own options (weights=…, density=…): see `brickwork.algebra.methods`; layers: (pattern of names,
+    method, options) for some tensors, the first that fits decides. Everything is calculated in float32 (float64 for
+    float64) and stored as in the first model. bn: batch-norm statistics are averaged ("linear") or kept from the base or
+    first ("keep"); re-estimate them on images afterwards with `brickwork.moments.reestimate_batch_norm`. heads="keep" keeps tensors of other shapes.
+    data: images, for the methods that look at some (method="match", …): see `brickwork.algebra.merge_on`.
 
     >>> a, b = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 2.0])}
     >>> merge([a, b])["w"], merge([a, b], "task_arithmetic", base=a, weights=[0.0, 0.5])["w"]
     (tensor([2., 2.]), tensor([2., 2.]))
     """
+    if data is not None:
+        from brickwork.algebra.with_data import merge_on
+
+        return merge_on(states, data, method, base=base, **method_options)
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")
-    rules = (*(Rule(*layer) for layer in layers), Rule("*", method, options))
-    request = Request(rules, bn, heads, seed)
+    rules = (*(Rule(*layer) for layer in layers), Rule("*", method, method_options))
+    request = Request(rules, options)
     request.check(len(given), base is not None)
     tensors: list[State] = [state_of(s, f"model {k}") for k, s in enumerate(given)]
     origin = None if base is None else state_of(base, "the base")
@@ -69,8 +76,8 @@ def merge(
     for name, first in tied.items():
         merged[name] = merged[first]
     ordered = {name: merged[name] for name in tensors[0]}
-    told = {"method": method, "options": {k: v for k, v in options.items() if v is not None}}
-    return like(given[0], ordered, {"merge": told})
+    facts = {"method": method, "options": {k: v for k, v in method_options.items() if v is not None}}
+    return like(given[0], ordered, {"merge": facts})
 
 
 class _Arrays(Mapping[str, np.ndarray]):

@@ -1,8 +1,8 @@
 """Ways to make one tensor of several: a registry of pure functions, each with its paper.
 
 A method sees the same tensor of every model, in float32 (float64 for float64), and the base's where it needs one; it
-must not change what it is given. `Place` says which tensor it is, so that random numbers depend on the seed, the model
-and the name alone: the same bytes in any order of work.
+must not change what it is given. `TensorContext` says which tensor it is, so that random numbers depend on the seed,
+the model and the name alone: the same bytes in any order of work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PER_STEP = 8  # float32 numbers that one step of the Philox counter gives
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorContext:
     """Which tensor is merged, and what an earlier pass over all tensors found."""
 
     name: str = ""
@@ -61,7 +61,7 @@ class Method:
             allowed = f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
             wrong.append(f"{self.name} merges {allowed} models, not {count}")
         if self.needs_base and not base:
-            wrong.append(f"{self.name} needs a base, the model that the others were trained from (--base)")
+            wrong.append(f"{self.name} needs a base, the model that the others were trained from (`base`)")
         for name, value in options.items():
             if name not in self.options:
                 wrong.append(str(UnknownName(f"option of {self.name}", name, self.options)).rstrip("."))
@@ -88,7 +88,7 @@ def method(
     survey: Any = None,
     elementwise: bool = False,
 ) -> Callable[[Merged], Merged]:
-    """Register a function (tensors, base, place, **options) under a name."""
+    """Register a function (tensors, base, context, **options) under a name."""
 
     def register(function: Merged) -> Merged:
         options = {
@@ -112,9 +112,7 @@ def registry() -> dict[str, Method]:
 
 def get(name: str) -> Method:
     if name in DATA_METHODS:
-        raise RequestError(
-            f"{name} looks at images: use brickwork.algebra.merge_on, or --method {name} with --data on the command line."
-        )
+        raise RequestError(f"{name} looks at images: use brickwork.merge_on, or `data` with it on the command line.")
     if name not in registry():
         raise UnknownName("merge method", name, REGISTRY)
     return REGISTRY[name]
@@ -146,11 +144,16 @@ def weighted_sum(tensors: Sequence[np.ndarray], weights: Sequence[float]) -> np.
 
 @method("linear", paper="https://arxiv.org/abs/2203.05482", elementwise=True)
 def linear(
-    tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, *, weights: Any = None, normalize: str = "no"
+    tensors: Sequence[np.ndarray],
+    base: np.ndarray | None,
+    context: TensorContext,
+    *,
+    weights: Any = None,
+    normalize: str = "no",
 ) -> np.ndarray:
     """Weighted sum; the mean (a model soup) without weights. normalize="yes" divides by the sum of the weights.
 
-    >>> linear([np.array([1.0]), np.array([3.0])], None, Place())
+    >>> linear([np.array([1.0]), np.array([3.0])], None, TensorContext())
     array([2.])
     """
     if weights is None:
@@ -171,10 +174,12 @@ LIMITS["linear"] = _linear_limits
 
 
 @method("slerp", paper="https://doi.org/10.1145/325165.325242", models=(2, 2))
-def slerp(tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, *, t: float = 0.5) -> np.ndarray:
+def slerp(
+    tensors: Sequence[np.ndarray], base: np.ndarray | None, context: TensorContext, *, t: float = 0.5
+) -> np.ndarray:
     """Along the great circle from the first (t=0) to the second (t=1); a straight line where they are parallel.
 
-    >>> slerp([np.array([1.0, 0.0]), np.array([0.0, 1.0])], None, Place()).round(3)
+    >>> slerp([np.array([1.0, 0.0]), np.array([0.0, 1.0])], None, TensorContext()).round(3)
     array([0.707, 0.707])
     """
     a, b = tensors
@@ -190,11 +195,11 @@ def slerp(tensors: Sequence[np.ndarray], base: np.ndarray | None, place: Place, 
 
 @method("task_arithmetic", paper="https://arxiv.org/abs/2212.04089", base=True, elementwise=True)
 def task_arithmetic(
-    tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, weights: Any = None
+    tensors: Sequence[np.ndarray], base: np.ndarray, context: TensorContext, *, weights: Any = None
 ) -> np.ndarray:
     """base + Σ w · (model − base); weights 1 by default.
 
-    >>> task_arithmetic([np.array([3.0]), np.array([2.0])], np.array([1.0]), Place())
+    >>> task_arithmetic([np.array([3.0]), np.array([2.0])], np.array([1.0]), TensorContext())
     array([4.])
     """
     scales = [1.0] * len(tensors) if weights is None else list(weights)
@@ -202,7 +207,7 @@ def task_arithmetic(
 
 
 @method("model_stock", paper="https://arxiv.org/abs/2403.19522", base=True, models=(2, None))
-def model_stock(tensors: Sequence[np.ndarray], base: np.ndarray, place: Place) -> np.ndarray:
+def model_stock(tensors: Sequence[np.ndarray], base: np.ndarray, context: TensorContext) -> np.ndarray:
     """Between base and mean, as far as the angle between the task vectors says."""
     flat = [np.ravel(x - base).astype(np.float64) for x in tensors]
     norms = [np.linalg.norm(v) for v in flat]

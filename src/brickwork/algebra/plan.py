@@ -15,12 +15,12 @@ import numpy as np
 
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.files import Tensors
-from brickwork.algebra.methods import Method, Place, get, is_number
+from brickwork.algebra.methods import Method, TensorContext, get, is_number
+from brickwork.algebra.options import MergeOptions
 from brickwork.errors import BadModel, RequestError
 
 Model = Mapping[str, np.ndarray]
 STATISTICS = ("running_mean", "running_var")
-POLICIES = {"bn": ("linear", "keep"), "heads": ("refuse", "keep")}
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class Request:
     """
 
     rules: tuple[Rule, ...]
-    bn: str = "linear"
-    heads: str = "refuse"
-    seed: int = 0
+    options: MergeOptions = field(default_factory=MergeOptions)
 
     def problems(self, count: int, base: bool) -> list[str]:
         """Everything that is wrong, in words, without a tensor."""
@@ -60,11 +58,6 @@ class Request:
         if base and not (wrong or self.uses_base):
             told = " and ".join(dict.fromkeys(rule.method for rule in self.rules))
             wrong.append(f"{told} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep")
-        for name, allowed in POLICIES.items():
-            if getattr(self, name) not in allowed:
-                wrong.append(f"{name} is {getattr(self, name)!r}; it must be {' or '.join(allowed)}")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            wrong.append(f"seed is {self.seed!r}; it must be 0 or more")
         return list(dict.fromkeys(wrong))
 
     @property
@@ -75,7 +68,7 @@ class Request:
     @property
     def uses_base(self) -> bool:
         """Whether a method starts from the base, or something is kept of it."""
-        return self.changes_one or "keep" in (self.bn, self.heads)
+        return self.changes_one or "keep" in (self.options.bn, self.options.heads)
 
     def check(self, count: int, base: bool) -> None:
         wrong = self.problems(count, base)
@@ -102,7 +95,7 @@ def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
     found = []
     for name, kind in kinds.items():
         number = owner[name]
-        if number is None or kind == "keep" or (kind == "statistics" and request.bn == "keep"):
+        if number is None or kind == "keep" or (kind == "statistics" and request.options.bn == "keep"):
             found.append(Step(name, None))
             continue
         rule = request.rules[number]
@@ -152,10 +145,10 @@ def _merged(
         parts.append(_pieces(base, step.name, piece if step.method.elementwise else None, None))
     start = 0
     for arrays in zip(*parts, strict=True):
-        place = Place(step.name, request.seed, found, start)
+        context = TensorContext(step.name, request.options.seed, found, start)
         start += arrays[0].size
         tensors = list(arrays[: len(models)])
-        yield step.method.function(tensors, arrays[-1] if base is not None else None, place, **step.options)
+        yield step.method.function(tensors, arrays[-1] if base is not None else None, context, **step.options)
 
 
 def _pieces(model: Model, name: str, piece: int | None, number: int | None) -> Iterator[np.ndarray]:
@@ -204,7 +197,7 @@ def kinds_of(
     first = shapes[0]
     who = names or [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
     told = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
-    refuse_differences(told, shapes=request.heads == "refuse")
+    refuse_differences(told, shapes=request.options.heads == "refuse")
     found = {}
     for name, (shape, is_float) in first.items():
         same = all(s[name][0] == shape for s in shapes)
@@ -249,7 +242,7 @@ def _end(value: Any, end: str) -> Any:
 
 
 def _between(value: Any, along: float) -> Any:
-    """An option that runs from one value to another, at this place."""
+    """An option that runs from one value to another, at this context."""
     low, high = _end(value, "from"), _end(value, "to")
     if not (isinstance(value, Mapping) and set(value) == {"from", "to"}):
         return value

@@ -1,4 +1,4 @@
-"""A merge as a YAML file. Every mistake in it is told at once, before a tensor is read.
+"""A merge as a YAML file. Every mistake in it is entries at once, before a tensor is read.
 
 # brickwork merge recipe.yaml --out merged
 method: ties
@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from brickwork.algebra.methods import registry
+from brickwork.algebra.options import MergeOptions
 from brickwork.algebra.plan import Request, Rule
 from brickwork.errors import RequestError
+from brickwork.options import fields_of
 from brickwork.recipes import read_yaml, unknown
 
-KEYS = ("method", "base", "models", "options", "layers", "bn", "heads", "seed")
+KEYS = ("method", "base", "models", "options", "layers", *fields_of(MergeOptions))
 LAYER_KEYS = ("match", "method", "options")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class MergeRecipe:
     request: Request
     models: tuple[Path, ...]
     base: Path | None
@@ -46,61 +48,68 @@ class Recipe:
         layers = [{"match": r.match, "method": r.method, "options": dict(r.options)} for r in self.request.rules[:-1]]
         if layers:
             found["layers"] = layers
-        return {**found, "bn": self.request.bn, "heads": self.request.heads, "seed": self.request.seed}
+        return {**found, **self.request.options.to_dict()}
 
 
-def read_recipe(path: str | Path) -> Recipe:
+def read_recipe(path: str | Path) -> MergeRecipe:
     """A recipe file; paths in it are relative to the file."""
     return make_recipe(read_yaml(path), Path(path).parent, str(path))
 
 
-def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
-    """Check everything a recipe says; one RequestError with all that is wrong."""
-    if not isinstance(told, Mapping):
-        raise RequestError(f"{name} is a {type(told).__name__}; it must say method:, models: and so on.")
-    wrong = [unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
-    models = told.get("models")
+def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> MergeRecipe:
+    """Check everything a recipe says; one RequestError with all that is problems."""
+    if not isinstance(entries, Mapping):
+        raise RequestError(f"{name} is a {type(entries).__name__}; it must say method:, models: and so on.")
+    problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]
+    models = entries.get("models")
     if not isinstance(models, list) or not models or not all(isinstance(m, str) for m in models):
-        wrong.append(f"models are {models!r}; they must be a list of files or folders")
+        problems.append(f"models are {models!r}; they must be a list of files or folders")
         models = []
-    base = told.get("base")
+    base = entries.get("base")
     if base is not None and not isinstance(base, str):
-        wrong.append(f"base is {base!r}; it must be a file or folder")
+        problems.append(f"base is {base!r}; it must be a file or folder")
         base = None
-    method = told.get("method", "linear")
+    method = entries.get("method", "linear")
     rules = []
-    layers = told.get("layers", [])
+    layers = entries.get("layers", [])
     if not isinstance(layers, list) or not all(isinstance(layer, Mapping) for layer in layers):
-        wrong.append(f"layers are {layers!r}; they must be a list of {{match, method, options}}")
+        problems.append(f"layers are {layers!r}; they must be a list of {{match, method, options}}")
         layers = []
     for number, layer in enumerate(layers):
-        wrong += [
+        problems += [
             unknown(f"entry of layer rule {number + 1}", key, LAYER_KEYS) for key in layer if key not in LAYER_KEYS
         ]
         if not isinstance(layer.get("match"), str):
-            wrong.append(f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*")
+            problems.append(
+                f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*"
+            )
             continue
-        rules.append(Rule(layer["match"], str(layer.get("method", method)), _options(layer, wrong)))
-    rules.append(Rule("*", str(method), _options(told, wrong)))
-    request = Request(tuple(rules), told.get("bn", "linear"), told.get("heads", "refuse"), told.get("seed", 0))
+        rules.append(Rule(layer["match"], str(layer.get("method", method)), _options(layer, problems)))
+    rules.append(Rule("*", str(method), _options(entries, problems)))
+    options = MergeOptions()
+    try:
+        options = MergeOptions(**{name: entries[name] for name in fields_of(MergeOptions) if name in entries})
+    except RequestError as error:
+        problems.append(str(error).removesuffix("."))
+    request = Request(tuple(rules), options)
     if models:
-        wrong += request.problems(len(models), base is not None)
-    if len(models) == 1 and not wrong and not request.changes_one:
+        problems += request.problems(len(models), base is not None)
+    if len(models) == 1 and not problems and not request.changes_one:
         able = ", ".join(m.name for m in registry().values() if m.needs_base and m.models[0] == 1)
-        wrong.append(
+        problems.append(
             f"{method} of one model, {models[0]}, is that model; give two or more, or a method that works on one and a base "
             f"({able})"
         )
     paths = [where / m for m in models]
-    wrong += [f"{p} does not exist" for p in [*paths, *([where / base] if base else [])] if not p.exists()]
-    if wrong:
-        raise RequestError(f"{name}: " + "; ".join(wrong) + ".")
-    return Recipe(request, tuple(paths), where / base if base else None)
+    problems += [f"{p} does not exist" for p in [*paths, *([where / base] if base else [])] if not p.exists()]
+    if problems:
+        raise RequestError(f"{name}: " + "; ".join(problems) + ".")
+    return MergeRecipe(request, tuple(paths), where / base if base else None)
 
 
-def _options(told: Mapping[str, Any], wrong: list[str]) -> dict[str, Any]:
-    options = told.get("options") or {}
+def _options(entries: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    options = entries.get("options") or {}
     if isinstance(options, Mapping):
         return {str(k): v for k, v in options.items()}
-    wrong.append(f"options are {options!r}; they must be names with values")
+    problems.append(f"options are {options!r}; they must be names with values")
     return {}

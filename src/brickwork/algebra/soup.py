@@ -67,7 +67,7 @@ def greedy_soup(
     return _soup(list(models), tasks_of(models, data, pairs=False, labels=True), by, bn, progress)
 
 
-def stirred(
+def merge_greedy_soup(
     models: list[nn.Module], tasks: list[Task], *, progress: bool, by: str = "mean", bn: str = "linear"
 ) -> tuple[nn.Module, dict[str, Any]]:
     """As `merge_on` calls it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.algebra.methods import LIMITS, Place, is_number, method, share
+from brickwork.algebra.methods import LIMITS, TensorContext, is_number, method, share
 
 ELECT = ("none", "sign")
 Walk = Callable[[int], Iterable[np.ndarray]]  # the pieces of a vector, or every so many-th of them
@@ -83,7 +83,7 @@ def _survey(vectors: Sequence[Walk], options: Mapping[str, Any]) -> dict[str, An
 
 
 def _trimmed(vector: np.ndarray, limit: float, *, coarse: bool) -> np.ndarray:
-    """What lies below the limit becomes 0, in place. coarse: the limit was counted out in float32."""
+    """What lies below the limit becomes 0, in context. coarse: the limit was counted out in float32."""
     size = np.abs(vector)
     stays = (size.astype(np.float32, copy=False) if coarse else size) >= limit
     vector *= stays.astype(vector.dtype)  # many times faster than assigning under a mask
@@ -121,7 +121,7 @@ def _summed(vectors: list[np.ndarray], weights: Sequence[float] | None) -> np.nd
 def ties(
     tensors: Sequence[np.ndarray],
     base: np.ndarray,
-    place: Place,
+    context: TensorContext,
     *,
     density: float = 0.2,
     scale: float = 1.0,
@@ -132,7 +132,7 @@ def ties(
 
     trim: "global" (the paper's: the largest of the whole vector) or "tensor" (the largest of every tensor).
     """
-    limits = place.found.get("thresholds")
+    limits = context.found.get("thresholds")
     vectors = []
     for k, x in enumerate(tensors):
         vector = x - base
@@ -148,7 +148,7 @@ def ties(
 def dare(
     tensors: Sequence[np.ndarray],
     base: np.ndarray,
-    place: Place,
+    context: TensorContext,
     *,
     density: float = 0.5,
     elect: str = "none",
@@ -160,7 +160,7 @@ def dare(
     """
     vectors = []
     for k, x in enumerate(tensors):
-        stays = place.uniform(k, x.shape) < density
+        stays = context.uniform(k, x.shape) < density
         vectors.append(np.where(stays, (x - base) / x.dtype.type(density), x.dtype.type(0)))
     return base + (_elected(vectors, weights) if elect == "sign" else _summed(vectors, weights))
 
@@ -169,7 +169,7 @@ def dare(
 def della(
     tensors: Sequence[np.ndarray],
     base: np.ndarray,
-    place: Place,
+    context: TensorContext,
     *,
     density: float = 0.5,
     window: float = 0.2,
@@ -187,7 +187,7 @@ def della(
         rank = np.argsort(np.argsort(np.abs(vector), axis=1, kind="stable"), axis=1, kind="stable")
         spread = rank / max(1, vector.shape[1] - 1) - 0.5  # −½ for the smallest, ½ for the largest
         chance = np.clip(density + window * spread, 1e-3, 1).astype(np.float32)
-        stays = place.uniform(k, vector.shape) < chance
+        stays = context.uniform(k, vector.shape) < chance
         kept = np.where(stays, vector / chance.astype(x.dtype), x.dtype.type(0))
         vectors.append(kept.reshape(x.shape))
     merged = _elected(vectors, weights) if elect == "sign" else _summed(vectors, weights)
@@ -198,7 +198,7 @@ def della(
 def breadcrumbs(
     tensors: Sequence[np.ndarray],
     base: np.ndarray,
-    place: Place,
+    context: TensorContext,
     *,
     density: float = 0.9,
     outliers: float = 0.01,

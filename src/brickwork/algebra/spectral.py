@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brickwork.algebra.methods import Place, method
+from brickwork.algebra.methods import TensorContext, method
 
 
 def _matrices(tensors: Sequence[np.ndarray], base: np.ndarray) -> list[np.ndarray]:
@@ -14,7 +14,7 @@ def _matrices(tensors: Sequence[np.ndarray], base: np.ndarray) -> list[np.ndarra
 
 
 @method("tsv", paper="https://arxiv.org/abs/2412.00081", base=True)
-def tsv(tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, scale: float = 1.0) -> np.ndarray:
+def tsv(tensors: Sequence[np.ndarray], base: np.ndarray, context: TensorContext, *, scale: float = 1.0) -> np.ndarray:
     """Task singular vectors: of each task its top directions, made orthogonal to the other tasks', and added up."""
     if base.ndim < 2:
         return base + sum(x - base for x in tensors) * base.dtype.type(scale / len(tensors))
@@ -27,7 +27,7 @@ def tsv(tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, scale:
 
 
 @method("iso_c", paper="https://arxiv.org/abs/2502.04959", base=True)
-def iso_c(tensors: Sequence[np.ndarray], base: np.ndarray, place: Place, *, scale: float = 1.0) -> np.ndarray:
+def iso_c(tensors: Sequence[np.ndarray], base: np.ndarray, context: TensorContext, *, scale: float = 1.0) -> np.ndarray:
     """Isotropic: the sum of the task vectors with all its singular values replaced by their mean."""
     if base.ndim < 2:
         return base + sum(x - base for x in tensors) * base.dtype.type(scale / len(tensors))

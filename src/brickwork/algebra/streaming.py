@@ -15,7 +15,7 @@ import brickwork
 from brickwork.algebra.files import INDEX, SINGLE, Tensors, Writer
 from brickwork.algebra.methods import PIECE
 from brickwork.algebra.plan import kinds_of, run, steps
-from brickwork.algebra.recipe import Recipe
+from brickwork.algebra.recipe import MergeRecipe
 from brickwork.atomic import file_hash, write_folder
 from brickwork.errors import RequestError
 from brickwork.progress import bar
@@ -61,7 +61,7 @@ class MergedFiles:
         return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}"
 
 
-def merge_files(recipe: Recipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
+def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
     """Merge the recipe's files into a folder shaped like the first: same shards, same types, same order.
 
     A Brickwork model folder stays one (config.json, card); the recipe stands in the files' metadata and in the card.
@@ -71,7 +71,7 @@ def merge_files(recipe: Recipe, out: str | Path, *, force: bool = False, progres
     out = Path(out)
     inputs = {t.path.resolve() for t in [*models, *([base] if base else [])]}
     if out.resolve() in inputs:
-        raise RequestError(f"{out} is one of the models to merge; choose another --out.")
+        raise RequestError(f"{out} is one of the models to merge; choose another `out`.")
     every = [*models, base] if base is not None else models
     kinds = kinds_of(
         [{n: (e.shape, e.is_float) for n, e in t.entries.items()} for t in every],
@@ -111,7 +111,7 @@ def merge_files(recipe: Recipe, out: str | Path, *, force: bool = False, progres
     return MergedFiles(out, len(plan), len(plan) - len(kept), tuple(kept), len(first.shards))
 
 
-def _finish(first: Tensors, draft: Path, recipe: Recipe, shards: int) -> None:
+def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, shards: int) -> None:
     """The index of shards, and what makes a Brickwork model folder."""
     if shards > 1:
         weight_map = {n: e.file.name for n, e in first.entries.items()}

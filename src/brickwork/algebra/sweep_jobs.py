@@ -10,33 +10,35 @@ from typing import Any
 from brickwork import data as images_of
 from brickwork import engine as engines
 from brickwork import store
+from brickwork.algebra.options import SweepOptions
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.algebra.sweeping import sweep
 from brickwork.devices import pick
 from brickwork.errors import JobFailed
+from brickwork.options import takes
 from brickwork.origin import origin_of
 
 
+@takes(SweepOptions)
 def sweep_folders(
     folders: Mapping[str, str | Path],
     data: Sequence[str],
     *,
-    alpha: Sequence[float],
-    beta: Sequence[float] = (0.0,),
     engine: str = "processes",
-    kept: str | Path | None = None,
     device: str = "auto",
     progress: bool = True,
-    **options: Any,
+    options: SweepOptions,
 ) -> SweepResult:
-    """`sweep` of the folders "A", "B" and "base" on data sets by name, a row of the grid a job.
+    """`sweep` of the folders "A", "B" and "base" on data sets by name, a job per row of the grid.
 
-    engine: inline, processes[:N] or ray[:ADDRESS]; workers must see the folders under the same paths. kept: a folder
-    of results; what is in it is not computed again, unless weights or request changed. The options are those of `sweep`.
+    engine: inline, processes[:N] or ray[:ADDRESS]; workers must see the folders under the same paths. journal: a
+    folder of results; what is in it is not computed again, unless weights or request changed.
     """
     began = time.perf_counter()
     paths = {name: str(Path(folder).resolve()) for name, folder in folders.items()}
     weights = {name: store.read_config(path).weights.state_hash for name, path in paths.items()}
+    beta = options.beta if options.beta is not None else options.alpha if "B" in paths else (0.0,)
+    shared = {n: v for n, v in options.to_dict().items() if n not in ("alpha", "beta", "journal")}
     jobs = [
         engines.Job(
             row,
@@ -44,21 +46,21 @@ def sweep_folders(
                 "folders": paths,
                 "weights": weights,
                 "data": list(data),
-                "alpha": [float(a) for a in alpha],
+                "alpha": list(options.alpha),
                 "beta": float(b),
                 "device": device,
-                "options": options,
+                "options": shared,
             },
             name=f"β = {b:g}",
         )
         for b in beta
     ]
-    found = engines.run(jobs, engine=engine, store=kept, progress=progress)
+    found = engines.run(jobs, engine=engine, store=options.journal, progress=progress)
     for result in found:
         if not result.ok:
             raise JobFailed(f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}")
     rows = tuple((a, b, str(name), v) for result in found for a, b, name, v in result.value["rows"])
-    return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3))
+    return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3), options)
 
 
 def row(

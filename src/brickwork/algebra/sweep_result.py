@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brickwork.algebra.options import SweepRunOptions
 from brickwork.words import counted
 
 COLUMNS = ("alpha", "beta", "data", "accuracy")
@@ -22,6 +23,7 @@ class SweepResult:
     rows: tuple[tuple[float, float, str, float], ...] = field(repr=False)
     formula: str
     seconds: float = 0.0
+    options: SweepRunOptions = field(default_factory=SweepRunOptions, repr=False)
 
     @property
     def alpha(self) -> list[float]:

@@ -6,7 +6,6 @@ Weights are loaded and images prepared once; cells are combined on the device, a
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.cells import Cells
+from brickwork.algebra.options import BalancedPointOptions, SweepOptions, SweepRunOptions
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.atomic import write_file
@@ -24,6 +24,7 @@ from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.devices import pick
 from brickwork.errors import BadData, BadFile, RequestError
+from brickwork.options import takes
 from brickwork.origin import Preprocessing, origin_of
 from brickwork.prediction import device_of
 from brickwork.progress import bar
@@ -31,21 +32,16 @@ from brickwork.progress import bar
 Data = ImageData | tuple[Any, Any]
 
 
+@takes(SweepOptions)
 def sweep(
     a: nn.Module,
     b: nn.Module | None = None,
     *,
     base: nn.Module | None = None,
     data: Sequence[Data] | Mapping[str, Data],
-    alpha: Sequence[float],
-    beta: Sequence[float] = (0.0,),
-    bn: str = "linear",
-    batch_size: int | None = None,
-    cells: int | None = None,
-    precision: str = "auto",
-    journal: str | Path | None = None,
     device: str | torch.device | None = None,
     progress: bool = True,
+    options: SweepOptions,
 ) -> SweepResult:
     """Accuracy of every combination of α and β on every data set; the networks given are left unchanged.
 
@@ -64,40 +60,33 @@ def sweep(
     >>> found.table()[1], found.table()[0]["accuracy"] < 0.5
     ({'alpha': 1.0, 'beta': 0.0, 'data': 'x', 'accuracy': 1.0}, True)
     """
-    grid = [(float(x), float(y)) for y in beta for x in alpha]
-    _check(grid, b, beta)
-    survey = _Survey(a, b, base, data, bn, batch_size, cells, precision, journal, device)
+    beta = options.beta if options.beta is not None else options.alpha if b is not None else (0.0,)
+    grid = [(x, y) for y in beta for x in options.alpha]
+    _check(b, beta)
+    survey = _Survey(a, b, base, data, options, device)
     with bar("sweeping", len(grid), show=progress) as advance:
         survey.look(grid, advance)
-    return survey.result(grid)
+    return survey.result(grid, options)
 
 
+@takes(BalancedPointOptions)
 def balanced_point(
     a: nn.Module,
     b: nn.Module,
     *,
-    start: tuple[float, float] = (0.5, 0.5),
-    step: float = 0.5,
-    smallest: float = 0.02,
-    tries: int = 80,
     base: nn.Module | None = None,
     data: Sequence[Data] | Mapping[str, Data],
-    bn: str = "linear",
-    batch_size: int | None = None,
-    cells: int | None = None,
-    precision: str = "auto",
-    journal: str | Path | None = None,
     device: str | torch.device | None = None,
     progress: bool = True,
+    options: BalancedPointOptions,
 ) -> SweepResult:
     """Search for the cell whose worst data set is best, without the whole grid: uphill in ever smaller steps.
 
     start, step: where it begins, and how far it looks at first; it ends below `smallest` or after about `tries` cells.
     The other options are those of `sweep`. The result holds every cell that was looked at.
     """
-    here = (float(start[0]), float(start[1]))
-    _check([here], b, [start[1]])
-    survey = _Survey(a, b, base, data, bn, batch_size, cells, precision, journal, device)
+    here, step, tries = (options.start[0], options.start[1]), options.step, options.tries
+    survey = _Survey(a, b, base, data, options, device)
     seen: dict[Cell, tuple[float, float]] = {}
     with bar("searching", tries, show=progress) as advance:
 
@@ -109,7 +98,7 @@ def balanced_point(
                 seen[cell] = min(rates), sum(rates)
 
         look([here])
-        while step >= smallest and len(seen) < tries:
+        while step >= options.smallest and len(seen) < tries:
             around = [
                 (round(here[0] + dx * step, 6), round(here[1] + dy * step, 6))
                 for dx, dy in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, -1), (1, -1), (-1, 1))
@@ -120,7 +109,7 @@ def balanced_point(
                 here = top
             else:
                 step /= 2
-    return survey.result(list(seen))
+    return survey.result(list(seen), options)
 
 
 class _Survey:
@@ -132,21 +121,18 @@ class _Survey:
         b: nn.Module | None,
         base: nn.Module | None,
         data: Any,
-        bn: str,
-        batch_size: int | None,
-        cells: int | None,
-        precision: str,
-        journal: str | Path | None,
+        options: SweepRunOptions,
         device: str | torch.device | None,
     ) -> None:
-        _check_options(bn, batch_size, cells, precision)
         where = device_of(a) if device is None else pick(device)
         self.began = time.perf_counter()
-        self.plane = Plane(a, b, base, bn=bn, where=where)
+        self.plane = Plane(a, b, base, bn=options.bn, where=where)
         self.tests = _tests(data, a, b, where)
-        self.done = _Journal(journal, _key(self.plane, self.tests, precision))
+        self.done = _Journal(options.journal, _key(self.plane, self.tests, options.precision))
         example = self.tests[0][1][:2]
-        self.runner = Cells(self.plane, example, cells=cells, batch=batch_size, bf16=precision == "bf16")
+        self.runner = Cells(
+            self.plane, example, cells=options.cells, batch=options.batch_size, bf16=options.precision == "bf16"
+        )
 
     def look(self, cells: Sequence[Cell], advance: Callable[..., None]) -> None:
         """The accuracies of these cells on every data set, where they are not known yet."""
@@ -163,8 +149,8 @@ class _Survey:
     def rows(self, cells: Sequence[Cell]) -> tuple[tuple[float, float, str, float], ...]:
         return tuple((x, y, name, self.done.rows[x, y, name]) for x, y in cells for name, _, _ in self.tests)
 
-    def result(self, cells: Sequence[Cell]) -> SweepResult:
-        return SweepResult(self.rows(cells), self.plane.formula, round(time.perf_counter() - self.began, 3))
+    def result(self, cells: Sequence[Cell], options: SweepRunOptions) -> SweepResult:
+        return SweepResult(self.rows(cells), self.plane.formula, round(time.perf_counter() - self.began, 3), options)
 
 
 class _Journal:
@@ -176,18 +162,18 @@ class _Journal:
         if self.path is None:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines() if self.path.exists() else []
-        told = []
+        entries = []
         for number, line in enumerate(lines):
             try:
-                told.append(json.loads(line))
+                entries.append(json.loads(line))
             except ValueError as error:
                 if number + 1 < len(lines) or not number:  # only the last may have been cut by a kill
                     raise BadFile(f"{self.path} is not the journal of a sweep: {error}.") from error
-        if told and told[0] != key:
+        if entries and entries[0] != key:
             raise RequestError(f"{self.path} is the journal of another sweep; choose another file.")
-        self.rows = {(x, y, name): value for x, y, name, value in told[1:]}
+        self.rows = {(x, y, name): value for x, y, name, value in entries[1:]}
         with write_file(self.path) as draft:  # whole lines only: the next one must not go on where a kill broke off
-            draft.write_text("".join(json.dumps(entry) + "\n" for entry in told or [key]), encoding="utf-8")
+            draft.write_text("".join(json.dumps(entry) + "\n" for entry in entries or [key]), encoding="utf-8")
 
     def add(self, alpha: float, beta: float, name: str, accuracy: float) -> None:
         self.rows[alpha, beta, name] = accuracy
@@ -203,24 +189,9 @@ def _key(plane: Plane, tests: Sequence[tuple[str, Tensor, Tensor]], precision: s
     return key if precision == "auto" else {**key, "precision": precision}
 
 
-def _check(grid: Sequence[Cell], b: nn.Module | None, beta: Sequence[float]) -> None:
-    if not grid:
-        raise RequestError("the grid is empty; give at least one alpha and one beta.")
-    if not all(math.isfinite(x) and math.isfinite(y) for x, y in grid):
-        raise RequestError("alpha and beta must be numbers.")
-    if len(set(grid)) != len(grid):
-        raise RequestError("alpha or beta names a value twice.")
+def _check(b: nn.Module | None, beta: Sequence[float]) -> None:
     if b is None and any(value != 0 for value in beta):
-        raise RequestError("beta belongs to the second network, and there is none.")
-
-
-def _check_options(bn: str, batch_size: int | None, cells: int | None, precision: str) -> None:
-    if bn not in ("linear", "keep"):
-        raise RequestError(f"bn is {bn!r}; it must be linear or keep.")
-    if precision not in ("auto", "bf16"):
-        raise RequestError(f"precision is {precision!r}; it must be auto or bf16.")
-    if any(value is not None and value < 1 for value in (batch_size, cells)):
-        raise RequestError(f"batch_size is {batch_size} and cells {cells}; both must be 1 or more.")
+        raise RequestError("`beta` belongs to the second network, and there is none.")
 
 
 def _tests(data: Any, a: nn.Module, b: nn.Module | None, where: torch.device) -> list[tuple[str, Tensor, Tensor]]:

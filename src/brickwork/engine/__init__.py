@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from brickwork.engine.executors import find_executor
 from brickwork.engine.jobs import Job, JobResult, ResultStore
-from brickwork.engine.places import place
 from brickwork.progress import bar
 
 __all__ = ["Job", "JobResult", "ResultStore", "run"]
@@ -25,7 +25,7 @@ def run(
     >>> first.value, second.ok
     ({'a': 1}, False)
     """
-    work = place(engine)
+    work = find_executor(engine)
     kept = None if store is None else ResultStore(store)
     results: dict[str, JobResult] = {}
     missing: dict[str, Job] = {}

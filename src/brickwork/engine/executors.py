@@ -1,4 +1,4 @@
-"""Where jobs run: here, in processes, on Ray. Each place yields (index, outcome) as jobs finish."""
+"""Where jobs run: here, in processes, on Ray. Each executor yields (index, outcome) as jobs finish."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from brickwork.engine.jobs import Job, Outcome, execute
 from brickwork.errors import MissingExtra, RequestError
 
 Finished = Iterator[tuple[int, Outcome]]
-Place = Callable[[Sequence[Job]], Finished]
+Executor = Callable[[Sequence[Job]], Finished]
 
 
-def place(engine: str) -> Place:
+def find_executor(engine: str) -> Executor:
     """Read 'inline', 'processes', 'processes:4', 'ray' or 'ray:ADDRESS'."""
     kind, colon, rest = engine.partition(":")
     if kind == "inline" and not colon:

@@ -1,0 +1,124 @@
+"""`brickwork delta`, `assign` and `sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from brickwork.algebra.options import AssignOptions, SweepOptions
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.parameters import Arch, Device, Force, ModelFolder, OutFolder, data_option, out_file, out_folder
+from brickwork.cli.printing import typed_line
+from brickwork.errors import RequestError
+from brickwork.options import Setting
+
+SWEEP = "sweep.csv"  # marks a folder of a sweep
+
+
+def delta(
+    trained: Annotated[Path, Argument("Model folder after training.", "TRAINED")],
+    initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
+    *,
+    out: out_file("File to write, g.safetensors.", ".safetensors"),  # type: ignore[valid-type]
+    arch: Arch = None,
+    force: Force = False,
+) -> Report:
+    """What training added to a network, trained − initial, as a file that knows its base.
+
+    brickwork delta a zero --out g.safetensors
+    """
+    from brickwork import store
+    from brickwork.algebra import delta
+
+    for folder in (trained, initial):
+        store.read_config(folder)
+    g = delta(*(store.load(folder, arch=arch) for folder in (trained, initial)))
+    g.save(out, force=force)
+    return Report(
+        {"file": str(out), "base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, f"{g}; saved in {out}"
+    )
+
+
+def assign(
+    model: ModelFolder,
+    delta: Annotated[Path, Argument("A file written by delta.", "DELTA")],
+    *,
+    out: OutFolder,
+    alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
+    arch: Arch = None,
+    force: Force = False,
+    options: AssignOptions,
+) -> Report:
+    """Add what one network learned to another: θ + αg (paper 1, Eq. 6).
+
+    brickwork assign other g.safetensors --alpha 5 --out other_g
+    """
+    from brickwork import store
+    from brickwork.algebra import Delta, assign
+
+    moved = assign(store.load(model, arch=arch), Delta.load(delta), alpha, options=options)
+    store.save(moved, out, force=force, provenance={"command": "assign", "delta": str(delta)})
+    report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
+    return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")
+
+
+def sweep(
+    first: Annotated[Path, Argument("A model folder.", "A")],
+    second: Annotated[Path | None, Argument("Another of the same architecture.", "B")] = None,
+    *,
+    data: data_option("Test images of a data set; repeatable.", several=True),  # type: ignore[valid-type]
+    out: out_folder("Folder to write.", SWEEP),  # type: ignore[valid-type]
+    base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
+    engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: SweepOptions,
+) -> Report:
+    """Accuracy of αA + βB on every data set: a table, heat maps and the balanced point.
+
+    brickwork sweep a b --base zero --data digits:A --data digits:B --alpha 0:1:0.25 --out ab
+    """
+    from brickwork import store
+    from brickwork.algebra.agreement import refuse_differences
+    from brickwork.atomic import write_folder
+    from brickwork.engine.executors import find_executor
+    from brickwork.report.heat import draw_sweep
+    from brickwork.report.runs import save_figures
+
+    folders = {"A": first, **({"B": second} if second else {}), **({"base": base} if base else {})}
+    tensors = {str(folder): store.read_config(folder).weights.tensors for folder in folders.values()}
+    refuse_differences({f: {name: tuple(t.shape) for name, t in known.items()} for f, known in tensors.items()})
+    if len({str(spec) for spec in data}) != len(data):
+        raise RequestError("a data set is named twice.")
+    find_executor(engine)
+    if engine != "inline" and arch is not None:
+        raise RequestError("`arch` names code of yours, which other processes do not load; use `engine` inline.")
+    result = _swept(folders, data, engine, arch, device, options)
+    drawing = replace(draw_sweep(result), command=typed_line())
+    with write_folder(out, force=force, owns=(SWEEP,)) as draft:
+        (draft / SWEEP).write_text(result.csv(), encoding="utf-8")
+        for suffix in (".html", ".svg"):
+            drawing.save(draft / f"sweep{suffix}")
+        save_figures(draft, [drawing])
+    report = {"folder": str(out), "models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
+    return Report(report, f"{result}\nsaved in {out}: {SWEEP}, sweep.html, sweep.svg")
+
+
+def _swept(
+    folders: dict[str, Path], data: Any, engine: str, arch: str | None, device: Any, options: SweepOptions
+) -> Any:
+    from brickwork import data as data_sets
+    from brickwork import store
+    from brickwork.algebra import sweep
+    from brickwork.algebra.sweep_jobs import sweep_folders
+    from brickwork.origin import origin_of
+
+    if engine != "inline":
+        specs = [str(spec) for spec in data]
+        return sweep_folders(folders, specs, engine=engine, device=str(device), options=options)
+    models = {name: store.load(folder, arch=arch, device=device) for name, folder in folders.items()}
+    prepared = origin_of(models["A"]).preprocessing
+    sets = {str(spec): data_sets.load_for(prepared, spec) for spec in data}
+    return sweep(models["A"], models.get("B"), base=models.get("base"), data=sets, options=options)

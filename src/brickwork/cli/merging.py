@@ -1,0 +1,312 @@
+"""`brickwork merge MODEL… --out MERGED`: on weights alone, on images (`--method match --data X …`), or by a recipe.yaml."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from brickwork.algebra.options import MergeOptions
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.folders import hash_of, some_of
+from brickwork.cli.parameters import Arch, Force
+from brickwork.cli.printing import log
+from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.options import Options, Setting, option
+from brickwork.words import counted, table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import nn
+
+    from brickwork.data import ImageData
+
+# the registries hold these names, but reading them would import numpy; a test compares the two
+METHODS = (
+    "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*; with --data, on "
+    "model folders: match, regmean, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs --base."
+)
+
+
+class ImagesOptions(Options):
+    """What a method that looks at images is given."""
+
+    data: tuple[str, ...] = option((), help="Images; repeatable. One per model for match, regmean and fisher.")
+    split: Literal["test", "train"] = option("train", help="Which images of --data.")
+    images: int = option(2000, at_least=1, help="Images of each --data, at most.")
+    device: str = option("auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
+
+
+def merge(
+    models: Annotated[
+        tuple[Path, ...],
+        Argument("safetensors files or folders, or one recipe.yaml; none: list the methods.", "MODEL...|RECIPE"),
+    ] = (),
+    *,
+    out: Annotated[Path | None, Setting("Folder to write.", metavar="FOLDER")] = None,
+    method: Annotated[str, Setting(f"Method: {METHODS}")] = "linear",
+    base: Annotated[Path | None, Setting("What the models were trained from.", metavar="MODEL")] = None,
+    weight: Annotated[tuple[float, ...], Setting("Weight of a model; once per model.")] = (),
+    arg: Annotated[dict[str, Any] | None, Setting("Option of the method, as in --arg density=0.2; repeatable.")] = None,
+    arch: Arch = None,
+    force: Force = False,
+    options: MergeOptions,
+    images: ImagesOptions,
+) -> Report:
+    """Merge models of one architecture into a folder: tensor by tensor, or on images.
+
+    Without --data memory for a few tensors is enough, and torch is not needed.
+
+    brickwork merge a b --base zero --method ties --arg density=0.2 --out ab
+
+    brickwork merge a b --method match --data digits:A --data digits:B --out ab
+    """
+    said = {"method": method != "linear", "base": base, "weight": weight, "arg": arg, **options.changed()}
+    on_images = {**images.changed(), **({"arch": arch} if arch else {})}
+    if not models and out is None and not any(said.values()) and not on_images:
+        return _list_methods()
+    if not models:
+        raise RequestError("there is nothing to merge; give files or folders, or a recipe.yaml.")
+    if out is None:
+        raise RequestError("`out` is missing; give the folder to write, as in --out merged.")
+    if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
+        for name in [n for n, value in said.items() if value]:
+            raise RequestError(f"a recipe says {name} itself; write it there.")
+        for name in on_images:
+            raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
+        return _merge_files(models, None, out, force)
+    method = method.replace("-", "_")
+    _refuse_unused(method, options.changed(), on_images)
+    given = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
+    from brickwork.algebra.data_methods import DATA_METHODS
+
+    if method in DATA_METHODS:
+        seed = {"seed": options.seed} if "seed" in DATA_METHODS[method].options else {}
+        if "seed" in given:
+            raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
+        return _merge_on_images(list(models), out, (method, base, {**given, **seed}), images, arch, options.seed, force)
+    entries = {"method": method, "models": [str(m) for m in models], "options": given, **options.to_dict()}
+    return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, force)
+
+
+def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Report:
+    from brickwork.algebra.recipe import make_recipe, read_recipe
+    from brickwork.algebra.streaming import OWNS, merge_files
+    from brickwork.atomic import check_output
+
+    check_output(out, force=force, owns=OWNS)
+    recipe = read_recipe(models[0]) if entries is None else make_recipe(entries, name="the request")
+    result = merge_files(recipe, out, force=force)
+    tell_names(recipe.models)
+    return Report({**result.to_dict(), "recipe": recipe.to_dict()}, str(result))
+
+
+def tell_names(models: Sequence[Path]) -> None:
+    """Outputs are merged place by place: where models call a place differently, say whose name it keeps."""
+    named = {}
+    for model in models:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            named[model] = json.loads((model / "config.json").read_text(encoding="utf-8")).get("classes")
+    first, *others = models
+    for other in others:
+        if named.get(first) and named.get(other) and named[first] != named[other]:
+            log(
+                f"{first} and {other} call their outputs differently; the merged network has the names of {first}: "
+                f"{_few(named[first])} stand for {_few(named[other])} of {other} too."
+            )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
+def _refuse_unused(method: str, for_files: dict[str, Any], for_images: dict[str, Any]) -> None:
+    """An option that the method has no use for is refused, not ignored."""
+    from brickwork.algebra.data_methods import DATA_METHODS
+    from brickwork.algebra.methods import registry
+
+    if method not in DATA_METHODS and method not in registry():
+        raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
+    others, what = (
+        ([n for n in for_files if n != "seed"], "images") if method in DATA_METHODS else (for_images, "weights alone")
+    )
+    for name in others:
+        own = method in DATA_METHODS and name in DATA_METHODS[method].options
+        instead = f"give --arg {name}=…" if own else "leave it out"
+        raise RequestError(f"`{name}` is not used by `method` {method}, which looks at {what}; {instead}.")
+
+
+def _list_methods() -> Report:
+    """Every method, what it needs, its options with their defaults."""
+    from brickwork.algebra.data_methods import DATA_METHODS
+    from brickwork.algebra.methods import registry
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": m.name,
+            "base": m.needs_base,
+            "data": False,
+            "labels": False,
+            "options": dict(m.options),
+            "about": m.about,
+            "paper": m.paper,
+        }
+        for m in registry().values()
+    ]
+    rows += [
+        {
+            "name": m.name,
+            "base": m.needs_base,
+            "data": True,
+            "labels": m.needs_labels,
+            "options": {n: o.default for n, o in m.options.items() if n != "seed"}
+            | ({"weights": None} if m.weighted else {}),
+            "about": m.about,
+            "paper": m.paper,
+        }
+        for m in DATA_METHODS.values()
+    ]
+    lines = [
+        (
+            r["name"],
+            ", ".join(n for n in ("base", "data", "labels") if r[n]) or "–",
+            " ".join(n if v is None else f"{n}={v}" for n, v in r["options"].items()),
+            r["about"],
+        )
+        for r in rows
+    ]
+    return Report({"methods": rows}, table(["method", "needs", "options", "what"], lines))
+
+
+def _merge_on_images(
+    models: list[Path],
+    out: Path,
+    request: tuple[str, Path | None, dict[str, Any]],
+    given: ImagesOptions,
+    arch: str | None,
+    seed: int,
+    force: bool,
+) -> Report:
+    """Everything that can be refused is refused before a tensor or an image is read."""
+    from brickwork.algebra.data_methods import find
+
+    method, base, options = request
+    chosen = find(method)
+    weights = options.pop("weights", None)
+    chosen.check(len(models), len(given.data), base=base is not None, weights=weights, options=options)
+    if len(models) == 1 and not chosen.needs_base:
+        raise RequestError(f"{method} of one model, {models[0]}, is that model; give two or more.")
+    folders = [*models, *([base] if base else [])]
+    if out.resolve() in {folder.resolve() for folder in folders}:
+        raise RequestError(f"{out} is one of the models to merge; choose another `out`.")
+
+    from brickwork import data as data_sets
+    from brickwork import store
+    from brickwork.algebra import merge_on
+    from brickwork.algebra.agreement import refuse_differences
+    from brickwork.algebra.inputs import refuse_other_sizes
+    from brickwork.atomic import check_output
+    from brickwork.devices import pick
+    from brickwork.origin import origin_of
+
+    check_output(out, force=force)
+    where = pick(given.device)
+    specs = [data_sets.check(spec, split=given.split) for spec in given.data]
+    hashes = {str(folder): hash_of(folder) for folder in folders}
+    loaded = [store.load(folder, arch=arch, device=where) for folder in folders]
+    nets = loaded[: len(models)]
+    named = zip(folders, loaded, strict=True)
+    refuse_differences({str(f): {n: tuple(t.shape) for n, t in m.state_dict().items()} for f, m in named})
+    refuse_other_sizes([origin_of(net).preprocessing for net in nets], models)
+    sets = [_load(nets[0], spec, given.split, seed) for spec in specs]
+    drawn = [_some(nets, one, given.split, given.images, seed, labels=chosen.needs_labels) for one in sets]
+    merged = merge_on(nets, drawn, method, base=loaded[-1] if base else None, weights=weights, **options)
+    judged = {str(spec): _accuracy(nets, merged, one) for spec, one in zip(specs, sets, strict=True)}
+    facts = {
+        "command": "merge",
+        "models": {str(m): hashes[str(m)] for m in models},
+        **({"base": {str(base): hashes[str(base)]}} if base else {}),
+        "data": [str(spec) for spec in specs],
+        "split": given.split,
+        "seed": seed,
+        "test_accuracy": judged,
+    }
+    store.save(merged, out, force=force, provenance=facts)
+    tell_names(models)
+    found = origin_of(merged).provenance["merge"]
+    return Report({"folder": str(out), **facts, **found}, _text(models, found, judged, out))
+
+
+def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:
+    from brickwork import data as data_sets
+    from brickwork.origin import origin_of
+
+    origin = origin_of(model)
+    size, channels = None, None
+    if origin.preprocessing is not None:
+        size, channels = origin.preprocessing.size, origin.preprocessing.channels
+    elif origin.input_shape is not None and len(origin.input_shape) == 3:
+        channels, *sides = origin.input_shape
+        size = (sides[0], sides[1])
+    return data_sets.load(spec, seed=seed, split=split, size=size, channels=channels)
+
+
+def _some(nets: Sequence[nn.Module], one: ImageData, split: str, count: int, seed: int, *, labels: bool) -> Any:
+    """At most `count` images of a set, drawn with the seed; with their labels as numbers of outputs if wanted."""
+    raw, answers, _ = one.split(split)
+    if len(raw) == 0:
+        raise BadData(f"{one.name} has no {split} images; choose another `split` or `data`.")
+    if not labels:
+        return some_of(raw, count, seed)
+    outputs = _outputs(nets, one)
+    if outputs is None:
+        raise BadData(
+            f"the classes of {one.name} are neither those of a model nor among the first model's; select classes, as in "
+            f"{one.name.split(':')[0]}:0-4."
+        )
+    return some_of(raw, count, seed), some_of(outputs[answers], count, seed)
+
+
+def _outputs(nets: Sequence[nn.Module], one: ImageData) -> np.ndarray | None:
+    """Which output stands for each class of a data set: that of its name; None where no model says.
+
+    Where the classes are just those of one of the models, its own order is right for all: they share their outputs.
+    """
+    import numpy as np
+
+    from brickwork.origin import origin_of
+
+    known = [origin_of(net).classes for net in nets]
+    if known[0] is None or one.classes in known:
+        return np.arange(len(one.classes))
+    if set(one.classes) <= set(known[0]):
+        return np.array([known[0].index(name) for name in one.classes])
+    return None
+
+
+def _accuracy(nets: Sequence[nn.Module], merged: nn.Module, one: ImageData) -> float | None:
+    """On the test images, prepared as the merged network prepares them; None without any."""
+    from brickwork.evaluation import predict
+
+    outputs = _outputs(nets, one)
+    if outputs is None or len(one.test_images) == 0:
+        return None
+    answers = predict(merged, one.test_images).argmax(1).numpy()
+    return float((answers == outputs[one.test_labels]).mean())
+
+
+def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float | None], out: Path) -> str:
+    lines = []
+    if "coefficients" in facts:
+        names = [path.name for path in models]
+        rows = [(layer, *(f"{c:.3f}" for c in row)) for layer, row in facts["coefficients"].items()]
+        lines += [table(["layer", *names], rows), "entropy {:.4f} before, {:.4f} after".format(*facts["entropy"])]
+    if "used" in facts:
+        used = ", ".join(str(models[k]) for k in facts["used"])
+        lines.append(f"{len(facts['used'])} of {len(models)} used: {used}; accuracy {facts['accuracy']:.2%}")
+    scores = ", ".join(f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in judged.items())
+    looked = " + ".join(map(str, facts["images"]))
+    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {scores}")
+    return "\n".join([*lines, f"saved in {out}"])
