@@ -44,7 +44,9 @@ def test_the_same_cells_as_here(folders, tmp_path, monkeypatch):
     )
     assert there.rows == here.rows and there.formula == here.formula
     monkeypatch.setattr("brickwork.algebra.sweep_jobs.sweep", None)  # would fail if a row were computed again
-    again = sweep_folders(folders, SPECS, engine="inline", journal=tmp_path / "kept", device="cpu", progress=False, **GRID)
+    again = sweep_folders(
+        folders, SPECS, engine="inline", journal=tmp_path / "kept", device="cpu", progress=False, **GRID
+    )
     assert again.rows == here.rows
 
 

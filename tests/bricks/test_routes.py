@@ -10,8 +10,8 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.bricks import Routes, routes
-from brickwork.bricks.route_sets import RouteLayer
 from brickwork.bricks.options import RoutesOptions
+from brickwork.bricks.route_sets import RouteLayer
 from brickwork.bricks.samples import load_samples
 from brickwork.bricks.scores import score_channels
 from brickwork.bricks.widths import by_threshold

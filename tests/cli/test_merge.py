@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+from brickwork.cli.merge import METHODS
 
 import brickwork
 from brickwork import data, store, zoo
 from brickwork.algebra import merge_on
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.algebra.methods import registry
-from brickwork.cli.merge import METHODS
 from brickwork.errors import RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of

@@ -135,7 +135,7 @@ def test_train_verb(run, tmp_path):
         (["--cut", "0:7"], "unknown class '7'"),
         (["--cut", "0:0"], "cannot be cut from itself"),
         (["--cut-strength", 1], "--cut-strength needs --cut"),
-        (["--cut", "0:1", "--cut-strength", -1], "strength is -1"),
+        (["--cut", "0:1", "--cut-strength", -1], "strength is '-1'"),
     ):
         code, out, err = run(*common, *wrong, "--out", tmp_path / "n")
         assert code == 2 and said in err and not (tmp_path / "n").exists(), err

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
-from brickwork.dependencies.gram import check_labels, check_names, logit_gram, open_npy, take_in
+from brickwork.dependencies.gram import check_labels, check_names, load_rows, logit_gram, open_npy
 from brickwork.errors import BadData, BadFile
 
 
@@ -57,7 +57,7 @@ def test_float16_is_summed_in_float64():
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_the_first_bad_number_is_named(logits, wrong):
     logits[57, 4] = wrong
-    for read in (logit_gram, take_in):
+    for read in (logit_gram, load_rows):
         with pytest.raises(BadData, match=r"row 57, column 4"):
             read(logits)
     with pytest.raises(BadData, match=r"row 57, column 4"):
@@ -117,10 +117,10 @@ def test_labels_and_names():
 def test_chunks_may_bring_labels(logits):
     labels = np.arange(101) % 6
     parts = list(zip(np.array_split(logits, 4), np.array_split(labels, 4), strict=True))
-    rows, brought = take_in(parts)
+    rows, brought = load_rows(parts)
     np.testing.assert_array_equal(rows, logits)
     np.testing.assert_array_equal(brought, labels)
     with pytest.raises(BadData, match="1 of 2 chunks"):
-        take_in([parts[0], parts[1][0]])
+        load_rows([parts[0], parts[1][0]])
     with pytest.raises(BadData, match="came with labels of shape"):
-        take_in([(logits, labels[:5])])
+        load_rows([(logits, labels[:5])])

@@ -182,7 +182,7 @@ def test_inputs_are_left_alone(logits, labels):
         ({"holdout": 1.0}, RequestError, "holdout is 1.0"),
         ({"holdout": 0.0001}, RequestError, "keeps no row"),
         ({"delta": 2.0}, RequestError, "delta is 2.0"),
-        ({"model": CovLasso(lam=0.1), "lam": 0.2}, RequestError, "not both"),
+        ({"model": CovLasso(lam=0.1), "lam": 0.2}, TypeError, "unexpected keyword argument 'model'"),
         ({"lam": -1.0}, RequestError, "λ must be above 0"),
         ({"targets": np.zeros((7, 12))}, BadData, "400 and 7 rows"),
         ({"targets": np.ones((400, 3)), "target_names": ["a"]}, BadData, "1 class names for logits of 3 target"),

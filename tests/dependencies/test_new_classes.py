@@ -324,5 +324,5 @@ def test_a_last_layer_that_is_called_by_name(on):
     net, images = Named().eval(), np.random.default_rng(0).integers(0, 255, (6, 8, 8, 1), np.uint8)
     training = {"epochs": 1} if on == "branch" else None
     known = (images, np.arange(6) % 3)
-    grown = add_classes(net, (images, np.arange(6) % 2), base_data=known, on=on, training=training)
+    grown = add_classes(net, (images, np.arange(6) % 2), base_data=known, on=on, **(training or {}))
     assert torch.equal(predict(grown, images)[:, :3], predict(net, images))

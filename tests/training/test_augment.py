@@ -59,6 +59,8 @@ def test_recipes_give_way_to_what_is_given():
     assert plain.augment == "crop+flip" and plain.batch_size >= 256
     assert resolve(TrainOptions(), "lenet", 700, "digits").augment == "none"
     assert resolve(TrainOptions(lr=0.3, weight_decay=0.0), "vgg16", 50_000).weight_decay == 0.0
-    assert resolve(TrainOptions(), "nobody", 20).epochs * (20 // resolve(TrainOptions(), "nobody", 20).batch_size) >= 600
+    assert (
+        resolve(TrainOptions(), "nobody", 20).epochs * (20 // resolve(TrainOptions(), "nobody", 20).batch_size) >= 600
+    )
     assert resolve(TrainOptions(milestones=(3,)), "vgg16", 1000).schedule == "milestones"
     assert resolve(TrainOptions(optimizer="adam"), "vgg16", 1000).lr == 1e-3

@@ -35,7 +35,8 @@ def merge(
     method and its own options (weights=…, density=…): see `brickwork.algebra.methods`; layers: (pattern of names,
     method, options) for some tensors, the first that fits decides. Everything is calculated in float32 (float64 for
     float64) and stored as in the first model. bn: batch-norm statistics are averaged ("linear") or kept from the base or
-    first ("keep"); re-estimate them on images afterwards with `brickwork.moments.reestimate_batch_norm`. heads="keep" keeps tensors of other shapes.
+    first ("keep"); re-estimate them on images afterwards with `brickwork.moments.reestimate_batch_norm`. heads="keep"
+    keeps tensors of other shapes.
     data: images, for the methods that look at some (method="match", …): see `brickwork.algebra.merge_on`.
 
     >>> a, b = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 2.0])}

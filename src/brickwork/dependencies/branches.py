@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.branching import BranchedClasses, branched_classes, branching_place
 from brickwork.data.pixels import as_input, check_raw, fitted
-from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.errors import BadData, BadModel
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import device_of, input_of
-from brickwork.training import Settings, settings_for, train
+from brickwork.training import TrainOptions, resolve, train
 
 #: a branch learns for a tenth of the epochs of its network's recipe, three at least, and so many steps at least
 SHARE, LEAST, STEPS = 10, 3, 250
-#: what may be told to the training of a branch; its seed is an argument
-SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "seed")
 
 
 def train_branch(
@@ -42,10 +40,7 @@ def train_branch(
     brickwork.training.train; what is not given comes from the network's recipe. All of the branch learns, also where the
     model is frozen.
     """
-    asked = dict(settings or {})
-    foreign = [name for name in asked if name not in SETTINGS]
-    if foreign:
-        raise RequestError(f"training holds {foreign[0]!r}; it may hold {', '.join(SETTINGS)}.")
+    asked = TrainOptions.from_dict(settings or {}, "option of training")
     odd = next((n for n, p in model.named_parameters() if p.is_floating_point() and p.dtype != torch.float32), None)
     if odd is not None:
         raise BadModel(
@@ -59,9 +54,9 @@ def train_branch(
     pixels = _one_array(images, origin.preprocessing)
     # a network without preprocessing reads raw images on the 0..1 scale
     prepared = origin.preprocessing or Preprocessing(channels=pixels.shape[3])
-    usual = settings_for(origin.arch, len(pixels), **asked)
+    usual = resolve(asked, origin.arch, len(pixels))
     few = math.ceil(STEPS * usual.batch_size / len(pixels))
-    epochs = asked.get("epochs") or max(LEAST, math.ceil(usual.epochs / SHARE), few)
+    epochs = asked.epochs or max(LEAST, math.ceil(usual.epochs / SHARE), few)
     targets = torch.cat([torch.as_tensor(labels[0]).long(), torch.as_tensor(labels[1]).long() + known])
     wanted = [(p, p.requires_grad) for p in grown.parameters()]
     for part, learns in ((grown.model, False), (grown.branch, True)):
@@ -76,7 +71,7 @@ def train_branch(
             preprocessing=prepared,
             progress=progress,
             record=True,
-            **{**usual.to_dict(), "epochs": epochs, "seed": seed},
+            options=replace(usual, epochs=epochs, seed=seed),
         )
     finally:
         for p, was in wanted:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
-import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brickwork.dependencies.decision import DecisionProblem
-from brickwork.dependencies.gram import LogitGram, Logits, check_labels, logit_gram, take_in
+from brickwork.dependencies.gram import LogitGram, Logits, check_labels, load_rows, logit_gram
 from brickwork.dependencies.greedy import choose_greedily
+from brickwork.dependencies.options import LOSSES, CovLassoOptions
 from brickwork.dependencies.path import DependencyPath, covlasso_path, solve_at_most
 from brickwork.dependencies.problem import Floats, Problem, Solution, check_gram
 from brickwork.dependencies.threads import threads
-from brickwork.errors import BadData, RequestError, UnknownName
-
-LOSSES = {"plain": 1.0, "balanced": 100.0, "decision": 10.0}  # and how much a class's own rows weigh by default
-SELECTIONS = ("lasso", "greedy")
+from brickwork.errors import BadData, RequestError
+from brickwork.options import fields_of, takes
 
 
 class CovLasso:
@@ -42,29 +40,12 @@ class CovLasso:
     and gap_ (duality gap, against the objective at θ = 0), each (targets,); both prove the solution before a refit.
     """
 
+    @takes(CovLassoOptions)
     def __init__(
-        self,
-        lam: float | Sequence[float] | None = None,
-        *,
-        relative: bool = False,
-        max_dependencies: int | None = None,
-        loss: str = "plain",
-        selection: str = "lasso",
-        refit: bool = False,
-        positive_weight: float | None = None,
-        decision_weight: float = 400.0,
-        label_share: float = 0.3,
-        own: bool = False,
-        tol: float = 1e-6,
-        solver: str = "auto",
-        device: str = "cpu",
-        threads: int | None = None,
+        self, lam: float | Sequence[float] | None = None, *, device: str = "cpu", options: CovLassoOptions
     ) -> None:
-        self.lam, self.relative, self.max_dependencies = lam, relative, max_dependencies
-        self.loss, self.selection, self.refit = loss, selection, refit
-        self.positive_weight, self.decision_weight = positive_weight, decision_weight
-        self.label_share, self.own, self.tol = label_share, own, tol
-        self.solver, self.device, self.threads = solver, device, threads
+        self.options = options if lam is None else replace(options, lam=lam)
+        self.device = device
 
     coef_: Floats
     lam_: Floats
@@ -73,13 +54,17 @@ class CovLasso:
     gap_: Floats
     n_rows_: int | None
 
+    def __getattr__(self, name: str) -> Any:
+        if name in fields_of(CovLassoOptions):  # an option by its own name, as estimators have them
+            return getattr(self.options, name)
+        raise AttributeError(f"a CovLasso has no {name!r}; what ends in _ is there after fit.")
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {**self.options.to_dict(), "device": self.device}
 
     def __repr__(self) -> str:
-        default = {name: p.default for name, p in inspect.signature(type(self)).parameters.items()}
-        said = (f"{k}={v!r}" for k, v in self.get_params().items() if v != default[k])
-        return f"CovLasso({', '.join(said)})"
+        changed = self.options.changed() | ({} if self.device == "cpu" else {"device": self.device})
+        return f"CovLasso({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
 
     # -- fitting ----------------------------------------------------------------------------------------------
 
@@ -98,15 +83,17 @@ class CovLasso:
     ) -> CovLasso:
         """From the mean of f fᵀ (n, n); for other targets y also the means of y fᵀ (targets, n) and of y²."""
         self.check()
-        if self.loss != "plain":
-            raise RequestError(f"loss={self.loss!r} needs the logits and labels; a Gram matrix alone serves 'plain'.")
+        if self.options.loss != "plain":
+            raise RequestError(
+                f"loss={self.options.loss!r} needs the logits and labels; a Gram matrix alone serves 'plain'."
+            )
         shared = check_gram(gram)
         if cross is None:
             moments = LogitGram(shared, shared, shared.diagonal().copy(), 0, True)
         else:
             moments = LogitGram(shared, *_check_cross(cross, squares, len(shared)), 0, False)
         self.n_rows_ = None
-        return self._solve(Problem.plain(moments, self._own(moments), solver=self._solver, device=self.device))
+        return self._solve(Problem.plain(moments, self.own_features(moments), solver=self._solver, device=self.device))
 
     def path(
         self,
@@ -125,12 +112,12 @@ class CovLasso:
                 raise RequestError(f"a path needs count ≥ 2 and 0 < smallest < 1, not {count} and {smallest}.")
             ratios = np.geomspace(1.0, smallest, count + 1)[1:].tolist()
         problem, _ = self._problem(logits, labels, targets)
-        with threads(self.threads):
-            return covlasso_path(problem, np.asarray(ratios, np.float64), tol=self.tol)
+        with threads(self.options.threads):
+            return covlasso_path(problem, np.asarray(ratios, np.float64), tol=self.options.tol)
 
     def predict(self, logits: np.ndarray) -> Floats:
         """The combinations in place of the targets' logits, (rows, targets)."""
-        rows, _ = take_in(logits)
+        rows, _ = load_rows(logits)
         if rows.shape[1] != self.coef_.shape[1]:
             raise BadData(f"logits of {rows.shape[1]} classes; this was fitted on {self.coef_.shape[1]}.")
         return rows.astype(np.float64) @ self.coef_.T
@@ -138,32 +125,11 @@ class CovLasso:
     # -- requests ---------------------------------------------------------------------------------------------
 
     def check(self, *, path: bool = False) -> None:
-        """Refuse options that cannot be right, before a logit is read."""
-        if self.loss not in LOSSES:
-            raise UnknownName("loss", self.loss, LOSSES)
-        if self.selection not in SELECTIONS:
-            raise UnknownName("selection", self.selection, SELECTIONS)
-        if self.solver not in ("auto", "numba", "torch"):
-            raise UnknownName("solver", self.solver, ("auto", "numba", "torch"))
-        if self.lam is not None:
-            given = np.atleast_1d(np.asarray(self.lam, np.float64))
-            if not (np.isfinite(given).all() and (given > 0).all()):
-                raise RequestError(f"lam is {self.lam}; λ must be above 0, for example lam=0.3, relative=True.")
-        elif self.max_dependencies is None and not path:
-            raise RequestError("give lam (a λ, or with relative=True a share of λ_max) or max_dependencies.")
-        k = self.max_dependencies
-        if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):
-            raise RequestError(f"max_dependencies is {k!r}; it must be a whole number, 1 or more.")
-        if self.selection == "greedy" and (k is None or self.lam is not None or self.refit or path):
-            raise RequestError("selection='greedy' takes max_dependencies alone: no lam, no refit, no path.")
-        if self.loss == "plain" and self.positive_weight is not None:
-            raise RequestError("loss='plain' weighs all rows alike; positive_weight belongs to 'balanced', 'decision'.")
-        for name, low in (("positive_weight", 1), ("decision_weight", 0), ("label_share", 0), ("tol", 0)):
-            value = getattr(self, name)
-            wrong = value is not None and not (math.isfinite(value) and value >= low)
-            if wrong or (name == "label_share" and value > 1) or (name == "tol" and not 0 < value <= 1e-2):
-                allowed = {"label_share": "0 to 1", "tol": "above 0, at most 0.01"}.get(name, f"{low} or more")
-                raise RequestError(f"{name} is {value}; it must be {allowed}.")
+        """Refuse a request that says too little, before a logit is read."""
+        if path and self.options.selection == "greedy":
+            raise RequestError("`selection` greedy has no path; use lasso.")
+        if self.options.lam is None and self.options.max_dependencies is None and not path:
+            raise RequestError("give `lam` (a λ, or with `relative` a share of λ_max) or `max_dependencies`.")
         if self._solver == "torch":
             from brickwork.devices import pick
 
@@ -171,35 +137,37 @@ class CovLasso:
 
     @property
     def _solver(self) -> str:
-        if self.solver == "auto":
+        if self.options.solver == "auto":
             return "numba" if self.device == "cpu" else "torch"
-        return self.solver
+        return self.options.solver
 
-    def _own(self, moments: LogitGram) -> NDArray[np.int64]:
+    def own_features(self, moments: LogitGram) -> NDArray[np.int64]:
         """The feature each target may not use: its own class, unless it is another network's and `own` allows it."""
         count, width = moments.cross.shape
-        if moments.within or (not self.own and count == width):
+        if moments.within or (not self.options.own and count == width):
             return np.arange(count)
         return np.full(count, -1, np.int64)
 
     def _problem(self, logits: Logits, labels: Any, targets: Logits | None) -> tuple[Problem | DecisionProblem, int]:
-        if self.loss == "plain":
+        if self.options.loss == "plain":
             moments = logit_gram(logits, targets)
-            own = self._own(moments)
+            own = self.own_features(moments)
             return Problem.plain(moments, own, solver=self._solver, device=self.device), moments.rows
-        rows, brought = take_in(logits)
-        values = rows if targets is None else take_in(targets, what="the targets")[0]
+        rows, brought = load_rows(logits)
+        values = rows if targets is None else load_rows(targets, what="the targets")[0]
         labels = brought if labels is None else labels
         if labels is None:
-            raise RequestError(f"loss={self.loss!r} needs labels: which class each row of logits is of.")
+            raise RequestError(f"loss={self.options.loss!r} needs labels: which class each row of logits is of.")
         known = check_labels(labels, len(rows), values.shape[1])
         moments = logit_gram(rows, None if targets is None else values)
-        base = Problem.plain(moments, self._own(moments), solver=self._solver, device=self.device)
-        weight = LOSSES[self.loss] if self.positive_weight is None else float(self.positive_weight)
+        base = Problem.plain(moments, self.own_features(moments), solver=self._solver, device=self.device)
+        weight = (
+            LOSSES[self.options.loss] if self.options.positive_weight is None else float(self.options.positive_weight)
+        )
         picks = [np.flatnonzero(known == t) for t in range(values.shape[1])]
         weights = [np.full(len(pick), (weight - 1) / len(rows)) for pick in picks]
         base = base.weighted(rows, values, picks, weights)
-        if self.loss == "balanced":
+        if self.options.loss == "balanced":
             return base, len(rows)
         return DecisionProblem.build(
             base,
@@ -207,38 +175,38 @@ class CovLasso:
             values,
             known,
             positive_weight=weight,
-            strength=self.decision_weight,
-            label_share=self.label_share,
+            strength=self.options.decision_weight,
+            label_share=self.options.label_share,
         ), len(rows)
 
     def _solve(self, problem: Problem | DecisionProblem) -> CovLasso:
-        with threads(self.threads):
+        with threads(self.options.threads):
             self.lam_max_ = problem.lam_max
-            if self.selection == "greedy":
-                assert self.max_dependencies is not None
+            if self.options.selection == "greedy":
+                assert self.options.max_dependencies is not None
                 base = problem.base if isinstance(problem, DecisionProblem) else problem
-                coef = choose_greedily(base, self.max_dependencies)
+                coef = choose_greedily(base, self.options.max_dependencies)
                 nothing = np.full(len(coef), np.nan)  # there is no λ, and no certificate for the best k
                 found = Solution(coef, nothing, nothing.copy(), nothing.copy())
                 if isinstance(problem, DecisionProblem):
                     coef = problem.refit(coef)
             else:
                 found = self._by_lasso(problem)
-                coef = problem.refit(found.coef) if self.refit else found.coef
+                coef = problem.refit(found.coef) if self.options.refit else found.coef
         self.coef_, self.lam_, self.kkt_, self.gap_ = coef, found.lam, found.kkt, found.gap
         return self
 
     def _by_lasso(self, problem: Problem | DecisionProblem) -> Solution:
         lam = np.zeros(len(self.lam_max_))
-        if self.lam is not None:
-            given = np.asarray(self.lam, np.float64)
+        if self.options.lam is not None:
+            given = np.asarray(self.options.lam, np.float64)
             if given.ndim and given.shape != lam.shape:
                 raise RequestError(f"lam has shape {given.shape}; it must be one number, or {len(lam)}, one a class.")
-            lam = np.broadcast_to(given, lam.shape) * (self.lam_max_ if self.relative else 1.0)
+            lam = np.broadcast_to(given, lam.shape) * (self.lam_max_ if self.options.relative else 1.0)
             lam = np.where(lam > 0, lam, 1.0)  # a column of zeros has λ_max 0, and any λ does
-        if self.max_dependencies is None:
-            return problem.solve(lam, tol=self.tol)
-        return solve_at_most(problem, self.max_dependencies, lowest=lam, tol=self.tol)
+        if self.options.max_dependencies is None:
+            return problem.solve(lam, tol=self.options.tol)
+        return solve_at_most(problem, self.options.max_dependencies, lowest=lam, tol=self.options.tol)
 
 
 def _check_cross(cross: np.ndarray, squares: np.ndarray | None, width: int) -> tuple[Floats, Floats]:

@@ -63,7 +63,7 @@ def logit_gram(logits: Logits, targets: Logits | None = None, *, chunk: int = CH
     return LogitGram(gram, cross, squares, seen, False)
 
 
-def take_in(logits: Logits, *, what: str = "the logits") -> tuple[np.ndarray, np.ndarray | None]:
+def load_rows(logits: Logits, *, what: str = "the logits") -> tuple[np.ndarray, np.ndarray | None]:
     """All rows at once, float32 (or float64 where given so), checked, and the labels the chunks brought along.
 
     A memory map stays one; chunks are put together.

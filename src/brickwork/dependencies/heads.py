@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from brickwork.dependencies.gram import take_in
+from brickwork.dependencies.gram import load_rows
 from brickwork.errors import BadData, RequestError
 
 HOWS = ("train", "ridge")
@@ -121,7 +121,7 @@ def fit_head(
 def _gather(
     logits: Any, labels: Any, base_logits: Any, base_labels: Any, new: int | None, where: torch.device
 ) -> _Rows:
-    fresh = torch.as_tensor(np.asarray(take_in(logits, what="the new classes' logits")[0], np.float64))
+    fresh = torch.as_tensor(np.asarray(load_rows(logits, what="the new classes' logits")[0], np.float64))
     known = fresh.shape[1]
     marks, count = new_labels(labels, len(fresh), new)
     if (base_logits is None) != (base_labels is None):
@@ -132,7 +132,7 @@ def _gather(
                 "one new class alone cannot be told from anything; give images of the known classes too (base_data)."
             )
         return _rows(fresh.to(where), fresh.to(where), (marks + known).to(where), known, count, False)
-    other = torch.as_tensor(np.asarray(take_in(base_logits, what="the known classes' logits")[0], np.float64))
+    other = torch.as_tensor(np.asarray(load_rows(base_logits, what="the known classes' logits")[0], np.float64))
     if other.shape[1] != known:
         raise BadData(f"logits of {other.shape[1]} and of {known} known classes; they must be one network's.")
     theirs = class_numbers(base_labels, len(other), known, "known")
@@ -147,7 +147,7 @@ def _of_features(rows: _Rows, features: Any, base_features: Any) -> _Rows:
             "give features of the same images as logits: of new classes, and of known ones where they are there."
         )
     parts = [f for f in (features, base_features) if f is not None]
-    taken = [torch.as_tensor(np.asarray(take_in(f, what="the features")[0], np.float64)) for f in parts]
+    taken = [torch.as_tensor(np.asarray(load_rows(f, what="the features")[0], np.float64)) for f in parts]
     if len({t.shape[1] for t in taken}) > 1 or sum(map(len, taken)) != len(rows.logits):
         raise BadData(
             f"{sum(map(len, taken))} rows of {' and '.join(str(t.shape[1]) for t in taken)} features for "

@@ -50,7 +50,7 @@ class DependencyMap:
 
     def depends_on(self, target: str | int) -> list[tuple[str, float]]:
         """The classes a target is made of and their coefficients, the largest first."""
-        t = self._row(target)
+        t = self.row_of(target)
         return [(self.names[j], float(self.coef[t, j])) for j in self._order(t)]
 
     def _order(self, t: int) -> np.ndarray:
@@ -63,9 +63,9 @@ class DependencyMap:
         for name, value in self.depends_on(target):
             sign = ("" if value >= 0 else "−") if not text else (" + " if value >= 0 else " − ")
             text += f"{sign}{abs(value):.{digits}f}·{name}"
-        return f"{self.targets[self._row(target)]} ≈ {text or '0'}"
+        return f"{self.targets[self.row_of(target)]} ≈ {text or '0'}"
 
-    def _row(self, target: str | int) -> int:
+    def row_of(self, target: str | int) -> int:
         if isinstance(target, int | np.integer) and 0 <= target < len(self.targets):
             return int(target)
         if target not in self.targets:

@@ -9,17 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brickwork.dependencies.covlasso import CovLasso
-from brickwork.dependencies.gram import LogitGram, Logits, check_labels, check_names, logit_gram, take_in
+from brickwork.dependencies.gram import LogitGram, Logits, check_labels, check_names, load_rows, logit_gram
 from brickwork.dependencies.map import DependencyMap
+from brickwork.dependencies.options import MapOptions
 from brickwork.dependencies.problem import Floats
 from brickwork.dependencies.replacing import accuracies, chebyshev, logit_errors
 from brickwork.dependencies.stability import explained, p_values, selection_frequencies, shuffled_fits
 from brickwork.dependencies.theory import check_theory, redundancies
 from brickwork.errors import BadData, RequestError
+from brickwork.options import takes
 
 Rows = tuple[np.ndarray, np.ndarray, NDArray[np.int64] | None]  # features, values to be replaced, labels
 
 
+@takes(MapOptions)
 def fit_map(
     logits: Logits,
     labels: Any = None,
@@ -27,30 +30,24 @@ def fit_map(
     targets: Logits | None = None,
     names: Sequence[str] | None = None,
     target_names: Sequence[str] | None = None,
-    model: CovLasso | None = None,
     test: tuple[Any, ...] | None = None,
-    holdout: float = 0.0,
-    delta: float = 0.05,
-    bootstrap: int = 0,
-    null: int = 0,
-    seed: int = 0,
+    device: str = "cpu",
     progress: bool = False,
-    **options: Any,
+    options: MapOptions,
 ) -> DependencyMap:
     """Fit every class from the others (or, with `targets`, another network's classes) and measure the replacement.
 
-    model: a CovLasso; or its options (lam=…, relative=…, max_dependencies=…, loss=…), by default
-    max_dependencies=10. test: (logits, labels) or (logits, labels, targets) to measure on; else `holdout`, a share
-    of each class that is kept out of the fit; else the rows of the fit themselves, and the map says so.
+    The estimator is a CovLasso with these options, by default max_dependencies=10. test: (logits, labels) or (logits,
+    labels, targets) to measure on; else `holdout`, a share of each class that is kept out of the fit; else the
+    rows of the fit themselves, and the map says so.
     delta: of Definition 1. bootstrap, null: rounds of resampling and of shuffling (0: not done).
     """
-    if model is not None and options:
-        raise RequestError(f"give a model or its options ({', '.join(options)}), not both.")
-    chosen = model if model is not None else CovLasso(**(options or {"max_dependencies": 10}))
+    chosen = CovLasso(**options.estimator(), device=device)
     chosen.check()
+    holdout, delta, seed = options.holdout, options.delta, options.seed
     chebyshev(np.zeros(1), delta)
-    if not 0 <= holdout < 1 or (holdout and test is not None):
-        raise RequestError(f"holdout is {holdout}; it must be 0 or a share below 1, and excludes test.")
+    if holdout and test is not None:
+        raise RequestError(f"`holdout` is {holdout}, and excludes test rows; give one of them.")
     rows = _take(logits, labels, targets)
     within = targets is None
     features = check_names(names, rows[0].shape[1])
@@ -75,31 +72,29 @@ def fit_map(
     if measured[2] is not None:
         columns |= accuracies(measured[1], scores, measured[2])
     frequency = None
-    if bootstrap:
-        frequency = selection_frequencies(chosen, x, known, other, rounds=bootstrap, seed=seed, progress=progress)
-    if null:
-        shuffled = shuffled_fits(chosen, x, known, other, rounds=null, seed=seed, progress=progress)
+    if options.bootstrap:
+        frequency = selection_frequencies(
+            chosen, x, known, other, rounds=options.bootstrap, seed=seed, progress=progress
+        )
+    if options.null:
+        shuffled = shuffled_fits(chosen, x, known, other, rounds=options.null, seed=seed, progress=progress)
         columns["explained"] = explained(y, fit.predict(x))
         columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
         columns["p_value"] = p_values(columns["explained"], shuffled)
     facts |= {
-        "settings": fit.get_params(),
+        "options": options.to_dict(),
         "within": within,
         "rows_fitted": len(x),
         "rows_measured": len(measured[0]),
         "measured_on": where,
-        "delta": delta,
-        "bootstrap": bootstrap,
-        "null": null,
-        "seed": seed,
         "notes": _notes(x, features, known, outputs),
     }
     return DependencyMap(features, outputs, fit.coef_, columns, facts, frequency)
 
 
 def _take(logits: Logits, labels: Any, targets: Logits | None) -> Rows:
-    x, brought = take_in(logits)
-    y = x if targets is None else take_in(targets, what="the targets")[0]
+    x, brought = load_rows(logits)
+    y = x if targets is None else load_rows(targets, what="the targets")[0]
     if len(y) != len(x):
         raise BadData(
             f"the two networks' logits have {len(x)} and {len(y)} rows; they must be of the same images, row by row."
@@ -138,11 +133,11 @@ def _pick(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
 
 
 def _theory(fit: CovLasso, moments: LogitGram) -> tuple[dict[str, Floats], dict[str, Any]]:
-    own = fit._own(moments)
+    own = fit.own_features(moments)
     columns = {"lam": fit.lam_, "lam_max": fit.lam_max_, "kkt": fit.kkt_, "gap": fit.gap_}
     columns |= redundancies(moments, own)
     facts: dict[str, Any] = {"screening": None}  # the statements are on plain CovLasso at a λ
-    if fit.loss == "plain" and fit.selection == "lasso" and not fit.refit:
+    if fit.options.loss == "plain" and fit.options.selection == "lasso" and not fit.options.refit:
         facts["screening"] = check_theory(moments, own, fit.coef_, fit.lam_, columns["redundancy"])
     return columns, facts
 

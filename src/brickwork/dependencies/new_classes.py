@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,28 +16,26 @@ from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
 from brickwork.dependencies.branches import train_branch
 from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
+from brickwork.dependencies.options import AddOptions
 from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.prediction import device_of, input_of, predict
+from brickwork.training import default_augment
 
-SOURCES = ("logits", "features", "depths", "branch")
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)
 Source = str | list[str] | None  # what new logits are made of: a layer's input, the answers of several, the logits
 
 
+@takes(AddOptions)
 def add_classes(
     model: nn.Module,
     data: Labelled,
     *,
     base_data: Labelled | None = None,
-    how: str = "train",
-    on: str = "logits",
     classes: Sequence[str] | None = None,
-    strength: float | None = None,
-    training: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    batch_size: int = 512,
     progress: bool = False,
+    options: AddOptions,
 ) -> nn.Module:
     """A network of the model's classes and `data`'s: [f, Θf + b]. Its first logits are the model's, bit for bit.
 
@@ -46,7 +44,7 @@ def add_classes(
     told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
     on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more; "depths" of
     what layers at several depths answer, which knows more of classes that the model never learned; "branch" trains the last
-    layers once more beside the model's own, with settings of brickwork.training.train in `training`, and needs base_data.
+    layers once more beside the model's own, with the options of training, and needs base_data.
     The result saves and loads as an ordinary model folder; the model is left unchanged.
 
     >>> from brickwork import data, zoo
@@ -56,19 +54,16 @@ def add_classes(
     >>> origin_of(grown).classes
     ('0', '1', 'a', 'b', 'c')
     """
-    if on not in SOURCES:
-        raise RequestError(f"on is {on!r}; it must be {', '.join(SOURCES[:-1])} or {SOURCES[-1]}.")
+    on, seed = options.on, options.seed
     if on == "branch" and base_data is None:
-        raise RequestError("a branch is trained on known classes too; give images of them (base_data), or another on.")
-    if on == "branch" and (how != "train" or strength is not None):
-        raise RequestError("a branch is trained as a network is; leave how and strength out, or choose another on.")
-    if training and on != "branch":
-        raise RequestError(f"training is for on='branch'; with on={on!r} nothing is trained but one matrix.")
+        raise RequestError(
+            "a branch is trained on known classes too; give `base_data`, images of them, or another `on`."
+        )
     images, labels, names = _taken(data, classes)
     source = source_of(model, images, on) if len(images) else None
     # nothing is fitted to the answers of a network that is branched: one image tells how many classes it has
     read = images[:1] if on == "branch" else images
-    logits, features = _answers(model, read, batch_size, "new", source)
+    logits, features = _answers(model, read, "new", source)
     count = logits.shape[1]
     known = origin_of(model).classes or tuple(str(i) for i in range(count))
     if len(known) != count:
@@ -86,9 +81,9 @@ def add_classes(
             (*known, *fresh),
             seed=seed,
             progress=progress,
-            settings=training,
+            settings=_branch_training(data, options),
         )
-    base_logits, base_features, base_labels = _base(model, base_data, known, batch_size, source)
+    base_logits, base_features, base_labels = _base(model, base_data, known, source)
     head = fit_head(
         logits,
         labels,
@@ -98,8 +93,8 @@ def add_classes(
         base_features=base_features,
         scaled=on == "depths",
         new=len(fresh),
-        how=how,
-        strength=strength,
+        how=options.how,
+        strength=options.strength,
         seed=seed,
         device=device_of(model),
     )
@@ -117,6 +112,12 @@ def add_classes(
         more.weight.copy_(head.theta)
         more.bias.copy_(head.bias)
     return grown
+
+
+def _branch_training(data: Labelled, options: AddOptions) -> dict[str, Any]:
+    """The options of a branch's training, with the augmentation that suits the data."""
+    source = data.source if isinstance(data, ImageData) else None
+    return {"augment": default_augment(source), **options.training()}
 
 
 def source_of(model: nn.Module, images: Any, on: str) -> Source:
@@ -193,13 +194,13 @@ def _check_names(fresh: Sequence[str], known: Sequence[str]) -> None:
 
 
 def _base(
-    model: nn.Module, data: Labelled | None, known: Sequence[str], batch_size: int, source: Source
+    model: nn.Module, data: Labelled | None, known: Sequence[str], source: Source
 ) -> tuple[Tensor | None, Tensor | None, Any]:
     """Logits, features and labels, as the model's outputs are numbered, of the known classes' images."""
     if data is None:
         return None, None, None
     images, labels = _base_images(data, known)
-    return *_answers(model, images, batch_size, "known", source), labels
+    return *_answers(model, images, "known", source), labels
 
 
 def _base_images(data: Labelled | None, known: Sequence[str]) -> tuple[Any, Any]:
@@ -217,11 +218,9 @@ def _base_images(data: Labelled | None, known: Sequence[str]) -> tuple[Any, Any]
     return images, labels
 
 
-def _answers(
-    model: nn.Module, images: Any, batch_size: int, which: str, source: Source
-) -> tuple[Tensor, Tensor | None]:
+def _answers(model: nn.Module, images: Any, which: str, source: Source) -> tuple[Tensor, Tensor | None]:
     """Logits, and what the new ones are made of where those are not it."""
-    logits, features = answers(model, images, source, batch_size=batch_size)
+    logits, features = answers(model, images, source)
     if logits.ndim != 2:
         raise BadModel(
             f"the model gives {tuple(logits.shape)} for the {which} classes' images, not one row of logits an image."

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+from brickwork.errors import RequestError
 from brickwork.options import Options, option
+from brickwork.training.options import TrainOptions
 
 APART = "Classes kept apart"  # heading of the help
 
@@ -45,3 +48,98 @@ class CutLinkOptions(Options):
         if not self.cut:
             return {}
         return {"cut": {"pairs": list(self.cut), "by": self.cut_by, "strength": self.strength}}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise RequestError(f"a number is {text!r}; it must be one, as in 0.3.") from None
+
+
+#: how a class is fitted, and how much its own rows weigh by default
+LOSSES = {"plain": 1.0, "balanced": 100.0, "decision": 10.0}
+
+
+class CovLassoOptions(Options):
+    """The estimator: which loss, how sparse, how the classes that enter are chosen."""
+
+    lam: Any = option(
+        None, parse=_number, metavar="NUMBER", help="λ of CovLasso, above 0; in Python also one per class."
+    )
+    relative: bool = option(False, help="λ is a share of each class's λ_max.")
+    max_dependencies: int | None = option(
+        None, at_least=1, help="Most other classes per class: the smallest λ with at most so many."
+    )
+    loss: Literal["plain", "balanced", "decision"] = option(
+        "plain", help="plain: the paper's; balanced: positives weigh more; decision: keeps decisions."
+    )
+    selection: Literal["lasso", "greedy"] = option("lasso", help="Classes enter by the lasso, or greedily.")
+    refit: bool = option(False, help="Fit again without λ on the classes that were chosen.")
+    positive_weight: float | None = option(
+        None, at_least=1, help="Weight of a class's own rows.", default_text="balanced: 100, decision: 10"
+    )
+    decision_weight: float = option(400.0, at_least=0, help="Weight of the cross-entropy in the decision loss.")
+    label_share: float = option(0.3, at_least=0, at_most=1, help="Share of the labels in the decision loss's targets.")
+    own: bool = option(False, help="For another network's classes: class i may be used for class i.")
+    tol: float = option(1e-6, above=0, at_most=1e-2, help="Largest violation of the optimality conditions.")
+    solver: Literal["auto", "numba", "torch"] = option("auto", help="Solver; auto is torch on a GPU, else numba.")
+    threads: int | None = option(None, at_least=1, help="Threads of the solver.", default_text="all cores")
+
+    def rules(self) -> Iterator[str]:
+        values = self.lam if isinstance(self.lam, Sequence) else getattr(self.lam, "tolist", lambda: self.lam)()
+        values = values if isinstance(values, list | tuple) else [values]
+        numbers = [
+            isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) and v > 0 for v in values
+        ]
+        if self.lam is not None and not all(numbers):
+            yield f"`lam` is {self.lam}; λ must be above 0, for example 0.3 with `relative`"
+        greedy = self.selection == "greedy"
+        if greedy and (self.max_dependencies is None or self.lam is not None or self.refit):
+            yield "`selection` greedy takes `max_dependencies` alone: no `lam`, no `refit`"
+        if self.loss == "plain" and self.positive_weight is not None:
+            yield "`loss` plain weighs all rows alike; `positive_weight` belongs to balanced and decision"
+
+
+class MapOptions(CovLassoOptions):
+    """A dependency map: the estimator, and how it is measured."""
+
+    holdout: float = option(
+        0.0, at_least=0, below=1, help="Share of each class's rows to measure on, kept out of the fit."
+    )
+    delta: float = option(0.05, above=0, below=1, help="δ of Definition 1.")
+    bootstrap: int = option(0, at_least=0, help="Rounds of resampling: which dependencies survive.")
+    null: int = option(0, at_least=0, help="Rounds of shuffling, 19 or more: what is noise.")
+    seed: int = option(0, at_least=0, help="Seed of every random number.")
+
+    def estimator(self) -> dict[str, Any]:
+        """As keyword arguments of CovLasso; ten others per class where nothing says how sparse."""
+        chosen = {name: getattr(self, name) for name in CovLassoOptions.__dataclass_fields__}
+        if self.lam is None and self.max_dependencies is None:
+            chosen["max_dependencies"] = 10
+        return chosen
+
+
+class AddOptions(TrainOptions):
+    """New classes for a model: what they are made of, and how; a branch is trained with the options of training."""
+
+    how: Literal["train", "ridge"] = option("train", help="By cross-entropy over all classes, or in closed form.")
+    on: Literal["logits", "features", "depths", "branch"] = option(
+        "logits",
+        help="New classes out of the logits (the paper's), of what the last layer reads, of what several depths answer, or "
+        "from a trained branch.",
+    )
+    strength: float | None = option(None, above=0, help="Weight of the L2 term.", default_text="found by holding out")
+
+    def training(self) -> dict[str, Any]:
+        """The options of training that are given."""
+        known = TrainOptions.__dataclass_fields__
+        return {name: value for name, value in self.changed().items() if name in known and name != "seed"}
+
+    def rules(self) -> Iterator[str]:
+        yield from super().rules()
+        if self.on == "branch" and (self.how != "train" or self.strength is not None):
+            yield "a branch is trained as a network is; leave `how` and `strength` out, or choose another `on`"
+        if self.on != "branch" and self.training():
+            name = next(iter(self.training()))
+            yield f"`{name}` is for `on` branch; with `on` {self.on} nothing is trained but one matrix"

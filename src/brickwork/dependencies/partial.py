@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -47,8 +48,8 @@ class CoefficientPenalty(CovariancePenalty):
         if not 0 <= decay < 1:
             raise RequestError(f"decay is {decay}; it must be 0 or more and below 1.")
         self.model = CovLasso(lam=0.05, relative=True) if model is None else copy.copy(model)
-        self.model.own = True  # what may not be used is left out of the Gram matrix here
-        self.model.threads = self.model.threads or 1  # one target at a time: more threads only wait for each other
+        # what may not be used is left out of the Gram matrix here; one target at a time: more threads only wait
+        self.model.options = replace(self.model.options, own=True, threads=self.model.threads or 1)
         self.model.check()
         if self.model.loss != "plain":
             raise RequestError(f"the model's loss is {self.model.loss!r}; a running Gram serves 'plain' alone.")

@@ -47,7 +47,7 @@ def draw_dependencies(
     """
     if not isinstance(found, DependencyMap):
         raise RequestError(f"a DependencyMap can be drawn, not a {type(found).__name__}.")
-    chosen = tuple(found._row(name) for name in classes)
+    chosen = tuple(found.row_of(name) for name in classes)
     if len(set(chosen)) > MOST_TARGETS:
         raise RequestError(f"{len(set(chosen))} classes are too many inside the graph; {MOST_TARGETS} fit.")
     if moments is not None and moments.cross.shape != found.coef.shape:
@@ -162,7 +162,8 @@ def check_suffix(path: str | Path) -> str:
 def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
     """|E f_i f_j| of every link; the pairs without a coefficient are counted by correlation, or they would be 10⁶."""
     size, rest = np.abs(moments.cross), found.coef == 0
-    if found.facts.get("within") or (found.names == found.targets and not found.facts["settings"].get("own")):
+    own = found.facts.get("options", found.facts.get("settings", {})).get("own")
+    if found.facts.get("within") or (found.names == found.targets and not own):
         np.fill_diagonal(rest, False)  # a class is no candidate for itself
     candidates = rest | (found.coef != 0)
     top = float(size[candidates].max(initial=0)) or 1.0

@@ -82,7 +82,7 @@ def _one_run(lab: Lab, source: str, arch: str, outside: tuple[str, ...], epochs:
     one, other = hold_out(images.test_labels, 0.5)  # found on one half, measured on the other
     logits = predict(start, images.test_images).numpy()
     groups = _groups(images.classes)
-    links = fit_map(logits[one], names=images.classes, model=CovLasso(**FIT))
+    links = fit_map(logits[one], names=images.classes, **FIT)
     ranked = pairs_above(links, 1e-3, groups)
     if not ranked:
         raise RequestError(f"no link between classes of different kinds was found in {arch} on {source}.")
