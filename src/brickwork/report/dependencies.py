@@ -23,6 +23,7 @@ SUFFIXES = (".html", ".svg")
 MULTIPLES = 12  # classes with bars of their coefficients
 BINS = 24  # of the classes with coefficient 0, by correlation
 TERMS = 6  # of an equation in a report's table; the map has all of them
+MAP_HEAD = ("class", "is about", "relative error")  # of a map in a report
 READING = (
     "A thick line is a class that counts for much. The smaller the relative error, the more of a class follows from the "
     "others (0: all of it, 1: nothing)."
@@ -66,7 +67,7 @@ def map_figure(found: DependencyMap, command: str = "") -> Drawing:
     return replace(
         shown.drawing,
         about=f"{shown.caption(clickable=False)} {READING} {facts}",
-        head=("class", "is about", "relative error"),
+        head=MAP_HEAD,
         rows=rows,
         command=command,
     )
