@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -101,7 +101,7 @@ def draw_matrices(comparison: Comparison) -> Drawing:
     return Drawing("Accuracy matrices", width, bottom + 22, tuple(marks), about, part=PART)
 
 
-def _known(rows: Sequence[Sequence[float]]) -> list[float]:
+def _known(rows: Iterable[Iterable[float]]) -> list[float]:
     return [value for row in rows for value in row if not math.isnan(value)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.dependencies import DependencyMap
-from brickwork.report.drawing import INK, PALE, Circle, Curve, Drawing, Mark, Text, shortened, text_width
+from brickwork.report.drawing import INK, PALE, Circle, Drawing, Line, Mark, Text, shortened, text_width
 
 PLUS, MINUS = "#0072b2", "#d55e00"  # blue and vermilion: told apart by every kind of colour vision
 MOST_TARGETS, USUAL, ALL_UP_TO = 16, 10, 16  # inside at most; by default; with so few classes all of them
@@ -94,15 +94,17 @@ def _inside(found: DependencyMap, graph: Graph, around: dict[int, complex]) -> d
     return {t: INNER * (around[t] if own else _turn((k + 0.5) / count)) for k, t in enumerate(graph.targets)}
 
 
-def _arc(found: DependencyMap, t: int, j: int, centre: complex, start: complex, angle: complex, most: float) -> Curve:
+def _arc(found: DependencyMap, t: int, j: int, centre: complex, start: complex, angle: complex, most: float) -> Line:
     value = float(found.coef[t, j])
     tip = f"{found.targets[t]} ≈ … {'+' if value > 0 else '−'} {abs(value):.3f}·{found.names[j]} …"
     if found.frequency is not None:
         tip += f"\nchosen in {found.frequency[t, j]:.0%} of the bootstrap rounds"
-    places = (centre + start, centre + 0.62 * RADIUS * angle, centre + RADIUS * angle)
-    ends = [number for place in places for number in (place.real, place.imag)]
-    look = PLUS if value > 0 else MINUS, _thick(abs(value) / most), 0.9  # their colours keep a contrast of 3 to white
-    return Curve(*ends, *look, tip, role="arc", keys=(("target", t), ("base", j)))
+    begin, bend, end = centre + start, centre + 0.62 * RADIUS * angle, centre + RADIUS * angle
+    colour, width = PLUS if value > 0 else MINUS, _thick(abs(value) / most)
+    keys: dict[str, Any] = {"role": "arc", "keys": (("target", t), ("base", j))}
+    # with an opacity of 0.9 the colours keep a contrast of 3 to white
+    look: dict[str, Any] = {"opacity": 0.9, "bend": (bend.real, bend.imag), "tip": tip, **keys}
+    return Line(begin.real, begin.imag, end.real, end.imag, colour, width, **look)
 
 
 def _base(name: str, j: int, centre: complex, angle: complex, upright: bool) -> list[Mark]:
@@ -131,7 +133,7 @@ def _target(found: DependencyMap, t: int, centre: complex, place: complex) -> li
     if place == 0:  # the only one: its name on a plate, the arcs come from under it
         label = shortened(name, 16, 280)
         half = text_width(label, 16) / 2 - 3
-        plate = Curve(x - half, y, x, y, x + half, y, INK, 30, 1, tip, **keys)
+        plate = Line(x - half, y, x + half, y, INK, 30, bend=(x, y), tip=tip, **keys)
         return [plate, Text(x, y + 5.5, label, 16, "middle", True, "#fff", tip=tip, **keys)]
     inward = abs(place.real) > 0.6 * INNER  # at the sides there is room towards the centre, above and below outwards
     anchor = "end" if (place.real > 0) == inward else "start"
@@ -155,7 +157,7 @@ def _legend(most: float, tall: float) -> list[Mark]:
     for row, y in ((kinds, tall - 42), (widths, tall - 18)):
         x = 16.0
         for colour, width, text, ink in row:
-            marks.append(Curve(x, y, x + 13, y, x + 26, y, colour, width))
+            marks.append(Line(x + 3, y, x + 23, y, colour, width, bend=(x + 13, y)))
             marks.append(Text(x + 33, y + 5, text, LEGEND, colour=ink))
             x += 50 + text_width(text, LEGEND)
     return marks

@@ -24,9 +24,9 @@ def draw_sweep(sweep: SweepResult) -> Drawing:
     head = ("alpha", "beta", "data", "accuracy")
     rows = tuple((f"{a:g}", f"{b:g}", n, f"{v:.2%}") for a, b, n, v in sweep.rows)
     marks, width, height = _curves(sweep) if len(sweep.beta) == 1 else _maps(sweep)
-    marks = (*heading(f"Accuracy of {sweep.formula}"), *marks)
     cards = (("the worse task at the balanced point", f"{min(best['accuracy'].values()):.1%}"),)
-    return Drawing(f"Sweep: {sweep.formula}", width, height, marks, about, head, rows, cards, part="algebra")
+    every = (*heading(f"Accuracy of {sweep.formula}"), *marks)
+    return Drawing(f"Sweep: {sweep.formula}", width, height, every, about, head, rows, cards, part="algebra")
 
 
 def shade(value: float) -> str:
@@ -82,9 +82,10 @@ def _maps(sweep: SweepResult) -> tuple[list[Mark], float, float]:
         panel = Panel(x, y)
         marks += [panel.title(name, 14), panel.below("α", 13), Text(left - 46, top + high / 2, "β", 13, "middle")]
         for i, j in np.ndindex(grid.shape):
-            value = "not measured" if np.isnan(grid[i, j]) else f"{grid[i, j]:.2%}"
-            tip = f"{name}\nα = {sweep.alpha[j]:g}, β = {sweep.beta[i]:g}\n{value}"
-            marks += cell(x(j), y(i + 1), size, grid[i, j], tip)
+            value = float(grid[i, j])
+            accuracy = "not measured" if math.isnan(value) else f"{value:.2%}"
+            tip = f"{name}\nα = {sweep.alpha[j]:g}, β = {sweep.beta[i]:g}\n{accuracy}"
+            marks += cell(x(j), y(i + 1), size, value, tip)
         for j in _labelled(columns, size):
             marks.append(Text(x(j + 0.5), top + high + 16, f"{sweep.alpha[j]:g}", 11, "middle", colour=PALE))
         for i in _labelled(rows, size):
