@@ -63,7 +63,7 @@ def shade_bar(x: float, y: float, labels: Sequence[str]) -> list[Mark]:
     marks: list[Mark] = [Rectangle(x + 3 * k, y, 4, 12, shade(k / 80)) for k in range(81)]
     steps = [240 * k / (len(labels) - 1) for k in range(len(labels))]
     return marks + [
-        Text(x + at, y + 28, told, 11, "middle", colour=PALE) for at, told in zip(steps, labels, strict=True)
+        Text(x + at, y + 28, label, 11, "middle", colour=PALE) for at, label in zip(steps, labels, strict=True)
     ]
 
 

@@ -50,6 +50,8 @@ def _draw(image: Image.Image, mark: Mark, k: float) -> None:
             way = (1 - steps) ** 2 * ends[0] + 2 * steps * (1 - steps) * ends[1] + steps**2 * ends[2]
             ink, width = (*ImageColor.getrgb(mark.colour)[:3], round(255 * mark.opacity)), max(1, round(mark.width * k))
             pen.line([tuple(point) for point in way], fill=ink, width=width, joint="curve" if mark.bend else None)
+            for end in way[[0, -1]] if mark.bend else ():
+                pen.circle(tuple(end), width / 2, ink)
         case Polygon():
             ink = (*ImageColor.getrgb(mark.fill)[:3], round(255 * mark.opacity))
             pen.polygon([(x * k, y * k) for x, y in mark.points], fill=ink)

@@ -30,8 +30,8 @@ def dependencies(stage: Stage) -> PartResult:
     arrays = {name: getattr(unseen, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
     np.savez_compressed(stage.folder / UNSEEN, classes=np.array(nine.classes), **arrays)
     fit, test = ((predict(model, images).numpy(), labels) for images, labels, _ in map(unseen.split, SPLITS))
-    found = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
-    found.save(stage.folder / "map")
+    mapped = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
+    mapped.save(stage.folder / "map")
     grown = add_classes(model, new, base_data=unseen, seed=stage.seed)
     store.save(grown, stage.folder / "ten")
     before, after = stage.accuracy(model, nine), stage.accuracy(grown, ten)
@@ -53,4 +53,4 @@ def dependencies(stage: Stage) -> PartResult:
     )
     fitting = stage.command(f"depend fit @nine --data @{UNSEEN} --max-dependencies {MOST} {stage.seeded} --out map")
     command = "\n".join([fitting, stage.command("depend show map --out map.html")])
-    return [map_figure(found, command), figure], {"before": before, "after": after, "tenth": tenth}
+    return [map_figure(mapped, command), figure], {"before": before, "after": after, "tenth": tenth}
