@@ -13,6 +13,8 @@ from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text
 
 #: from nothing to everything; each step is lighter, so that it reads in grey too
 SHADES = ("#1d1e4f", "#2f4a86", "#2b7a96", "#3aa58b", "#8cca6a", "#f4e35a")
+STOPS = np.linspace(0, 1, len(SHADES))
+CHANNELS = [[int(colour[k : k + 2], 16) for colour in SHADES] for k in (1, 3, 5)]
 
 
 def draw_sweep(sweep: SweepResult) -> Drawing:
@@ -37,11 +39,7 @@ def shade(value: float) -> str:
     """
     if math.isnan(value):
         return GRID
-    place = min(max(value, 0.0), 1.0) * (len(SHADES) - 1)
-    low = min(int(place), len(SHADES) - 2)
-    ends = [[int(SHADES[k][i : i + 2], 16) for i in (1, 3, 5)] for k in (low, low + 1)]
-    mixed = [round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True)]
-    return "#" + "".join(f"{v:02x}" for v in mixed)
+    return "#" + "".join(f"{round(np.interp(value, STOPS, channel)):02x}" for channel in CHANNELS)
 
 
 def cell(x: float, y: float, size: float, value: float, tip: str) -> list[Mark]:

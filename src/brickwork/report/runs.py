@@ -87,4 +87,4 @@ def _pool(run: Path) -> list[Drawing]:
     folder = PoolFolder.open(run)
     tasks = {name: folder.task(name) for name in folder.tasks}
     sizes = {name: folder.bytes(name) for name in tasks}
-    return list(draw_pool(folder.pool, tasks, sizes=sizes).drawings)
+    return draw_pool(folder.pool, tasks, sizes=sizes).drawings
