@@ -9,12 +9,13 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from brickwork.dependencies import DependencyMap
 from brickwork.errors import BadData, RequestError
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.book import Book, Chapter
-from brickwork.report.drawing import Drawing, Line, Picture, Polygon, Rectangle, Text, text_width
+from brickwork.report.drawing import Circle, Drawing, Line, Picture, Polygon, Rectangle, Text, text_width
 from brickwork.report.figure_file import from_json, to_json
 from brickwork.report.route_colours import SHARED, UNUSED
 from brickwork.report.runs import report, save_figures
@@ -24,6 +25,8 @@ MARKS = (
     Rectangle(10, 10, 30, 20, "#1f6fb4", "cat\n97 %", "cats"),
     Rectangle(60, 10, 30, 20, "#d1661c", "dog\n95 %", "dogs"),
     Line(0, 0, 90, 60, "#e3e6ea", series="cats"),
+    Line(0, 0, 90, 60, "#e3e6ea", bend=(5.0, 60.0), role="arc", keys=(("target", 3), ("base", 1))),
+    Circle(40, 40, 3, "none", colour="#57606a"),
     Polygon(((0.0, 0.0), (1.0, 2.0), (3.0, 4.0)), "#ffffff"),
     Text(5, 70, "<b>& texts", 12, tip="a text"),
     Picture(1, 1, 2, 2, PNG),
@@ -57,6 +60,10 @@ def test_a_figure_comes_back_from_its_file(tmp_path):
         ({"marks": [["script", "alert(1)"]]}, "script"),
         ({"marks": [["text", 0, 0, 5, 12, "start", False, "#fff", 0, "", ""]]}, "text is 5"),
         ({"marks": [["picture", 0, 0, 1, 1, "aGVsbG8="]]}, "PNG"),
+        ({"marks": [["line", 0, 0, 1, 1, "#fff", 1, 1, "", [1]]]}, "bend is"),
+        ({"marks": [["polygon", [[0, "1"]], "#fff", 1]]}, "points are"),
+        ({"marks": [["circle", 0, 0, 1, "#fff", {"keys": [["a onload", 1]]}]]}, "the keys"),
+        ({"marks": [["circle", 0, 0, 1, "#fff", {"keys": [["a", "1"]]}]]}, "the keys"),
         ({"cards": [["one"]]}, "card"),
         ({"width": 0}, "size"),
         ({"more": 1}, "more"),
@@ -66,6 +73,25 @@ def test_a_figure_comes_back_from_its_file(tmp_path):
 def test_a_file_that_is_no_figure_is_refused(change, word):
     with pytest.raises(BadData, match=word):
         from_json(json.dumps({**json.loads(to_json(FIGURE)), **change}))
+
+
+def test_every_kind_of_mark_is_in_every_kind_of_file(tmp_path):
+    drawing = dataclasses.replace(FIGURE, marks=MARKS[:-1])
+    svg = drawing.svg()
+    for element in (
+        "<rect ",
+        "<line ",
+        '<path class="arc" data-target="3" data-base="1" ',
+        "<circle ",
+        "<polygon ",
+        "<text ",
+    ):
+        assert element in svg
+    with Image.open(drawing.save(tmp_path / "x.png")) as painted:
+        assert painted.getpixel((2 * 25, 2 * 20)) == (0x1F, 0x6F, 0xB4)
+        assert painted.getpixel((2 * 43, 2 * 40)) != (255, 255, 255)  # the outline of the circle
+        near = {painted.getpixel((2 * 20 + dx, 2 * 31 + dy)) for dx in range(-20, 8) for dy in range(-8, 9)}
+        assert (0xE3, 0xE6, 0xEA) in near  # the curve, well below the straight line
 
 
 def test_names_cannot_write_into_the_page():

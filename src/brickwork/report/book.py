@@ -14,7 +14,7 @@ import jinja2
 from brickwork.atomic import write_file
 from brickwork.errors import RequestError
 from brickwork.html_table import rows_table
-from brickwork.report.drawing import Drawing, check_suffix
+from brickwork.report.drawing import Drawing
 from brickwork.words import counted
 
 ABOUT = "Made by brickwork. Everything on this page comes from the runs it names; nothing is loaded from a network."
@@ -43,6 +43,10 @@ class Book:
     chapters: Sequence[Chapter]
     about: str = ABOUT
 
+    @property
+    def drawings(self) -> list[Drawing]:
+        return [figure for chapter in self.chapters for figure in chapter.figures]
+
     def html(self) -> str:
         """The whole page as text."""
         keys = _keys([chapter.title for chapter in self.chapters])
@@ -61,26 +65,9 @@ class Book:
         return write_page(path, self.html(), force=force)
 
 
-@dataclass(frozen=True)
-class Gallery:
+def gallery(title: str, drawings: Sequence[Drawing], about: str = "") -> Book:
     """Several drawings of one thing on one page, each with its own heading and numbers."""
-
-    title: str
-    drawings: Sequence[Drawing] = field(default=(), repr=False)
-    about: str = ""
-
-    def html(self) -> str:
-        """The whole page as text; the same drawings give the same bytes."""
-        return self._book().html()
-
-    def save(self, path: str | Path, *, force: bool = True) -> Path:
-        """Write the page (.html), or a gallery of one drawing as .svg, .png or .json, whole or not at all."""
-        if check_suffix(path) != ".html" and len(self.drawings) == 1:
-            return self.drawings[0].save(path, force=force)
-        return self._book().save(path, force=force)
-
-    def _book(self) -> Book:
-        return Book(self.title, [Chapter(d.title, "", [d], heading=False) for d in self.drawings], self.about)
+    return Book(title, [Chapter(drawing.title, "", [drawing], heading=False) for drawing in drawings], about)
 
 
 def page(template: str, **values: Any) -> str:

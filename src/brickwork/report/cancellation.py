@@ -58,8 +58,8 @@ def _row(result: Cancellation, lr: float, steps: int) -> tuple[str, ...]:
     return (f"{lr:g}", str(steps), *numbers, *losses, *rates)
 
 
-def _run(lr: float, steps: float) -> str:
-    return f"lr {lr:g}, {_steps(steps)}"
+def _run(lr: float, steps: int) -> str:
+    return f"lr {lr:g}, {counted(steps, 'step')}"
 
 
 def _over_steps(result: Cancellation) -> bool:
@@ -67,58 +67,62 @@ def _over_steps(result: Cancellation) -> bool:
     return len(result.steps) >= len(result.lr)
 
 
-def _panel(result: Cancellation, left: float, title: str, y: Axis) -> tuple[Panel, list[Mark], Sequence[float]]:
-    """A chart with the steps or the rates across, its frame, and those numbers."""
+def _curve_runs(result: Cancellation, curve: float) -> list[tuple[float, float, int]]:
+    """The runs of one curve: its number across, its rate, its steps."""
+    if _over_steps(result):
+        return [(steps, curve, steps) for steps in result.steps]
+    return [(lr, lr, int(curve)) for lr in result.lr]
+
+
+def _panel(result: Cancellation, left: float, title: str, y: Axis) -> tuple[Panel, list[Mark]]:
+    """A chart with the steps or the rates across, and its frame."""
     across: Sequence[float] = result.steps if _over_steps(result) else result.lr
     panel = Panel(Axis(across[0], across[-1], left, left + PANEL, log=True), y)
     label = panel.below("steps on each task" if _over_steps(result) else "lr")
-    return panel, [panel.title(title), *panel.ticks(across, room=34), label], across
+    return panel, [panel.title(title), *panel.ticks(across, room=34), label]
 
 
 def _errors(result: Cancellation, name: str, title: str, left: float) -> list[Mark]:
     """One prediction's error, a curve for every rate (or number of steps)."""
     y = Axis(DECADES[0], DECADES[-1], TOP + HIGH, TOP, log=True)
-    panel, marks, across = _panel(result, left, title, y)
-    marks += panel.levels(DECADES, "{:g}")
-    marks.append(Line(left, y(1.0), left + PANEL, y(1.0), RED))
-    over_steps = _over_steps(result)
-    labels = []
-    for number, curve in enumerate(result.lr if over_steps else result.steps):
+    panel, marks = _panel(result, left, title, y)
+    marks += [*panel.levels(DECADES, "{:g}"), Line(left, y(1.0), left + PANEL, y(1.0), RED)]
+    curves: Sequence[float] = result.lr if _over_steps(result) else result.steps
+    colours = {curve: CURVES[number % len(CURVES)] for number, curve in enumerate(curves)}
+    for curve, colour in colours.items():
         points = []
-        for x in across:
-            lr, steps = (curve, x) if over_steps else (x, curve)
-            fit = result.fit(lr, int(steps))
+        for x, lr, steps in _curve_runs(result, curve):
+            fit = result.fit(lr, steps)
             error = fit.error[name]
             if error is not None:
-                tip = f"{_run(lr, steps)}\nerror {error:.4g}\ncosine {_short(fit.cosine[name])}"
-                points.append((x, error, tip))
-        marks += panel.curve(points, CURVES[number % len(CURVES)])
-        labels.append((f"lr {curve:g}" if over_steps else _steps(curve), CURVES[number % len(CURVES)]))
+                points.append((x, error, f"{_run(lr, steps)}\nerror {error:.4g}\ncosine {_short(fit.cosine[name])}"))
+        marks += panel.curve(points, colour)
     if name == next(iter(PREDICTIONS)):
+        labels = [(_curve_name(result, curve), colour) for curve, colour in colours.items()]
         marks += legend(labels, left, TOP + HIGH + 58, left + PANEL)[0]
     return marks
 
 
 def _accuracies(result: Cancellation, left: float) -> list[Mark]:
     """What the first task is left with, for the largest rate (or the most steps)."""
-    over_steps = _over_steps(result)
-    fixed = result.lr[-1] if over_steps else result.steps[-1]
-    shown = f"lr {fixed:g}" if over_steps else _steps(fixed)
-    title = shortened(f"accuracy on {result.data[0]}, {shown}", 13, PANEL)
-    panel, marks, across = _panel(result, left, title, Axis(0, 1, TOP + HIGH, TOP))
+    last = result.lr[-1] if _over_steps(result) else result.steps[-1]
+    title = shortened(f"accuracy on {result.data[0]}, {_curve_name(result, last)}", 13, PANEL)
+    panel, marks = _panel(result, left, title, Axis(0, 1, TOP + HIGH, TOP))
     marks.append(Text(left - 42, 98, "What the first task is left with", 15, bold=True))
     marks += panel.levels((0.0, 0.25, 0.5, 0.75, 1.0), "{:.0%}")
     for (network, name), colour in zip(NETWORKS.items(), CURVES, strict=False):
         points = []
-        for x in across:
-            lr, steps = (fixed, x) if over_steps else (x, fixed)
-            value = result.judge(lr, int(steps), network).accuracy[0]
+        for x, lr, steps in _curve_runs(result, last):
+            value = result.judge(lr, steps, network).accuracy[0]
             assert value is not None
             points.append((x, value, f"{name}\n{_run(lr, steps)}\n{value:.1%}"))
         marks += panel.curve(points, colour)
-    return (
-        marks + legend(zip(NETWORKS.values(), CURVES, strict=False), left - 30, TOP + HIGH + 58, left + PANEL + 30)[0]
-    )
+    names = zip(NETWORKS.values(), CURVES, strict=False)
+    return marks + legend(names, left - 30, TOP + HIGH + 58, left + PANEL + 30)[0]
+
+
+def _curve_name(result: Cancellation, curve: float) -> str:
+    return f"lr {curve:g}" if _over_steps(result) else counted(int(curve), "step")
 
 
 def _bars(result: Cancellation, top: float) -> tuple[list[Mark], float]:
@@ -158,10 +162,6 @@ def _bars(result: Cancellation, top: float) -> tuple[list[Mark], float]:
         if is_error:
             marks.append(Line(axis(1), top, axis(1), bottom, RED))
     return marks, bottom
-
-
-def _steps(steps: float) -> str:
-    return counted(int(steps), "step")
 
 
 def _short(value: float | None) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from brickwork.report.drawing import PALE, Line, Mark, Rectangle, Text, shortened, text_width
+from brickwork.report.drawing import INK, PALE, Line, Mark, Rectangle, Text, shortened, text_width
 
 GRID, RULE, RED, BLUE, ORANGE = "#e3e6ea", "#8a939c", "#d1261c", "#1f6fb4", "#d1661c"
 #: curves of a chart in which red marks something else
 CURVES = (BLUE, ORANGE, "#3a8f3a", "#7a4fb0", "#8a6a3a", "#444444")
 #: methods and adapters, of which there may be many
-SERIES = (BLUE, RED, "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472", "#4f6fe0")
-SERIES += ("#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a")
+STRONG = (BLUE, RED, "#3a8f3a", "#7a4fb0", "#d1861c", "#2b9ea3", "#8a6a3a", "#c2408f", "#6b7a1c", "#5a6472")
+SERIES = (*STRONG, "#4f6fe0", "#f08a7a", "#8fd08a", "#b79ae0", "#e8c25a")
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,9 @@ class Panel:
     def title(self, text: str, size: float = 13) -> Text:
         return Text(self.x.start, self.y.end - 14, text, size, bold=True)
 
-    def below(self, text: str, size: float = 12, colour: str | None = None) -> Text:
+    def below(self, text: str, size: float = 12, colour: str = INK) -> Text:
         """What the axis across is of."""
-        middle = (self.x.start + self.x.end) / 2
-        look = {} if colour is None else {"colour": colour}
-        return Text(middle, self.y.start + 36, text, size, "middle", **look)
+        return Text((self.x.start + self.x.end) / 2, self.y.start + 36, text, size, "middle", colour=colour)
 
     def levels(self, values: Iterable[float], form: str) -> list[Mark]:
         """Lines across with their numbers at the left."""

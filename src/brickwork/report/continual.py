@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from brickwork.continual.result import MB, Comparison, ContinualResult
-from brickwork.report.book import Gallery
+from brickwork.report.book import Book, gallery
 from brickwork.report.chart import SERIES, Axis, Panel, heading, legend
 from brickwork.report.drawing import Drawing, Text, shortened
 from brickwork.report.front import Spot, best_of, draw_spots
@@ -20,10 +20,10 @@ PART = "pools"  # of a report: pools are what these comparisons are for
 LEFT, TOP, WIDE, HIGH = 74.0, 84.0, 400.0, 280.0
 
 
-def draw_comparison(comparison: Comparison) -> Gallery:
+def draw_comparison(comparison: Comparison) -> Book:
     """One page: the front, the course over the tasks, a matrix for every method."""
     drawings = [draw_front(comparison), draw_course(comparison), draw_matrices(comparison)]
-    return Gallery(f"Continual learning: {comparison.scenario}", drawings)
+    return gallery(f"Continual learning: {comparison.scenario}", drawings)
 
 
 def draw_front(comparison: Comparison) -> Drawing:
@@ -101,7 +101,7 @@ def draw_matrices(comparison: Comparison) -> Drawing:
     return Drawing("Accuracy matrices", width, bottom + 22, tuple(marks), about, part=PART)
 
 
-def _known(rows: Sequence[Sequence[float]]) -> list[float]:
+def _known(rows: Iterable[Iterable[float]]) -> list[float]:
     return [value for row in rows for value in row if not math.isnan(value)]
 
 

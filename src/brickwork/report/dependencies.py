@@ -23,6 +23,7 @@ SUFFIXES = (".html", ".svg")
 MULTIPLES = 12  # classes with bars of their coefficients
 BINS = 24  # of the classes with coefficient 0, by correlation
 TERMS = 6  # of an equation in a report's table; the map has all of them
+MAP_HEAD = ("class", "is about", "relative error")  # of a map in a report
 READING = (
     "A thick line is a class that counts for much. The smaller the relative error, the more of a class follows from the "
     "others (0: all of it, 1: nothing)."
@@ -30,7 +31,7 @@ READING = (
 
 
 def draw_dependencies(
-    found: DependencyMap, *, classes: Sequence[str | int] = (), moments: LogitGram | None = None
+    result: DependencyMap, *, classes: Sequence[str | int] = (), moments: LogitGram | None = None
 ) -> DependencyPage:
     """A map as a page (.html) or as its graph alone (.svg).
 
@@ -40,41 +41,41 @@ def draw_dependencies(
 
     >>> rng = np.random.default_rng(0)
     >>> f = rng.normal(size=(300, 4)); f[:, 3] = f[:, 0] - f[:, 1]
-    >>> found = DependencyMap.fit(f, f.argmax(1), names=["cat", "dog", "owl", "fox"], max_dependencies=2)
-    >>> page = draw_dependencies(found, classes=["fox"])
+    >>> result = DependencyMap.fit(f, f.argmax(1), names=["cat", "dog", "owl", "fox"], max_dependencies=2)
+    >>> page = draw_dependencies(result, classes=["fox"])
     >>> page.html()[:15], page.svg()[:4], page.data["names"][page.data["links"][3][0]]
     ('<!doctype html>', '<svg', 'cat')
     """
-    if not isinstance(found, DependencyMap):
-        raise RequestError(f"a DependencyMap can be drawn, not a {type(found).__name__}.")
-    chosen = tuple(found.row_of(name) for name in classes)
+    if not isinstance(result, DependencyMap):
+        raise RequestError(f"a DependencyMap can be drawn, not a {type(result).__name__}.")
+    chosen = tuple(result.row_of(name) for name in classes)
     if len(set(chosen)) > MOST_TARGETS:
         raise RequestError(f"{len(set(chosen))} classes are too many inside the graph; {MOST_TARGETS} fit.")
-    if moments is not None and moments.cross.shape != found.coef.shape:
-        have, want = (f"{s[1]} classes for {s[0]} targets" for s in (moments.cross.shape, found.coef.shape))
+    if moments is not None and moments.cross.shape != result.coef.shape:
+        have, want = (f"{s[1]} classes for {s[0]} targets" for s in (moments.cross.shape, result.coef.shape))
         raise BadData(f"the logits have {have}; the map has {want}. Give the logits it was fitted on.")
-    return DependencyPage(found, chosen, moments)
+    return DependencyPage(result, chosen, moments)
 
 
-def map_figure(found: DependencyMap, command: str = "") -> Drawing:
+def map_figure(result: DependencyMap, command: str = "") -> Drawing:
     """A map as one figure of a report: its graph, and the equation of every class as a table."""
-    shown = DependencyPage(found)
-    facts = " ".join(f"{line[0].upper()}{line[1:]}." for line in found._lines())
+    shown = DependencyPage(result)
+    facts = " ".join(f"{line[0].upper()}{line[1:]}." for line in result._lines())
     rows = tuple(
-        (name, _equation(found, t), f"{found.columns['rel_error'][t]:.3f}") for t, name in enumerate(found.targets)
+        (name, _equation(result, t), f"{result.columns['rel_error'][t]:.3f}") for t, name in enumerate(result.targets)
     )
     return replace(
         shown.drawing,
         about=f"{shown.caption(clickable=False)} {READING} {facts}",
-        head=("class", "is about", "relative error"),
+        head=MAP_HEAD,
         rows=rows,
         command=command,
     )
 
 
-def _equation(found: DependencyMap, target: int) -> str:
-    order = found._order(target)
-    terms = [f"{found.coef[target, j]:+.2f}·{found.names[j]}" for j in order[:TERMS]]
+def _equation(result: DependencyMap, target: int) -> str:
+    order = result._order(target)
+    terms = [f"{result.coef[target, j]:+.2f}·{result.names[j]}" for j in order[:TERMS]]
     return " ".join([*terms, *(["…"] if len(order) > TERMS else [])]) or "0"
 
 
@@ -82,37 +83,37 @@ def _equation(found: DependencyMap, target: int) -> str:
 class DependencyPage:
     """What `draw_dependencies` made; the same map gives the same bytes."""
 
-    found: DependencyMap
+    result: DependencyMap
     classes: tuple[int, ...] = ()
     moments: LogitGram | None = field(default=None, repr=False)
 
     @cached_property
     def graph(self) -> Graph:
-        return choose_graph(self.found, self.classes)
+        return choose_graph(self.result, self.classes)
 
     @cached_property
     def drawing(self) -> Drawing:
-        kind = "within one network" if self.found.facts.get("within") else "between two networks"
-        title = f"Neural dependencies of {counted(len(self.found.targets), 'class')} {kind}"
-        return draw_graph(self.found, self.graph, title)
+        kind = "within one network" if self.result.facts.get("within") else "between two networks"
+        title = f"Neural dependencies of {counted(len(self.result.targets), 'class')} {kind}"
+        return draw_graph(self.result, self.graph, title)
 
     @cached_property
     def data(self) -> dict[str, Any]:
         """What the page's scripts read: JSON values, numbers to six digits. links: [class, coefficient, class, …]."""
-        found = self.found
-        order = [found._order(t) for t in range(len(found.targets))]
-        often = found.frequency
+        result = self.result
+        order = [result._order(t) for t in range(len(result.targets))]
+        often = result.frequency
         return {
-            "within": bool(found.facts.get("within")),
-            "names": list(found.names),
-            "targets": list(found.targets),
-            "links": [[x for j in row for x in (int(j), _short(found.coef[t, j]))] for t, row in enumerate(order)],
+            "within": bool(result.facts.get("within")),
+            "names": list(result.names),
+            "targets": list(result.targets),
+            "links": [[x for j in row for x in (int(j), _short(result.coef[t, j]))] for t, row in enumerate(order)],
             "often": None if often is None else [_list(often[t, row], 3) for t, row in enumerate(order)],
-            "columns": {key: _list(column) for key, column in sorted(found.columns.items())},
-            "plain": found.facts.get("screening") is not None,
-            "best": best(found, MULTIPLES),
+            "columns": {key: _list(column) for key, column in sorted(result.columns.items())},
+            "plain": result.facts.get("screening") is not None,
+            "best": best(result, MULTIPLES),
             "start": self.classes[0] if len(set(self.classes)) == 1 else None,
-            "scatter": None if self.moments is None else _scatter(found, self.moments, order),
+            "scatter": None if self.moments is None else _scatter(result, self.moments, order),
         }
 
     def svg(self) -> str:
@@ -124,7 +125,7 @@ class DependencyPage:
         return page(
             "map.html",
             title=self.drawing.title,
-            about=self.found._lines(),
+            about=self.result._lines(),
             caption=self.caption(),
             graph=self.drawing.svg(inline=True),
             least=math.ceil(self.drawing.width * 11 / LEGEND) + 1,  # letters of 11 pixels; a browser rounds heights
@@ -144,11 +145,11 @@ class DependencyPage:
         inside, each = len(self.graph.targets), self.graph.each
         if self.classes:
             what = "The class asked for is" if inside == 1 else f"The {inside} classes asked for are"
-        elif inside == len(self.found.targets):
+        elif inside == len(self.result.targets):
             what = "Every class is" if inside > 1 else "The class is"
         else:
-            what = f"The {inside} of {len(self.found.targets)} classes with the smallest relative error are"
-        longest = int((self.found.coef != 0).sum(1).max(initial=0))
+            what = f"The {inside} of {len(self.result.targets)} classes with the smallest relative error are"
+        longest = int((self.result.coef != 0).sum(1).max(initial=0))
         most = f", at most the {each} strongest each" if longest > each else ""
         click = " Click a class for its equation." if clickable else ""
         return f"{what} inside, around are the classes it takes to write them{most}.{click}"
@@ -159,13 +160,12 @@ def check_suffix(path: str | Path) -> str:
     return suffix_of(path, SUFFIXES, "a dependency map is drawn to .html (the page) or .svg (its graph).")
 
 
-def _scatter(found: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
+def _scatter(result: DependencyMap, moments: LogitGram, order: list[np.ndarray]) -> dict[str, Any]:
     """|E f_i f_j| of every link; the pairs without a coefficient are counted by correlation, or they would be 10⁶."""
-    size, rest = np.abs(moments.cross), found.coef == 0
-    own = found.facts.get("options", found.facts.get("settings", {})).get("own")
-    if found.facts.get("within") or (found.names == found.targets and not own):
+    size, rest = np.abs(moments.cross), result.coef == 0
+    if result.facts.get("within") or (result.names == result.targets and not result.facts["options"].get("own")):
         np.fill_diagonal(rest, False)  # a class is no candidate for itself
-    candidates = rest | (found.coef != 0)
+    candidates = rest | (result.coef != 0)
     top = float(size[candidates].max(initial=0)) or 1.0
     tops = [float(row[own].max(initial=0)) or 1.0 for row, own in zip(size, candidates, strict=True)]
     return {

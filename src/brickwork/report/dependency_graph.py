@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brickwork.dependencies import DependencyMap
-from brickwork.report.drawing import INK, PALE, Circle, Curve, Drawing, Mark, Text, shortened, text_width
+from brickwork.report.drawing import INK, PALE, Circle, Drawing, Line, Mark, Text, shortened, text_width
 
 PLUS, MINUS = "#0072b2", "#d55e00"  # blue and vermilion: told apart by every kind of colour vision
 MOST_TARGETS, USUAL, ALL_UP_TO = 16, 10, 16  # inside at most; by default; with so few classes all of them
@@ -32,17 +32,17 @@ class Graph:
     each: int  # links of a target at most
 
 
-def choose_graph(found: DependencyMap, classes: Sequence[int] = ()) -> Graph:
+def choose_graph(result: DependencyMap, classes: Sequence[int] = ()) -> Graph:
     """The targets asked for, else all of a few classes, else those the others explain best."""
-    few = max(found.coef.shape) <= ALL_UP_TO
-    chosen = list(dict.fromkeys(classes)) or (list(range(len(found.targets))) if few else best(found, USUAL))
+    few = max(result.coef.shape) <= ALL_UP_TO
+    chosen = list(dict.fromkeys(classes)) or (list(range(len(result.targets))) if few else best(result, USUAL))
     each = max(3, ARCS // len(chosen))
-    links = [(t, int(j)) for t in chosen for j in found._order(t)[:each]]
+    links = [(t, int(j)) for t in chosen for j in result._order(t)[:each]]
     if few:
-        return Graph(tuple(chosen), tuple(range(len(found.names))), tuple(links), each)
+        return Graph(tuple(chosen), tuple(range(len(result.names))), tuple(links), each)
     # A base stands by the target that needs it most, so that arcs hardly cross.
     used = sorted({j for _, j in links})
-    strength = np.abs(found.coef[np.ix_(chosen, used)])
+    strength = np.abs(result.coef[np.ix_(chosen, used)])
     owner = strength.argmax(0) if used else np.zeros(0, int)
     bases: list[int] = []
     for k in range(len(chosen)):
@@ -51,30 +51,30 @@ def choose_graph(found: DependencyMap, classes: Sequence[int] = ()) -> Graph:
     return Graph(tuple(chosen), tuple(bases), tuple(links), each)
 
 
-def best(found: DependencyMap, count: int) -> list[int]:
+def best(result: DependencyMap, count: int) -> list[int]:
     """Classes with dependencies, the smallest relative error first; those without come last."""
-    error = np.where((found.coef != 0).any(1), found.columns["rel_error"], np.inf)
+    error = np.where((result.coef != 0).any(1), result.columns["rel_error"], np.inf)
     return [int(t) for t in np.argsort(error, kind="stable")[:count]]
 
 
-def draw_graph(found: DependencyMap, graph: Graph, title: str) -> Drawing:
+def draw_graph(result: DependencyMap, graph: Graph, title: str) -> Drawing:
     """A curve per link, as thick as its coefficient is large; names on the ring and inside it."""
     upright = len(graph.bases) <= UPRIGHT
-    names = max((text_width(found.names[j], NAME if upright else TURNED) for j in graph.bases), default=0.0)
+    names = max((text_width(result.names[j], NAME if upright else TURNED) for j in graph.bases), default=0.0)
     wide = math.ceil(2 * (RADIUS + max(min(LABEL, names), 20) + 16))
     ring = math.ceil(2 * (RADIUS + 34)) if upright else wide
     tall = ring + 48 if upright else wide  # names that stay upright leave no corner free for the legend
     centre = complex(wide / 2, ring / 2)
     around = {j: _turn(i / len(graph.bases)) for i, j in enumerate(graph.bases)}
-    inside = _inside(found, graph, around)
-    most = float(np.abs(found.coef).max(initial=0)) or 1.0
+    inside = _inside(result, graph, around)
+    most = float(np.abs(result.coef).max(initial=0)) or 1.0
     marks: list[Mark] = [Circle(centre.real, centre.imag, RADIUS, "none", colour=RING)]
-    for t, j in sorted(graph.links, key=lambda link: abs(found.coef[link])):  # the strongest on top
-        marks.append(_arc(found, t, j, centre, inside[t], around[j], most))
+    for t, j in sorted(graph.links, key=lambda link: abs(result.coef[link])):  # the strongest on top
+        marks.append(_arc(result, t, j, centre, inside[t], around[j], most))
     for j, angle in around.items():
-        marks += _base(found.names[j], j, centre, angle, upright)
+        marks += _base(result.names[j], j, centre, angle, upright)
     for t, place in inside.items():
-        marks += _target(found, t, centre, place)
+        marks += _target(result, t, centre, place)
     return Drawing(title, wide, tall, (*marks, *_legend(most, tall)), part="dependencies")
 
 
@@ -84,25 +84,27 @@ def _turn(share: float) -> complex:
     return complex(math.cos(angle), math.sin(angle))
 
 
-def _inside(found: DependencyMap, graph: Graph, around: dict[int, complex]) -> dict[int, complex]:
+def _inside(result: DependencyMap, graph: Graph, around: dict[int, complex]) -> dict[int, complex]:
     """Where the targets stand, seen from the centre."""
     if len(graph.targets) == 1:
         return {graph.targets[0]: 0j}
-    few = len(graph.bases) == len(found.names) and max(found.coef.shape) <= ALL_UP_TO
-    own = few and found.targets == found.names  # a class inside, beside itself around
+    few = len(graph.bases) == len(result.names) and max(result.coef.shape) <= ALL_UP_TO
+    own = few and result.targets == result.names  # a class inside, beside itself around
     count = len(graph.targets)
     return {t: INNER * (around[t] if own else _turn((k + 0.5) / count)) for k, t in enumerate(graph.targets)}
 
 
-def _arc(found: DependencyMap, t: int, j: int, centre: complex, start: complex, angle: complex, most: float) -> Curve:
-    value = float(found.coef[t, j])
-    tip = f"{found.targets[t]} ≈ … {'+' if value > 0 else '−'} {abs(value):.3f}·{found.names[j]} …"
-    if found.frequency is not None:
-        tip += f"\nchosen in {found.frequency[t, j]:.0%} of the bootstrap rounds"
-    places = (centre + start, centre + 0.62 * RADIUS * angle, centre + RADIUS * angle)
-    ends = [number for place in places for number in (place.real, place.imag)]
-    look = PLUS if value > 0 else MINUS, _thick(abs(value) / most), 0.9  # their colours keep a contrast of 3 to white
-    return Curve(*ends, *look, tip, role="arc", keys=(("target", t), ("base", j)))
+def _arc(result: DependencyMap, t: int, j: int, centre: complex, start: complex, angle: complex, most: float) -> Line:
+    value = float(result.coef[t, j])
+    tip = f"{result.targets[t]} ≈ … {'+' if value > 0 else '−'} {abs(value):.3f}·{result.names[j]} …"
+    if result.frequency is not None:
+        tip += f"\nchosen in {result.frequency[t, j]:.0%} of the bootstrap rounds"
+    begin, bend, end = centre + start, centre + 0.62 * RADIUS * angle, centre + RADIUS * angle
+    colour, width = PLUS if value > 0 else MINUS, _thick(abs(value) / most)
+    keys: dict[str, Any] = {"role": "arc", "keys": (("target", t), ("base", j))}
+    # with an opacity of 0.9 the colours keep a contrast of 3 to white
+    look: dict[str, Any] = {"opacity": 0.9, "bend": (bend.real, bend.imag), "tip": tip, **keys}
+    return Line(begin.real, begin.imag, end.real, end.imag, colour, width, **look)
 
 
 def _base(name: str, j: int, centre: complex, angle: complex, upright: bool) -> list[Mark]:
@@ -124,14 +126,14 @@ def _base(name: str, j: int, centre: complex, angle: complex, upright: bool) -> 
     ]
 
 
-def _target(found: DependencyMap, t: int, centre: complex, place: complex) -> list[Mark]:
+def _target(result: DependencyMap, t: int, centre: complex, place: complex) -> list[Mark]:
     keys: dict[str, Any] = {"role": "target", "keys": (("target", t),)}
-    name, tip = found.targets[t], f"{found.targets[t]}: relative error {found.columns['rel_error'][t]:.2f}"
+    name, tip = result.targets[t], f"{result.targets[t]}: relative error {result.columns['rel_error'][t]:.2f}"
     x, y = (centre + place).real, (centre + place).imag
     if place == 0:  # the only one: its name on a plate, the arcs come from under it
         label = shortened(name, 16, 280)
         half = text_width(label, 16) / 2 - 3
-        plate = Curve(x - half, y, x, y, x + half, y, INK, 30, 1, tip, **keys)
+        plate = Line(x - half, y, x + half, y, INK, 30, bend=(x, y), tip=tip, **keys)
         return [plate, Text(x, y + 5.5, label, 16, "middle", True, "#fff", tip=tip, **keys)]
     inward = abs(place.real) > 0.6 * INNER  # at the sides there is room towards the centre, above and below outwards
     anchor = "end" if (place.real > 0) == inward else "start"
@@ -155,7 +157,7 @@ def _legend(most: float, tall: float) -> list[Mark]:
     for row, y in ((kinds, tall - 42), (widths, tall - 18)):
         x = 16.0
         for colour, width, text, ink in row:
-            marks.append(Curve(x, y, x + 13, y, x + 26, y, colour, width))
+            marks.append(Line(x + 3, y, x + 23, y, colour, width, bend=(x + 13, y)))
             marks.append(Text(x + 33, y + 5, text, LEGEND, colour=ink))
             x += 50 + text_width(text, LEGEND)
     return marks

@@ -10,11 +10,11 @@ from dataclasses import fields
 from typing import Any
 
 from brickwork.errors import BadData
-from brickwork.report.drawing import Circle, Curve, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
+from brickwork.report.drawing import Circle, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
 
 KIND = "brickwork figure"
 MARKS: dict[str, type[Mark]] = {
-    kind.__name__.lower(): kind for kind in (Rectangle, Circle, Line, Curve, Polygon, Picture, Text)
+    kind.__name__.lower(): kind for kind in (Rectangle, Circle, Line, Polygon, Picture, Text)
 }
 COLOUR = re.compile(r"#[0-9a-fA-F]{3,8}|none|transparent")
 ANCHORS = ("start", "middle", "end")
@@ -38,10 +38,8 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
         value = json.loads(text)
         if value.pop("kind") != KIND:
             raise ValueError("of another kind")
-        value["marks"] = tuple(_mark(*mark) for mark in value["marks"])
-        value |= {name: tuple(map(tuple, value[name])) for name in ("rows", "cards")}
-        value["head"] = tuple(value["head"])
-        drawing = Drawing(**value)
+        tables = {name: _frozen(value[name]) for name in ("head", "rows", "cards")}
+        drawing = Drawing(**{**value, **tables, "marks": tuple(_mark(*mark) for mark in value["marks"])})
         _check(drawing)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadData(
@@ -53,39 +51,42 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
 def _listed(mark: Mark) -> list[Any]:
     """The kind and the values in their order; role and keys, which few marks have, as an object at the end."""
     values = [getattr(mark, f.name) for f in fields(mark) if not f.kw_only]
+    values = [base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values]
     more = [{"role": mark.role, "keys": mark.keys}] if mark.role or mark.keys else []
-    return [
-        type(mark).__name__.lower(),
-        *(base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values),
-        *more,
-    ]
+    return [type(mark).__name__.lower(), *values, *more]
 
 
 def _mark(kind: str, *values: Any) -> Mark:
-    given = list(values)
-    more = given.pop() if isinstance(given[-1], dict) else {}
-    more |= {"keys": tuple((str(key), int(number)) for key, number in more.get("keys", ()))}
+    given = [_frozen(value) for value in values]
+    more = {name: _frozen(value) for name, value in given.pop().items()} if isinstance(given[-1], dict) else {}
     if kind == "picture":
         given[-1] = base64.b64decode(given[-1], validate=True)
-    if kind == "polygon":
-        given[0] = tuple((float(x), float(y)) for x, y in given[0])
     return MARKS[kind](*given, **more)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _check(drawing: Drawing) -> None:
     """Types, finite numbers, colours that are colours: all of it goes into a page."""
-    for owner in (drawing, *drawing.marks):
+    owners: tuple[Any, ...] = (drawing, *drawing.marks)
+    for owner in owners:
         for f in fields(owner):
             value = getattr(owner, f.name)
-            if f.type == "float" and not (type(value) in (int, float) and math.isfinite(value)):
+            if f.type == "float" and not _finite(value):
                 raise ValueError(f"{f.name} is {value!r}")
+            if f.name == "bend" and value and not (len(value) == 2 and all(map(_finite, value))):
+                raise ValueError(f"bend is {value!r}")
+            if f.name == "points" and not all(_finite(x) and _finite(y) for x, y in value):
+                raise ValueError(f"points are {value!r}")
             if f.type == "str" and not isinstance(value, str):
                 raise ValueError(f"{f.name} is {value!r}")
             if f.name in ("fill", "colour") and not COLOUR.fullmatch(value):
                 raise ValueError(f"the colour {value!r}")
             if f.name == "anchor" and value not in ANCHORS:
                 raise ValueError(f"the anchor {value!r}")
-            if f.name == "keys" and not all(re.fullmatch("[a-z]+", key) for key, _ in value):
+            if f.name == "keys" and not all(re.fullmatch("[a-z]+", key) and type(n) is int for key, n in value):
                 raise ValueError(f"the keys {value!r}")
             if f.name == "png" and not value.startswith(b"\x89PNG\r\n"):
                 raise ValueError("a picture that is no PNG")
@@ -94,3 +95,7 @@ def _check(drawing: Drawing) -> None:
         raise ValueError("a table or a card with something else than texts")
     if not (drawing.width > 0 and drawing.height > 0):
         raise ValueError(f"a size of {drawing.width} by {drawing.height}")
+
+
+def _finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

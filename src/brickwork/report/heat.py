@@ -13,6 +13,8 @@ from brickwork.report.drawing import PALE, Drawing, Line, Mark, Rectangle, Text
 
 #: from nothing to everything; each step is lighter, so that it reads in grey too
 SHADES = ("#1d1e4f", "#2f4a86", "#2b7a96", "#3aa58b", "#8cca6a", "#f4e35a")
+STOPS = np.linspace(0, 1, len(SHADES))
+CHANNELS = [[int(colour[k : k + 2], 16) for colour in SHADES] for k in (1, 3, 5)]
 
 
 def draw_sweep(sweep: SweepResult) -> Drawing:
@@ -24,9 +26,9 @@ def draw_sweep(sweep: SweepResult) -> Drawing:
     head = ("alpha", "beta", "data", "accuracy")
     rows = tuple((f"{a:g}", f"{b:g}", n, f"{v:.2%}") for a, b, n, v in sweep.rows)
     marks, width, height = _curves(sweep) if len(sweep.beta) == 1 else _maps(sweep)
-    marks = (*heading(f"Accuracy of {sweep.formula}"), *marks)
     cards = (("the worse task at the balanced point", f"{min(best['accuracy'].values()):.1%}"),)
-    return Drawing(f"Sweep: {sweep.formula}", width, height, marks, about, head, rows, cards, part="algebra")
+    every = (*heading(f"Accuracy of {sweep.formula}"), *marks)
+    return Drawing(f"Sweep: {sweep.formula}", width, height, every, about, head, rows, cards, part="algebra")
 
 
 def shade(value: float) -> str:
@@ -37,11 +39,7 @@ def shade(value: float) -> str:
     """
     if math.isnan(value):
         return GRID
-    place = min(max(value, 0.0), 1.0) * (len(SHADES) - 1)
-    low = min(int(place), len(SHADES) - 2)
-    ends = [[int(SHADES[k][i : i + 2], 16) for i in (1, 3, 5)] for k in (low, low + 1)]
-    mixed = [round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True)]
-    return "#" + "".join(f"{v:02x}" for v in mixed)
+    return "#" + "".join(f"{round(np.interp(value, STOPS, channel)):02x}" for channel in CHANNELS)
 
 
 def cell(x: float, y: float, size: float, value: float, tip: str) -> list[Mark]:
@@ -63,7 +61,7 @@ def shade_bar(x: float, y: float, labels: Sequence[str]) -> list[Mark]:
     marks: list[Mark] = [Rectangle(x + 3 * k, y, 4, 12, shade(k / 80)) for k in range(81)]
     steps = [240 * k / (len(labels) - 1) for k in range(len(labels))]
     return marks + [
-        Text(x + at, y + 28, told, 11, "middle", colour=PALE) for at, told in zip(steps, labels, strict=True)
+        Text(x + at, y + 28, label, 11, "middle", colour=PALE) for at, label in zip(steps, labels, strict=True)
     ]
 
 
@@ -82,9 +80,10 @@ def _maps(sweep: SweepResult) -> tuple[list[Mark], float, float]:
         panel = Panel(x, y)
         marks += [panel.title(name, 14), panel.below("α", 13), Text(left - 46, top + high / 2, "β", 13, "middle")]
         for i, j in np.ndindex(grid.shape):
-            value = "not measured" if np.isnan(grid[i, j]) else f"{grid[i, j]:.2%}"
-            tip = f"{name}\nα = {sweep.alpha[j]:g}, β = {sweep.beta[i]:g}\n{value}"
-            marks += cell(x(j), y(i + 1), size, grid[i, j], tip)
+            value = float(grid[i, j])
+            accuracy = "not measured" if math.isnan(value) else f"{value:.2%}"
+            tip = f"{name}\nα = {sweep.alpha[j]:g}, β = {sweep.beta[i]:g}\n{accuracy}"
+            marks += cell(x(j), y(i + 1), size, value, tip)
         for j in _labelled(columns, size):
             marks.append(Text(x(j + 0.5), top + high + 16, f"{sweep.alpha[j]:g}", 11, "middle", colour=PALE))
         for i in _labelled(rows, size):

@@ -9,7 +9,7 @@ import numpy as np
 
 from brickwork.errors import RequestError
 from brickwork.pools import KernelPool, Task
-from brickwork.report.book import Gallery
+from brickwork.report.book import Book, gallery
 from brickwork.report.chart import BLUE, GRID, heading
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text, shortened
 from brickwork.report.heat import cell
@@ -24,13 +24,13 @@ LOW, HIGH_END = (np.array([33.0, 102, 172]), np.array([178.0, 24, 43]))  # the m
 
 def draw_pool(
     pool: KernelPool, tasks: Mapping[str, Task], *, sizes: Mapping[str, int] | None = None, title: str = "A kernel pool"
-) -> Gallery:
+) -> Book:
     """One page: selection rates of up to five tasks (paper 4, Figures 1 to 5), the kernels, the overlap of all tasks."""
     drawings = [draw_selection(pool, name, tasks[name]) for name in list(tasks)[:MOST]]
     drawings += [draw_overlap(pool, tasks, sizes)] if tasks else []
     drawings.append(draw_kernels(pool))
     more = f" Histograms are of the first {MOST}." if len(tasks) > MOST else ""
-    return Gallery(title, drawings, f"{pool}. {counted(len(tasks), 'task')}.{more}")
+    return gallery(title, drawings, f"{pool}. {counted(len(tasks), 'task')}.{more}")
 
 
 def selection_rates(pool: KernelPool, task: Task) -> dict[str, np.ndarray]:

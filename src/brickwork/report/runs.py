@@ -68,8 +68,9 @@ def _of_file(file: Path) -> list[Drawing]:
 
 def _is_study(value: dict[str, Any]) -> bool:
     rows = value.get("rows")
-    named = isinstance(value.get("name"), str) and isinstance(rows, list) and bool(rows)
-    return named and all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows)
+    if not (isinstance(value.get("name"), str) and isinstance(rows, list) and rows):
+        return False
+    return all(isinstance(row, dict) and isinstance(row.get("what"), str) for row in rows)
 
 
 def _map(run: Path) -> Drawing:
@@ -86,4 +87,4 @@ def _pool(run: Path) -> list[Drawing]:
     folder = PoolFolder.open(run)
     tasks = {name: folder.task(name) for name in folder.tasks}
     sizes = {name: folder.bytes(name) for name in tasks}
-    return list(draw_pool(folder.pool, tasks, sizes=sizes).drawings)
+    return draw_pool(folder.pool, tasks, sizes=sizes).drawings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.errors import BrickworkError, MissingExtra
-from brickwork.report.book import part
+from brickwork.report.book import asset
 from brickwork.studio.build import Request as Board
 from brickwork.studio.build import Say, build, predicted, zipped
 from brickwork.studio.jobs import Jobs
@@ -78,10 +78,10 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
 
     @app.get("/api/jobs/{number}")
     def job(number: int) -> dict[str, Any]:
-        found = jobs.get(number)
-        if found is None:
+        known_job = jobs.get(number)
+        if known_job is None:
             raise HTTPException(404, f"there is no build {number}")
-        return found.to_dict()
+        return known_job.to_dict()
 
     @app.get("/api/download")
     def download(model: str) -> Response:
@@ -98,4 +98,4 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 def _page() -> str:
     here = Path(__file__)
     text, style, script = (here.with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    return text.replace("{{style}}", style + part("drawing.css")).replace("{{script}}", script)
+    return text.replace("{{style}}", asset("base.css") + style).replace("{{script}}", script)

@@ -79,14 +79,14 @@ def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any
     say(len(specs) / (len(specs) + 2), "joining")
     joined = assemble(bricks)
     say((len(specs) + 1) / (len(specs) + 2), "judging")
-    found = _judged(joined, bricks, sets, judge)
+    accuracy = _judged(joined, bricks, sets, judge)
     store.save(joined, folder, provenance={"command": "studio", "parts": [p.model_dump() for p in request.parts]})
     picture, missing = _routes(bricks[0], request.parts[0], sets[0])
     return {
         "folder": folder.relative_to(shelf.root.resolve()).as_posix(),
         "parameters": parameters_of(joined),
         "classes": list(origin_of(joined).classes or ()),
-        "accuracy": found,
+        "accuracy": accuracy,
         "routes": picture,
         "notes": [
             *(f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note),
@@ -125,17 +125,17 @@ def _routes(brick: Brick, part: Wanted, images: ImageData) -> tuple[str, list[st
     """The picture of the first part as it was built; where none can be drawn, why: the network is there all the same."""
     own = images.select([images.classes.index(name) for name in brick.classes])
     try:
-        found = routes(brick.model, own, part.classes[:5], scored=200)
+        result = routes(brick.model, own, part.classes[:5], scored=200)
     except BrickworkError as error:
         return "", [f"No picture of the routes in the part of {part.model}: {error}"]
-    return draw_routes(replace(found, network=f"the part of {part.model}")).svg(inline=True), []
+    return draw_routes(replace(result, network=f"the part of {part.model}")).svg(inline=True), []
 
 
 def zipped(folder: Path) -> bytes:
     """A model folder as a .zip, its files in order."""
-    kept = io.BytesIO()
-    with zipfile.ZipFile(kept, "w", zipfile.ZIP_DEFLATED) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.iterdir()):
             if file.is_file():
                 archive.write(file, f"{folder.name}/{file.name}")
-    return kept.getvalue()
+    return buffer.getvalue()

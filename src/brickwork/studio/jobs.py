@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from brickwork.errors import BrickworkError
@@ -16,9 +16,9 @@ Work = Callable[[Callable[[float, str], None]], dict[str, Any]]
 
 @dataclass
 class Job:
-    """How far a build is, what it found, or what went wrong."""
+    """How far a build is, its result, or what went wrong."""
 
-    number: int
+    job: int
     share: float = 0.0
     words: str = "waiting"
     result: dict[str, Any] | None = None
@@ -26,14 +26,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         state = "failed" if self.error else "done" if self.result else "running"
-        return {
-            "job": self.number,
-            "state": state,
-            "share": round(self.share, 3),
-            "words": self.words,
-            "result": self.result,
-            "error": self.error,
-        }
+        return {**asdict(self), "state": state, "share": round(self.share, 3)}
 
 
 @dataclass

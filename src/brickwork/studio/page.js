@@ -17,12 +17,12 @@ async function ask(path, body) {
     method: body ? 'POST' : 'GET', headers: {'X-Token': token, ...(body ? {'Content-Type': 'application/json'} : {})},
     body: body && JSON.stringify(body),
   });
-  const found = await answer.json();
+  const value = await answer.json();
   if (!answer.ok) {
-    const told = found.detail;
-    throw new Error(Array.isArray(told) ? told.map(d => d.loc.slice(1).join('.') + ': ' + d.msg).join('; ') : told);
+    const detail = value.detail;
+    throw new Error(Array.isArray(detail) ? detail.map(d => d.loc.slice(1).join('.') + ': ' + d.msg).join('; ') : detail);
   }
-  return found;
+  return value;
 }
 
 const wanted = () => ({
@@ -72,11 +72,11 @@ function part(model, p) {
   const data = tag('input', {value: p.data, placeholder: 'digits:A, cifar10, a folder…', required: '', 'aria-label': 'Images of ' + model});
   data.addEventListener('input', () => { p.data = data.value; ready(); });
   const slider = tag('input', {type: 'range', min: '0.05', max: '1', step: '0.05', value: String(p.budget), 'aria-label': 'How much of ' + model});
-  const told = tag('span', {}, Math.round(100 * p.budget) + ' % kept');
-  slider.addEventListener('input', () => { p.budget = Number(slider.value); told.textContent = Math.round(100 * p.budget) + ' % kept'; resize(); });
+  const share = tag('span', {}, Math.round(100 * p.budget) + ' % kept');
+  slider.addEventListener('input', () => { p.budget = Number(slider.value); share.textContent = Math.round(100 * p.budget) + ' % kept'; resize(); });
   return tag('div', {class: 'part', 'data-part': model}, tag('h3', {}, model),
     tag('div', {class: 'chips'}, ...p.classes.map(c => chip(model, c, true))),
-    tag('label', {}, 'Images', data), tag('label', {}, told, slider));
+    tag('label', {}, 'Images', data), tag('label', {}, share, slider));
 }
 
 // Chips are made anew with every change; the keyboard stays on the one it pressed.
@@ -114,9 +114,9 @@ async function resize() {
   const turn = ++asked;
   if (!board.size) { $('size').textContent = ''; return; }
   try {
-    const found = await ask('/api/size', wanted());
+    const result = await ask('/api/size', wanted());
     if (turn !== asked) return;
-    $('size').textContent = `About ${found.parameters.toLocaleString('en')} parameters, ${Math.round(100 * found.parameters / found.of)} % of the networks; classes ${found.classes.join(', ')}.`;
+    $('size').textContent = `About ${result.parameters.toLocaleString('en')} parameters, ${Math.round(100 * result.parameters / result.of)} % of the networks; classes ${result.classes.join(', ')}.`;
     $('error').textContent = '';
   } catch (error) {
     if (turn !== asked) return;
@@ -125,17 +125,17 @@ async function resize() {
   }
 }
 
-function show(found) {
-  const right = found.accuracy === null ? 'no test images' : (100 * found.accuracy).toFixed(1) + ' %';
+function show(result) {
+  const right = result.accuracy === null ? 'no test images' : (100 * result.accuracy).toFixed(1) + ' %';
   const picture = tag('div', {id: 'routes', class: 'picture'});
-  picture.innerHTML = found.routes;  // drawn by the server, every name in it escaped
+  picture.innerHTML = result.routes;  // drawn by the server, every name in it escaped
   $('result').replaceChildren(
     tag('div', {class: 'numbers'},
       tag('div', {}, tag('b', {id: 'accuracy'}, right), tag('p', {}, 'of the test images right')),
-      tag('div', {}, tag('b', {}, found.parameters.toLocaleString('en')), tag('p', {}, 'parameters')),
-      tag('div', {}, tag('b', {}, found.classes.join(', ')), tag('p', {}, 'classes'))),
-    tag('p', {}, 'Saved in ' + found.folder + '. ', tag('a', {id: 'download', href: '/api/download?token=' + encodeURIComponent(token) + '&model=' + encodeURIComponent(found.folder)}, 'Download the model folder')),
-    ...found.notes.map(note => tag('p', {class: 'note'}, note)),
+      tag('div', {}, tag('b', {}, result.parameters.toLocaleString('en')), tag('p', {}, 'parameters')),
+      tag('div', {}, tag('b', {}, result.classes.join(', ')), tag('p', {}, 'classes'))),
+    tag('p', {}, 'Saved in ' + result.folder + '. ', tag('a', {id: 'download', href: '/api/download?token=' + encodeURIComponent(token) + '&model=' + encodeURIComponent(result.folder)}, 'Download the model folder')),
+    ...result.notes.map(note => tag('p', {class: 'note'}, note)),
     picture);
   $('result').hidden = false;
 }
@@ -196,4 +196,4 @@ way.addEventListener('click', e => {  // the address keeps the token and nothing
   (to === $('drop') ? $('board') : to).scrollIntoView();
 });
 
-ask('/api/models').then(found => { models = found; draw(); count(); }, error => { $('error').textContent = error.message; });
+ask('/api/models').then(value => { models = value; draw(); count(); }, error => { $('error').textContent = error.message; });

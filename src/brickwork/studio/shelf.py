@@ -14,7 +14,7 @@ from brickwork.bricks.brick import PROVENANCE
 from brickwork.data import DataSpec
 from brickwork.data.named import known_names
 from brickwork.errors import BrickworkError, RequestError
-from brickwork.store.config import CONFIG
+from brickwork.store.config import CONFIG, Config
 from brickwork.transplant.folders import CONFIG as TRANSPLANT
 from brickwork.zoo.summary import parameters_of
 
@@ -36,25 +36,24 @@ class Shelf:
 
         One that cannot be read is listed with its fault.
         """
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for folder in self._folders():
             name = folder.relative_to(self.root).as_posix()
             try:
-                config = store.read_config(folder)
+                rows.append({"name": name, **self._facts(name, store.read_config(folder))})
             except BrickworkError as error:
-                found.append({"name": name, "error": str(error)})
-                continue
-            found.append(
-                {
-                    "name": name,
-                    "arch": config.arch or (" + ".join(p.arch or "?" for p in config.parts)) or "?",
-                    "classes": config.classes or [],
-                    "parameters": self._sizes.get((name, config.weights.state_hash)),
-                    "brick": isinstance(config.provenance.get(PROVENANCE), dict),
-                    "data": config.provenance.get("data") if isinstance(config.provenance.get("data"), str) else "",
-                }
-            )
-        return found
+                rows.append({"name": name, "error": str(error)})
+        return rows
+
+    def _facts(self, name: str, config: Config) -> dict[str, Any]:
+        source = config.provenance.get("data")
+        return {
+            "arch": config.arch or " + ".join(part.arch or "?" for part in config.parts) or "?",
+            "classes": config.classes or [],
+            "parameters": self._sizes.get((name, config.weights.state_hash)),
+            "brick": isinstance(config.provenance.get(PROVENANCE), dict),
+            "data": source if isinstance(source, str) else "",
+        }
 
     def model(self, name: str) -> Path:
         """The model folder of this name; anything else is refused."""
@@ -91,16 +90,16 @@ class Shelf:
         return data.check(replace(spec, source=str(self._inside(spec.source))))
 
     def _folders(self) -> list[Path]:
-        found = []
+        models = []
         for place, folders, files in os.walk(self.root):
             deep = len(Path(place).relative_to(self.root).parts)
             folders[:] = sorted(f for f in folders if not f.startswith(".")) if deep < DEEP else []
             if TRANSPLANT in files:  # its parts are halves of networks, no networks
                 folders[:] = []
             elif CONFIG in files and place != str(self.root):
-                found.append(Path(place))
+                models.append(Path(place))
                 folders[:] = []
-        return found[:MOST]
+        return models[:MOST]
 
     def _inside(self, name: str) -> Path:
         root = self.root.resolve()

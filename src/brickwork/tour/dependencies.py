@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,13 @@ from brickwork.data.images import SPLITS, hold_out
 from brickwork.dependencies import add_classes, fit_map
 from brickwork.prediction import predict
 from brickwork.report.bars import Bar, draw_bars
-from brickwork.report.map_figure import MapFigure
-from brickwork.tour.stage import Stage
+from brickwork.report.dependencies import map_figure
+from brickwork.tour.stage import PartResult, Stage
 
 MOST, UNSEEN = 3, "unseen.npz"  # classes in an equation; images that the network was not trained on
 
 
-def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+def dependencies(stage: Stage) -> PartResult:
     """A map of nine digits, and the network with a tenth on top of its logits."""
     nine, new, ten = (stage.digits(spec) for spec in ("digits:0-8", "digits:9", "digits"))
     # logits of images a network was trained on are surer than others': a share is kept for the map
@@ -28,57 +27,30 @@ def dependencies(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
     )
     model = stage.trained(stage.lenet(9), seen)
     store.save(model, stage.folder / "nine")
-    np.savez_compressed(
-        stage.folder / UNSEEN,
-        classes=np.array(nine.classes),
-        train_images=unseen.train_images,
-        train_labels=unseen.train_labels,
-        test_images=unseen.test_images,
-        test_labels=unseen.test_labels,
-    )
+    arrays = {name: getattr(unseen, name) for name in ("train_images", "train_labels", "test_images", "test_labels")}
+    np.savez_compressed(stage.folder / UNSEEN, classes=np.array(nine.classes), **arrays)
     fit, test = ((predict(model, images).numpy(), labels) for images, labels, _ in map(unseen.split, SPLITS))
-    found = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
-    found.save(stage.folder / "map")
+    mapped = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
+    mapped.save(stage.folder / "map")
     grown = add_classes(model, new, base_data=unseen, seed=stage.seed)
     store.save(grown, stage.folder / "ten")
     before, after = stage.accuracy(model, nine), stage.accuracy(grown, ten)
     nines = ten.test_labels == 9
     tenth = float((predict(grown, ten.test_images[nines]).argmax(1).numpy() == 9).mean())
-    about = (
-        "The network never saw a nine. A matrix on its nine logits, fitted in a moment, tells nines from the rest; the "
-        "first nine logits are what they were, bit for bit. In the graph, a relative error near 1 says that a digit "
-        "hardly follows from the others."
-    )
-    bars = [
-        Bar("nine digits, before", before, f"{before:.1%}", 2),
-        Bar("ten digits, after adding the nine", after, f"{after:.1%}"),
-        Bar("nines found among all ten", tenth, f"{tenth:.1%}", 1),
-    ]
     figure = draw_bars(
         "A tenth digit on top of nine",
-        bars,
-        about=about,
+        [
+            Bar("nine digits, before", before, f"{before:.1%}", 2),
+            Bar("ten digits, after adding the nine", after, f"{after:.1%}"),
+            Bar("nines found among all ten", tenth, f"{tenth:.1%}", 1),
+        ],
+        about="The network never saw a nine. A matrix on its nine logits, fitted in a moment, tells nines from the rest; "
+        "the first nine logits are what they were, bit for bit. In the graph, a relative error near 1 says that a digit "
+        "hardly follows from the others.",
         part="dependencies",
         cards=(("ten digits from a network that knows nine", f"{after:.0%}"),),
-        command=stage.said(
-            "depend", "add", "@nine", "--data", "digits:9", "--base-data", f"@{UNSEEN}", *stage.seeded, "--out", "ten"
-        ),
+        command=stage.command(f"depend add @nine --data digits:9 --base-data @{UNSEEN} {stage.seeded} --out ten"),
     )
-    command = "\n".join(
-        [
-            stage.said(
-                "depend",
-                "fit",
-                "@nine",
-                "--data",
-                f"@{UNSEEN}",
-                "--max-dependencies",
-                MOST,
-                *stage.seeded,
-                "--out",
-                "map",
-            ),
-            stage.said("depend", "show", "map", "--out", "map.html"),
-        ]
-    )
-    return [MapFigure(found, command), figure], {"before": before, "after": after, "tenth": tenth}
+    fitting = stage.command(f"depend fit @nine --data @{UNSEEN} --max-dependencies {MOST} {stage.seeded} --out map")
+    command = "\n".join([fitting, stage.command("depend show map --out map.html")])
+    return [map_figure(mapped, command), figure], {"before": before, "after": after, "tenth": tenth}

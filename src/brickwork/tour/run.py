@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from brickwork.report.book import Book
+from brickwork.report.dependencies import MAP_HEAD
 from brickwork.report.drawing import Drawing
 from brickwork.report.parts import chapters
 from brickwork.report.runs import save_figures
@@ -18,12 +19,11 @@ from brickwork.tour.bricks import bricks
 from brickwork.tour.dependencies import dependencies
 from brickwork.tour.networks import networks
 from brickwork.tour.pools import pools
-from brickwork.tour.stage import Stage
+from brickwork.tour.stage import PartResult, Stage
 from brickwork.tour.transplant import transplant
 
-Part = Callable[[Stage], tuple[list[Any], dict[str, Any]]]
 #: name, what is happening, the function
-PARTS: tuple[tuple[str, str, Part], ...] = (
+PARTS: tuple[tuple[str, str, Callable[[Stage], PartResult]], ...] = (
     ("networks", "two networks are trained, each on its half of the digits", networks),
     ("bricks", "three digits are cut out of both and joined", bricks),
     ("algebra", "both networks are added up, cell after cell of a grid", algebra),
@@ -32,6 +32,11 @@ PARTS: tuple[tuple[str, str, Part], ...] = (
     ("dependencies", "dependent digits are found, and a tenth is added to nine", dependencies),
 )
 RESULT, PAGE = "demo.json", "report.html"
+ABOUT = (
+    "Five ways to build networks out of trained ones, on handwritten digits of 8×8 pixels; every number on this page comes "
+    "from this run. Hover for values, use the search for a class, a layer or a method. The commands run as they stand, in "
+    "the folder from which the tour was taken, and write beside what it made."
+)
 
 
 def take(stage: Stage) -> dict[str, Any]:
@@ -45,29 +50,18 @@ def take(stage: Stage) -> dict[str, Any]:
 
 
 def _walk(stage: Stage) -> dict[str, Any]:
-    placed, found, seconds = [], {}, {}
+    figures: list[Drawing] = []
+    parts, seconds = {}, {}
     for number, (name, words, part) in enumerate(PARTS, 1):
         stage.log(f"[{number}/{len(PARTS)}] {words} …")
         began = time.perf_counter()
-        figures, found[name] = part(stage)
+        drawn, parts[name] = part(stage)
         seconds[name] = round(time.perf_counter() - began, 1)
-        placed += [(name, figure) for figure in figures]
-    about = (
-        "Five ways to build networks out of trained ones, on handwritten digits of 8×8 pixels; every number on this page "
-        "comes from this run. Hover for values, use the search for a class, a layer or a method. The commands run as "
-        "they stand, in the folder from which the tour was taken, and write beside what it made."
-    )
-    Book("Brickwork: the tour", chapters(placed), about).save(stage.folder / PAGE)
-    save_figures(
-        stage.folder, [figure for _, figure in placed if isinstance(figure, Drawing)]
-    )  # the map has its folder
-    result = {
-        "name": "demo",
-        "seed": stage.seed,
-        "device": str(stage.device),
-        "page": str(stage.final / PAGE),
-        "parts": found,
-        "seconds": seconds,
-    }
+        figures += drawn
+    Book("Brickwork: the tour", chapters(figures), ABOUT).save(stage.folder / PAGE)
+    # a report reads the map's folder itself, so its figure is not saved
+    save_figures(stage.folder, [figure for figure in figures if figure.head != MAP_HEAD])
+    place = {"name": "demo", "seed": stage.seed, "device": str(stage.device), "page": str(stage.final / PAGE)}
+    result = {**place, "parts": parts, "seconds": seconds}
     (stage.folder / RESULT).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return result

@@ -14,10 +14,12 @@ from torch import nn
 from brickwork import data, zoo
 from brickwork.data.images import ImageData
 from brickwork.evaluation import evaluate
+from brickwork.report.drawing import Drawing
 from brickwork.training import train
 
 SIZE, EPOCHS = 16, 12
 FAST: dict[str, Any] = {"batch_size": 32, "lr": 5e-3, "optimizer": "adamw", "schedule": "onecycle", "augment": "none"}
+PartResult = tuple[list[Drawing], dict[str, Any]]  # figures, and numbers for demo.json
 
 
 @dataclass
@@ -46,39 +48,35 @@ class Stage:
         """How the tour's classifiers are trained, in the words of `train`."""
         return {"epochs": self.epochs(EPOCHS), **FAST}
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """What every run of the tour is given."""
+        return {"seed": self.seed, "device": self.device, "progress": False}
+
     def trained(self, model: nn.Module, images: ImageData) -> nn.Module:
         """The model, trained in place on a set's training images."""
-        train(
-            model,
-            images.train_images,
-            images.train_labels,
-            classes=images.classes,
-            preprocessing=images.preprocessing(),
-            seed=self.seed,
-            device=self.device,
-            progress=False,
-            **self.training,
-        )
+        about: dict[str, Any] = {"classes": images.classes, "preprocessing": images.preprocessing()}
+        train(model, images.train_images, images.train_labels, **about, **self.place, **self.training)
         return model.eval()
 
     def accuracy(self, model: nn.Module, images: ImageData) -> float:
         return evaluate(model, images.test_images, images.test_labels).accuracy
 
-    def said(self, *words: object) -> str:
+    def command(self, line: str) -> str:
         """A command that does the same; `@a` is what the tour's folder holds as a."""
-        told = map(str, words)
-        return shlex.join(["brickwork", *(f"{self.final / w[1:]}" if w[:1] == "@" else w for w in told)])
+        words = (str(self.final / word[1:]) if word.startswith("@") else word for word in line.split())
+        return shlex.join(["brickwork", *words])
 
     @property
-    def seeded(self) -> tuple[str, ...]:
-        """The seed as a command says it."""
-        return ("--seed", str(self.seed)) if self.seed else ()
+    def seeded(self) -> str:
+        """The seed as an option of a command."""
+        return f"--seed {self.seed}" if self.seed else ""
 
 
-def as_options(values: dict[str, Any]) -> tuple[str, ...]:
-    """Settings as a command says them.
+def as_options(values: dict[str, Any]) -> str:
+    """Settings as options of a command.
 
     >>> as_options({"batch_size": 32, "lr": 0.005})
-    ('--batch-size', '32', '--lr', '0.005')
+    '--batch-size 32 --lr 0.005'
     """
-    return tuple(w for name, value in values.items() for w in (f"--{name.replace('_', '-')}", str(value)))
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in values.items())

@@ -14,7 +14,7 @@ from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
 from brickwork.report.image_grid import draw_images
-from brickwork.tour.stage import FAST, Stage, as_options
+from brickwork.tour.stage import FAST, PartResult, Stage, as_options
 from brickwork.training import train
 from brickwork.transplant import How, TransplantNet, connect, save_net
 from brickwork.transplant.route import route_model
@@ -22,7 +22,7 @@ from brickwork.transplant.route import route_model
 SIZE, CUT, SHOWN = 32, "to_8.6", 8
 
 
-def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
+def transplant(stage: Stage) -> PartResult:
     """A segmenter of zeros, one of sixes; sixes brought to the first one's task through an adapter."""
     nets = {}
     for seed, (name, digit) in enumerate((("zero", "0"), ("six", "6"))):
@@ -55,20 +55,8 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
         f"{note['after']:.0%} behind an adapter of one small convolution, learned without a mask; the sixes' own network "
         f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
     )
-    command = stage.said(
-        "transplant",
-        "connect",
-        "@halves",
-        "--category",
-        "six",
-        "--task",
-        "mark-zero",
-        "--data",
-        "digits:6",
-        *as_options(learning),
-        "--out",
-        "net",
-    )
+    options = f"--category six --task mark-zero --data digits:6 {as_options(learning)} --out net"
+    command = stage.command(f"transplant connect @halves {options}")
     card = ("pixels of sixes right on the zeros' task", f"{note['before']:.0%} → {note['after']:.0%}")
     figure = draw_images(
         "Sixes on a task that knew zeros", rows, about=about, part="transplant", cards=(card,), command=command
@@ -78,22 +66,14 @@ def transplant(stage: Stage) -> tuple[list[Any], dict[str, Any]]:
 
 def _segmenter(stage: Stage, images: ImageData, seed: int) -> nn.Module:
     model = zoo.build("fcn8s", num_classes=2, in_channels=1, width=8, head=32, batch_norm=True, seed=stage.seed + seed)
-    how = {**FAST, "batch_size": 16, "lr": 3e-3, "seed": stage.seed, "device": stage.device, "progress": False}
-    train(
-        model,
-        images.train_images,
-        None,
-        masks=images.train_masks,
-        epochs=stage.epochs(10),
-        classes=("background", "digit"),
-        preprocessing=images.preprocessing(),
-        **how,
-    )
+    how = {**FAST, "batch_size": 16, "lr": 3e-3, "epochs": stage.epochs(10)}
+    about: dict[str, Any] = {"classes": ("background", "digit"), "preprocessing": images.preprocessing()}
+    train(model, images.train_images, None, masks=images.train_masks, **about, **stage.place, **how)
     return model.eval()
 
 
 def _marked(model: nn.Module, images: np.ndarray) -> np.ndarray:
     where = next(model.parameters()).device
     with torch.no_grad():
-        found: np.ndarray = model(as_input(images, origin_of(model).preprocessing, where)).argmax(1).cpu().numpy()
-    return found
+        marked: np.ndarray = model(as_input(images, origin_of(model).preprocessing, where)).argmax(1).cpu().numpy()
+    return marked
