@@ -66,7 +66,7 @@ def covlasso(
     remarks: dict[str, list[Row]] = {}
     kinds = ["real", "synthetic"] if data == "both" else [data]
     if data == "both" and not imagenet.has_logits(NETWORK):
-        kinds = ["synthetic"]
+        kinds.remove("real")
         remarks["remarks"] = [{"remark": f"made logits only: {imagenet.missing(NETWORK)}"}]
     who = WHO | {name: name for name in EXTRA if importlib.util.find_spec(name)}
     contenders: dict[str, Contender] = {name: f"{__name__}:{function}" for name, function in who.items()}

@@ -12,9 +12,7 @@ the test images, as the paper's cells are: these numbers say what can be found, 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ from brickwork.algebra import sweep
 from brickwork.data.images import ImageData
 from brickwork_lab.lab import AUGMENTED, Lab
 from brickwork_lab.studies.label_free_merging import Judged, Pair, methods
-from brickwork_lab.studies.registry import Names, Row, check_names, study
+from brickwork_lab.studies.registry import Names, Row, check_names, read_json, study
 from brickwork_lab.studies.weight_addition import NAMED
 
 CIFAR = ("cifar10", f"cifar100:{','.join(NAMED)}")
@@ -136,9 +134,8 @@ def _in_turn(tasks: TwoTasks, pair: Pair, setting: str, facts: Row) -> Iterator[
 
 def _grids(tasks: TwoTasks, zero: nn.Module, facts: Row) -> Iterator[Row]:
     """Table 6 and the appendix: every cell of α and β, the paper's beside ours; and where both tasks are best."""
-    text = resources.files("brickwork_lab.studies").joinpath("paper1.json").read_text(encoding="utf-8")
     full = tasks.lab.full
-    for table in json.loads(text):
+    for table in read_json("paper1.json"):
         if not full and (table["scale"], table["split"]) not in (("small", "train"), ("large", "test")):
             continue
         values = table["values"] if full else [0.5, 1.0]
@@ -161,16 +158,10 @@ def _grid_rows(table: dict[str, Any], values: list[float], result: Any, facts: R
     best = result.balanced()
     for name, who in zip(table["tables"], "AB", strict=True):
         ours = 100 * result.grid(who)
-        row: Row = {
-            "what": f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}",
-            "paper": float(theirs[who][place]) if full else None,
-            "ours": round(100 * best["accuracy"][who], 2),
-            "alpha": best["alpha"],
-            "beta": best["beta"],
-            "values": values,
-            "grid": np.round(ours, 2).tolist(),
-            **facts,
-        }
+        what = f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}"
+        row: Row = {"what": what, "paper": float(theirs[who][place]) if full else None}
+        row |= {"ours": round(100 * best["accuracy"][who], 2), "alpha": best["alpha"], "beta": best["beta"]}
+        row |= {"values": values, "grid": np.round(ours, 2).tolist(), **facts}
         if full:
             row |= {"paper_grid": theirs[who].tolist(), "paper_alpha": values[place[1]], "paper_beta": values[place[0]]}
             row["correlation"] = round(float(np.corrcoef(ours.ravel(), theirs[who].ravel())[0, 1]), 4)

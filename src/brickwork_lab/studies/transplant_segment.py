@@ -64,16 +64,10 @@ def transplant_segment(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
             continue  # the closed form uses no image: once is enough
         pixels, ious = np.array([breeds.after(name, first, way, amount) for name in others]).T
-        yield {
-            "what": what,
-            "ours": mean(pixels),
-            "paper": PAPER[amount][way.column] if lab.full and way.column is not None else None,
-            "iou": mean(ious),
-            "whole": round(float(own_pixels), 2),
-            "whole_iou": round(float(own_iou), 2),
-            "seed": lab.seed,
-            "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
-        }
+        paper = PAPER[amount][way.column] if lab.full and way.column is not None else None
+        row: Row = {"what": what, "ours": mean(pixels), "paper": paper, "iou": mean(ious)}
+        row |= {"whole": round(float(own_pixels), 2), "whole_iou": round(float(own_iou), 2), "seed": lab.seed}
+        yield {**row, "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True))}
 
 
 @dataclass
