@@ -49,16 +49,6 @@ def construct(name: str, layers: Layers = lambda: {"a": block(8, 8)}, width: int
     return register
 
 
-def whole(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    """Register a network that is built in another way."""
-
-    def register(kind: type[nn.Module]) -> type[nn.Module]:
-        CONSTRUCTS[name] = kind
-        return kind
-
-    return register
-
-
 def example(name: str) -> Tensor:
     """Random input for a construct: a batch of two."""
     rng = torch.Generator().manual_seed(1)
@@ -154,7 +144,6 @@ def layer_norm(net: Any, x: Tensor) -> Tensor:
     return F.relu(net.norm(net.a(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
 
 
-@whole("flatten to linear")
 class Flatten(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +153,6 @@ class Flatten(nn.Module):
         return self.head(F.relu(self.hidden(F.max_pool2d(self.stem(x), 2).flatten(1))))
 
 
-@whole("attention, three projections")
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +166,6 @@ class Attention(nn.Module):
         return self.head((x + self.out(mixed)).mean(1))
 
 
-@whole("attention, one fused projection")
 class FusedAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -192,7 +179,6 @@ class FusedAttention(nn.Module):
         return self.head((x + self.out(mixed)).mean(1))
 
 
-@whole("tuple output")
 class TupleOutput(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -201,3 +187,7 @@ class TupleOutput(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features = self.a(self.stem(x))
         return self.head(features.mean((2, 3))), features
+
+
+CONSTRUCTS |= {"flatten to linear": Flatten, "tuple output": TupleOutput}
+CONSTRUCTS |= {"attention, three projections": Attention, "attention, one fused projection": FusedAttention}

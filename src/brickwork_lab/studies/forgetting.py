@@ -19,7 +19,6 @@ import numpy as np
 from torch import nn
 
 from brickwork.algebra import sweep
-from brickwork.data.images import ImageData
 from brickwork_lab.lab import AUGMENTED, Lab
 from brickwork_lab.studies.label_free_merging import Judged, Pair, methods
 from brickwork_lab.studies.registry import Names, Row, check_names, read_json, study
@@ -44,12 +43,8 @@ PRETRAINING = {**AUGMENTED, "lr": 0.2, "batch_size": 512, "epochs": 25}
 SMOKE: dict[str, Any] = {"lr": 0.05, "batch_size": 32, "schedule": "onecycle", "epochs": 3}
 SHORT = ("paper", "head held")  # on digits there is nothing to train better
 #: Table 5: (order, split): CIFAR-10, CIFAR-100
-TABLE_5 = {
-    ("A→B", "train"): (25, 100),
-    ("A→B", "test"): (23, 88),
-    ("B→A", "train"): (100, 9),
-    ("B→A", "test"): (88, 11),
-}
+TABLE_5 = {("A→B", "train"): (25, 100), ("A→B", "test"): (23, 88)}
+TABLE_5 |= {("B→A", "train"): (100, 9), ("B→A", "test"): (88, 11)}
 ALONE = (87.33, 87.00)  # appendix Tables 8 and 9: θ₀ + g_1 and θ₀ + g_2 on their own test sets
 
 
@@ -95,13 +90,10 @@ class TwoTasks:
         zero.load_state_dict({n: t if n.startswith("fc.") else known[n] for n, t in zero.state_dict().items()})
         return zero.eval()
 
-    def images(self, which: int, scale: str) -> ImageData:
-        return self.lab.scaled(self.specs[which], scale)
-
     def trained(self, name: str, start: nn.Module, setting: str, which: int, scale: str = "large") -> nn.Module:
         recipe = FEW_IMAGES.get(scale, RECIPES[setting][which]) if self.lab.full else SMOKE
-        hold = ("fc.",) if setting == "head held" else ()
-        return self.lab.trained(f"resnet8-{name}", start, self.images(which, scale), recipe, hold=hold, record=True)
+        hold, images = ("fc.",) if setting == "head held" else (), self.lab.scaled(self.specs[which], scale)
+        return self.lab.trained(f"resnet8-{name}", start, images, recipe, hold=hold, record=True)
 
     def pair(self, setting: str, zero: nn.Module, scale: str) -> Pair:
         word = setting.replace(" ", "-")
@@ -113,8 +105,8 @@ class TwoTasks:
         if split == "test":
             return {who: (task.test_images, task.test_labels) for who, task in zip("AB", self.tasks, strict=True)}
         sets = {}
-        for k, who in enumerate("AB"):
-            images = self.images(k, scale)
+        for who, spec in zip("AB", self.specs, strict=True):
+            images = self.lab.scaled(spec, scale)
             step = max(1, len(images.train_labels) // 5000)
             sets[who] = (images.train_images[::step], images.train_labels[::step])
         return sets

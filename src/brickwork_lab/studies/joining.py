@@ -21,7 +21,7 @@ from brickwork.bricks.distillation import distil as teach
 from brickwork.bricks.incremental import increment as extended
 from brickwork.data import class_indices
 from brickwork.zoo.summary import parameters_of
-from brickwork_lab.judging import accuracy, mean_facts, restricted, side_by_side
+from brickwork_lab.judging import accuracy, mean_facts, side_by_side
 from brickwork_lab.lab import SMOKE, Lab
 from brickwork_lab.studies.cutting import PAPERS_WAY
 from brickwork_lab.studies.registry import Names, Row, read_json, some_of, study
@@ -126,14 +126,13 @@ def distil(
             common: dict[str, Any] = {"seed": lab.seed, "device": lab.where, "progress": lab.progress, **lab.batches}
             long: dict[str, Any] = {"epochs": epochs, "lr": 0.05}
             again = f"the same student from scratch, {epochs} epochs"
+            settings = {**long, **lab.batches, "label_smoothing": 0.1}
             ways = {
                 "cut and joined, nothing trained": student,
                 "+ 1 epoch, teachers alone": teach(student, teachers, images, **common).model,
                 "+ 1 epoch, teachers and labels": teach(student, teachers, images, labels, **common).model,
                 f"{again}, teachers and labels": teach(fresh, teachers, images, labels, **long, **common).model,
-                f"{again}, smoothed labels": lab.train(
-                    copy.deepcopy(fresh), chosen, label_smoothing=0.1, **long, **lab.batches
-                ),
+                f"{again}, smoothed labels": lab.train(copy.deepcopy(fresh), chosen, **settings),
             }
             whole = side_by_side(teachers, chosen)
             for what, model in ways.items():
@@ -185,7 +184,7 @@ def increment(lab: Lab, *, archs: Names = None, budget: float = 0.5) -> Iterator
             row |= {"ours": accuracy(model, chosen), "calibrated_on_target": accuracy(on_target, chosen)}
             row |= {"new": accuracy(model, latest), "paper_new": added[min(task, 5)]}
             row |= {"ours_tuned": accuracy(tuned, chosen), "new_tuned": accuracy(tuned, latest)}
-            row |= {"whole": side_by_side([base, other], chosen), "new_alone": restricted(bricks[-1].model, latest)}
+            row |= {"whole": side_by_side([base, other], chosen), "new_alone": side_by_side([bricks[-1].model], latest)}
             yield {**row, "classes": len(known), "seed": lab.seed}
 
 

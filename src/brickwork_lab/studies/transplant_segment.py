@@ -98,14 +98,9 @@ class Breeds:
             return zoo.build("fcn8s", num_classes=2, seed=self.lab.seed, in_channels=channels, batch_norm=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.lab.seed)
-            return nn.Sequential(
-                nn.Conv2d(channels, 12, 3, padding=1),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(12, 24, 3, padding=1),
-                nn.ReLU(),
-                nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
-            )
+            below = nn.Conv2d(channels, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+            above = nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1)
+            return nn.Sequential(*below, *above)
 
     def _network(self, name: str) -> nn.Module:
         lab, images = self.lab, self.images(name)

@@ -61,7 +61,7 @@ def fusion(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     settings = list(_settings(lab, picks))
     yield from _additions(lab, "fusion", settings)
     scale, _, casts = settings[-1]
-    yield from _both(casts[0], casts[0].teacher(scale), _facts(lab))
+    yield from _both(casts[0], casts[0].teacher(scale), {"seed": lab.seed, "unit": "share right"})
 
 
 class Cast:
@@ -114,15 +114,11 @@ def _settings(lab: Lab, picks: Names) -> Iterator[Setting]:
     yield scales[-1], "test", [first]
 
 
-def _facts(lab: Lab) -> Row:
-    return {"seed": lab.seed, "unit": "share right"}
-
-
 def _additions(lab: Lab, name: str, settings: Iterator[Setting] | Sequence[Setting]) -> Iterator[Row]:
     """θ_A, and g where that is what is added, alone; then the sums with every kind of θ_i."""
     paper = read_json("paper1_curves.json")[name]
     tables = {what: {float(alpha): row for alpha, row in table.items()} for what, table in paper.items()}
-    facts = _facts(lab)
+    facts: Row = {"seed": lab.seed, "unit": "share right"}
     for scale, split, casts in settings:
         where = f"{scale}, {split}"
         added = nets = [cast.teacher(scale) for cast in casts]
