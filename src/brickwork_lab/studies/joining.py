@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,14 +38,19 @@ def parse_pick(text: str) -> Pick:
     return tuple((part[0], part[1:]) for part in text.split(","))
 
 
-def cut_parts(lab: Lab, arch: str, source: str, pick: Pick, **options: Any) -> list[Brick]:
+def cut_parts(lab: Lab, nets: Mapping[str, nn.Module], source: str, pick: Pick, **options: Any) -> list[Brick]:
     """A brick per part, each cut out of the network of its half."""
     bricks = []
     for letter, classes in pick:
-        model, half = lab.network(arch, f"{source}:{letter}"), lab.data(f"{source}:{letter}")
+        half = lab.data(f"{source}:{letter}")
         numbers = class_indices(classes, [f"class {k}" for k in range(len(half.classes))])  # whatever they are called
-        bricks.append(disassemble(model, numbers, half, seed=lab.seed, progress=lab.progress, **options))
+        bricks.append(disassemble(nets[letter], numbers, half, seed=lab.seed, progress=lab.progress, **options))
     return bricks
+
+
+def halves_of(lab: Lab, arch: str, source: str, pick: Pick) -> dict[str, nn.Module]:
+    """The networks that a pick takes parts of, by the letter of their half."""
+    return {letter: lab.network(arch, f"{source}:{letter}") for letter, _ in pick}
 
 
 PICKS = {name: name for name in ("A0,A4", "A0-1,A3-4", "A0,B0", "A0-2,B3-4")} | {"all": "A0-4,B0-4"}
@@ -65,20 +70,20 @@ def assemble(
 
 
 def _joined_rows(lab: Lab, source: str, arch: str, name: str, pick: Pick, budgets: tuple[float, ...]) -> Iterator[Row]:
-    used = list(dict.fromkeys(half for half, _ in pick))
-    nets = [lab.network(arch, f"{source}:{half}") for half in used]
+    halves = halves_of(lab, arch, source, pick)
+    nets = list(halves.values())
     given: dict[str, Any] = {}
-    if len(used) == 1:  # both parts of one network
-        given = {"source": nets[0], "images": lab.data(f"{source}:{used[0]}").train_images[:3000]}
+    if len(nets) == 1:  # both parts of one network
+        given = {"source": nets[0], "images": lab.data(f"{source}:{pick[0][0]}").train_images[:3000]}
     original, paper, paper_tuned = ASSEMBLED.get(f"{source} {arch} {name}", (None, None, None))
-    theirs = cut_parts(lab, arch, source, pick, **PAPERS_WAY)
+    theirs = cut_parts(lab, halves, source, pick, **PAPERS_WAY)
     chosen = lab.classes_of(source, [n for brick in theirs for n in brick.classes])
     base: Row = {"paper": paper, "paper_original": original, "whole": side_by_side(nets, chosen), "seed": lab.seed}
     plain = accuracy(join(theirs, calibrate="none"), chosen)
     yield {"what": f"{source} {arch} {name}, the paper's way", **base, "ours": plain, **mean_facts(theirs)}
     for budget in budgets:
         began = time.perf_counter()
-        bricks = cut_parts(lab, arch, source, pick, budget=budget)
+        bricks = cut_parts(lab, halves, source, pick, budget=budget)
         joined = join(bricks, **given)
         seconds = round(time.perf_counter() - began, 1)
         what = f"{source} {arch} {name}, {budget:.0%} of the parameters"
@@ -117,8 +122,8 @@ def distil(
     for arch in lab.archs(archs, ("vgg16",)):
         for name, (original, best_other, paper) in some_of(TEACHERS if lab.full else SMALL_TEACHERS, picks).items():
             pick = parse_pick(name)
-            bricks = cut_parts(lab, arch, source, pick, budget=budget)
-            teachers = [lab.network(arch, f"{source}:{half}") for half, _ in pick]
+            halves = halves_of(lab, arch, source, pick)
+            bricks, teachers = cut_parts(lab, halves, source, pick, budget=budget), list(halves.values())
             chosen = lab.classes_of(source, [n for brick in bricks for n in brick.classes])
             student = join(bricks)
             fresh = _from_scratch(student)
@@ -207,20 +212,23 @@ SMALL_RECIPES = {"lenet, 8 epochs of 32": SMOKE}
 def joining_recipes(lab: Lab, *, picks: Names = None, budgets: tuple[float, ...] = (0.25, 0.5)) -> Iterator[Row]:
     """Train halves by several recipes and join their parts: side by side, uncalibrated and calibrated."""
     source = "cifar10" if lab.full else "digits"
-    halves = [lab.data(f"{source}:{letter}") for letter in "AB"]
     chosen = some_of({name: PICKS[name] for name in ("A0,B0", "A0-2,B3-4", "all")}, picks)
     for name, recipe in (RECIPES if lab.full else SMALL_RECIPES).items():
-        nets = []
-        for seed, half in enumerate(halves, 2 * lab.seed):
+        nets = {}
+        for seed, letter in enumerate("AB", 2 * lab.seed):
+            half = lab.data(f"{source}:{letter}")
             model = zoo.build(name.split(",")[0], num_classes=5, seed=seed, in_channels=half.shape[2])
-            nets.append(lab.taught(model, half, source, record=False, seed=seed, label_smoothing=0.0, **recipe))
+            given = {"seed": seed, "label_smoothing": 0.0, **recipe}
+            nets[letter] = lab.taught(model, half, source, record=False, **given)
         for pick, parts in chosen.items():
             for budget in budgets:
-                bricks = [
-                    disassemble(net, classes, half, budget=budget, progress=lab.progress)
-                    for net, half, (_, classes) in zip(nets, halves, parse_pick(parts), strict=True)
-                ]
+                bricks = cut_parts(lab, nets, source, parse_pick(parts), budget=budget)
                 images = lab.classes_of(source, [n for brick in bricks for n in brick.classes])
                 none, ours = (accuracy(join(bricks, calibrate=c), images) for c in ("none", "source"))
                 row: Row = {"what": f"{name}, {pick}, {budget:.0%}", "paper": None, "ours": ours}
-                yield {**row, "uncalibrated": none, "whole": side_by_side(nets, images), "seed": lab.seed}
+                yield {
+                    **row,
+                    "uncalibrated": none,
+                    "whole": side_by_side(list(nets.values()), images),
+                    "seed": lab.seed,
+                }
