@@ -64,16 +64,10 @@ def transplant_segment(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
             continue  # the closed form uses no image: once is enough
         pixels, ious = np.array([breeds.after(name, first, way, amount) for name in others]).T
-        yield {
-            "what": what,
-            "ours": mean(pixels),
-            "paper": PAPER[amount][way.column] if lab.full and way.column is not None else None,
-            "iou": mean(ious),
-            "whole": round(float(own_pixels), 2),
-            "whole_iou": round(float(own_iou), 2),
-            "seed": lab.seed,
-            "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
-        }
+        paper = PAPER[amount][way.column] if lab.full and way.column is not None else None
+        row: Row = {"what": what, "ours": mean(pixels), "paper": paper, "iou": mean(ious)}
+        row |= {"whole": round(float(own_pixels), 2), "whole_iou": round(float(own_iou), 2), "seed": lab.seed}
+        yield {**row, "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True))}
 
 
 @dataclass
@@ -104,14 +98,9 @@ class Breeds:
             return zoo.build("fcn8s", num_classes=2, seed=self.lab.seed, in_channels=channels, batch_norm=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.lab.seed)
-            return nn.Sequential(
-                nn.Conv2d(channels, 12, 3, padding=1),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(12, 24, 3, padding=1),
-                nn.ReLU(),
-                nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
-            )
+            below = nn.Conv2d(channels, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+            above = nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1)
+            return nn.Sequential(*below, *above)
 
     def _network(self, name: str) -> nn.Module:
         lab, images = self.lab, self.images(name)
