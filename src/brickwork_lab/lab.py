@@ -19,7 +19,7 @@ from brickwork.data.pixels import as_input
 from brickwork.devices import pick
 from brickwork.latency import latency
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.training import settings_for
+from brickwork.training import TrainOptions, resolve
 from brickwork.training import train as train_model
 
 #: How `network` trains. Parts are compared across networks that never saw each other's
@@ -125,7 +125,7 @@ class Lab:
     ) -> nn.Module:
         """Trained by its architecture's settings and this recipe, images prepared as the whole set `source` is."""
         given = {"seed": self.seed, **recipe}
-        settings = settings_for(origin_of(model).arch, len(images.train_labels), source, **given)
+        settings = resolve(TrainOptions(**given), origin_of(model).arch, len(images.train_labels), source)
         options = {"classes": images.classes, "preprocessing": self.data(source).preprocessing(), "record": record}
         self.train(model, images, **options, **settings.to_dict())
         return contiguous(model)

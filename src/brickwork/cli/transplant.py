@@ -31,10 +31,10 @@ Teacher = Annotated[str | None, Setting("A task that the category reaches.", def
 class NetRunning(Options):
     """Where and on what a net grows."""
 
-    data: tuple[str, ...] = option((), help="Images of each category that the task is learned on; repeatable.")
-    arch: str | None = option(None, help="package.module:factory, for a folder of an architecture of your own.")
-    device: str = option("auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
-    force: bool = option(False, help="Replace the output if it is there already.")
+    data: tuple[str, ...] = option(default=(), help="Images of each category that the task is learned on; repeatable.")
+    arch: str | None = option(default=None, help="package.module:factory, for a folder of an architecture of your own.")
+    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
+    force: bool = option(default=False, help="Replace the output if it is there already.")
 
 
 SeveralData = data_option(
@@ -325,7 +325,7 @@ def show(
     category: Categories,
     task: TaskName,
     data: SeveralData,
-    out: out_file("The picture to write.", ".html", ".svg", ".png"),  # type: ignore[valid-type]
+    out: out_file("The picture to write.", ".html", ".svg", ".png"),
     layer: Annotated[
         str | None, Setting("Layer of the task module to look at.", default_text="what its last layer reads")
     ] = None,

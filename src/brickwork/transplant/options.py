@@ -65,49 +65,52 @@ class AdapterOptions(Options):
     """How an adapter is learned; the same words on the command line, in a recipe and here."""
 
     way: str = option(
-        None,
+        default=None,
         choices=tuple(WAYS),
         help="How the adapter is learned.",
         default_text="closed-form+distill with images, closed-form without",
     )
-    labels: int = option(0, at_least=0, help="Labelled images per class; 0: none.")
-    images: int = option(2000, at_least=1, help="Unlabelled images, at most, for the ways that look at some.")
-    layers: int = option(1, at_least=1, help="Convolutions of the adapter.")
-    kernel: int = option(1, at_least=1, odd=True, help="Kernel size of its convolutions: 1, 3, …")
+    labels: int = option(default=0, at_least=0, help="Labelled images per class; 0: none.")
+    images: int = option(default=2000, at_least=1, help="Unlabelled images, at most, for the ways that look at some.")
+    layers: int = option(default=1, at_least=1, help="Convolutions of the adapter.")
+    kernel: int = option(default=1, at_least=1, odd=True, help="Kernel size of its convolutions: 1, 3, …")
     reorder: int | None = option(
-        None,
+        default=None,
         at_least=0,
         help="Seed of a reordering of the channels, as in the paper's tests.",
         default_text="as they come",
     )
-    start: str = option("identity", choices=STARTS, help="Adapter to begin with.")
-    steps: int = option(400, at_least=1, help=STEPS)
-    batch_size: int = option(50, at_least=1, help=BATCH)
-    lr: float = option(1e-3, above=0, help=RATE)
-    schedule: str = option("constant", choices=SCHEDULES, help="Learning rate over time.")
+    start: str = option(default="identity", choices=STARTS, help="Adapter to begin with.")
+    steps: int = option(default=400, at_least=1, help=STEPS)
+    batch_size: int = option(default=50, at_least=1, help=BATCH)
+    lr: float = option(default=1e-3, above=0, help=RATE)
+    schedule: str = option(default="constant", choices=SCHEDULES, help="Learning rate over time.")
     temperature: float = option(
-        1.0, above=0, help="Temperature of both answers; above 1, how sure the teacher is counts too."
+        default=1.0, above=0, help="Temperature of both answers; above 1, how sure the teacher is counts too."
     )
     views: int = option(
-        1, at_least=1, at_most=MOST_LOOKS, help="Views of every image: itself, and shifted and mirrored ones."
+        default=1, at_least=1, at_most=MOST_LOOKS, help="Views of every image: itself, and shifted and mirrored ones."
     )
     blends: int = option(
-        0,
+        default=0,
         at_least=0,
         at_most=MOST_LOOKS,
         help="Blends of every unlabelled image with others, for the teacher to answer.",
     )
-    augment: str = option("crop+flip", choices=AUGMENTATIONS, help="How views and blends are made.")
-    weight: float = option(10.0, above=0, help="Weight of the pseudo-gradients: the paper's 10 in λ.")
+    augment: str = option(default="crop+flip", choices=AUGMENTATIONS, help="How views and blends are made.")
+    weight: float = option(default=10.0, above=0, help="Weight of the pseudo-gradients: the paper's 10 in λ.")
     alpha: float | None = option(
-        None, above=0, help="α of Eq. 3.", default_text="the ratio of the mean norms, which leaves the scale open"
+        default=None,
+        above=0,
+        help="α of Eq. 3.",
+        default_text="the ratio of the mean norms, which leaves the scale open",
     )
-    dummy: str = option("second", choices=DUMMIES, help="How pseudo-gradients pass ReLUs.")
-    share: float = option(0.5, above=0, at_most=1, help="Share of the places that second and lowest let pass.")
+    dummy: str = option(default="second", choices=DUMMIES, help="How pseudo-gradients pass ReLUs.")
+    share: float = option(default=0.5, above=0, at_most=1, help="Share of the places that second and lowest let pass.")
     size: int | None = option(
-        None, at_least=1, help="Enlarge a classifier's random gradients to size × size (the paper: 7)."
+        default=None, at_least=1, help="Enlarge a classifier's random gradients to size × size (the paper: 7)."
     )
-    seed: int = option(0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, help=SEED)
 
     def resolved(self, *, images: bool) -> AdapterOptions:
         """With the way decided: by whether there are images to look at."""
@@ -155,9 +158,9 @@ class AdapterOptions(Options):
 class CompareOptions(AdapterOptions):
     """Adapters learned in several ways, to be compared."""
 
-    way: tuple[str, ...] = option((), choices=tuple(WAYS), help="How adapters are learned; repeatable.")  # type: ignore[assignment]
+    way: tuple[str, ...] = option(default=(), choices=tuple(WAYS), help="How adapters are learned; repeatable.")  # type: ignore[assignment]
     labels: tuple[int, ...] = option(  # type: ignore[assignment]
-        (), at_least=0, help="Labelled images per class, 0 for none; repeatable."
+        default=(), at_least=0, help="Labelled images per class, 0 for none; repeatable."
     )
 
     def plans(self) -> list[AdapterOptions]:
@@ -182,17 +185,17 @@ class CompareOptions(AdapterOptions):
 class LearnTaskOptions(Options):
     """How a task module is learned on the features of categories."""
 
-    steps: int = option(400, at_least=1, help=STEPS)
-    batch_size: int = option(50, at_least=1, help="Images per step.")
-    lr: float = option(1e-3, above=0, help=RATE)
-    seed: int = option(0, at_least=0, help=SEED)
+    steps: int = option(default=400, at_least=1, help=STEPS)
+    batch_size: int = option(default=50, at_least=1, help="Images per step.")
+    lr: float = option(default=1e-3, above=0, help=RATE)
+    seed: int = option(default=0, at_least=0, help=SEED)
 
 
 class TuneOptions(Options):
     """How parts of a net are trained together."""
 
-    parts: tuple[str, ...] = option(PARTS, choices=PARTS, separator=",", help="Which parts may change.")
-    steps: int = option(200, at_least=1, help=STEPS)
-    batch_size: int = option(32, at_least=1, help="Images per step.")
-    lr: float = option(1e-4, above=0, below=1, help=RATE)
-    seed: int = option(0, at_least=0, help=SEED)
+    parts: tuple[str, ...] = option(default=PARTS, choices=PARTS, separator=",", help="Which parts may change.")
+    steps: int = option(default=200, at_least=1, help=STEPS)
+    batch_size: int = option(default=32, at_least=1, help="Images per step.")
+    lr: float = option(default=1e-4, above=0, below=1, help=RATE)
+    seed: int = option(default=0, at_least=0, help=SEED)

@@ -40,7 +40,7 @@ class GrowthStep:
 
     def __str__(self) -> str:
         if self.kind == "connect":
-            return f"connect {self.category} → {self.task} by {self.options.way}"
+            return f"connect {self.category} → {self.task} by {self.options.to_dict()['way']}"
         parts = [f"category {self.category}"] if self.category else []
         parts += [f"task {self.task}" + (f" on {', '.join(self.on)}" if self.on else "")] if self.task else []
         return f"add {' and '.join(parts)} of {self.network}"

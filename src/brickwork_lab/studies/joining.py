@@ -181,7 +181,7 @@ def increment(lab: Lab, *, archs: Names = None, budget: float = 0.5) -> Iterator
             bricks.append(disassemble(other, names, new, budget=budget, seed=lab.seed, progress=lab.progress))
             known = [*old.classes, *(n for brick in bricks for n in brick.classes)]
             chosen, latest = lab.classes_of(source, known), lab.classes_of(source, names)
-            model = extended(base, bricks, images=old.train_images[:3000])
+            model = extended(base, bricks, data=old.train_images[:3000])
             target = chosen.train_images[:: max(1, len(chosen.train_images) // 2000)]
             on_target = extended(base, bricks, calibrate="target", target=target)
             tuned = lab.fine_tuned(model, chosen) if lab.full else model

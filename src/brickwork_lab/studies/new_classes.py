@@ -17,7 +17,7 @@ from torch import nn
 from brickwork.data.images import ImageData
 from brickwork.dependencies.new_classes import add_classes
 from brickwork.prediction import predict
-from brickwork.training import settings_for, train
+from brickwork.training import TrainOptions, default_augment, resolve, train
 from brickwork.zoo.summary import parameters_of
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, some_of, study
@@ -79,10 +79,10 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
     result = {}
     for way, (rows, method, on) in ways.items():
         some = (fresh.train_images[rows], labels[rows])
-        training = {"augment": settings_for(arch, 1, source).augment} if on == "branch" else None
+        training = {"augment": default_augment(source)} if on == "branch" else {}
         began = time.perf_counter()
         grown = add_classes(
-            base, some, base_data=known, how=method, on=on, classes=fresh.classes, training=training, seed=lab.seed
+            base, some, base_data=known, how=method, on=on, classes=fresh.classes, **training, seed=lab.seed
         )
         seconds = time.perf_counter() - began
         numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), lab.seed)
@@ -109,7 +109,7 @@ def _accuracies(logits: torch.Tensor, truth: np.ndarray, known: int, seed: int) 
 
 def _time_of_training(lab: Lab, model: nn.Module, images: ImageData, arch: str, source: str) -> tuple[float, float]:
     """Seconds of the whole training and of one epoch: the faster of two epochs, the network may come from a folder."""
-    settings = settings_for(arch, len(images.train_labels), source)
+    settings = resolve(TrainOptions(), arch, len(images.train_labels), source)
     recipe = lab.recipe(arch)
     epochs = recipe.get("epochs", settings.epochs)
     options: dict[str, Any] = {**settings.to_dict(), **recipe, "epochs": 2, "device": lab.where, "progress": False}

@@ -18,8 +18,8 @@ from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.origin import origin_of
-from brickwork.training import settings_for, train
-from brickwork.transplant import Dummy, learn_adapter
+from brickwork.training import TrainOptions, resolve, train
+from brickwork.transplant import learn_adapter
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab, contiguous
 from brickwork_lab.studies.registry import Names, Row, study
@@ -37,7 +37,7 @@ SMALL = {"zero": "0", "six": "6"}
 SMOKE = {"epochs": 20, "batch_size": 16, "lr": 5e-3, "optimizer": "adamw"}
 #: samples: (direct-learn, distill, back-distill), the paper's mean pixel accuracy
 PAPER = {100: (77.63, 78.35, 87.97), 50: (75.34, 76.01, 87.30), 20: (75.15, 75.04, 86.66), 10: (74.99, 75.09, 85.32)}
-FIRST = {"dummy": Dummy("first")}
+FIRST = {"dummy": "first"}
 WAYS = (
     Way("direct-learn", "random", column=0),
     Way("distill", "random", column=1),
@@ -110,7 +110,9 @@ class Breeds:
             if lab.full and name != "rest":
                 model.load_state_dict(self._network("rest").state_dict())
             recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if lab.full else SMOKE
-            settings = settings_for("fcn8s", len(images.train_labels), self.source, seed=lab.seed, **recipe).to_dict()
+            settings = resolve(
+                TrainOptions(seed=lab.seed, **recipe), "fcn8s", len(images.train_labels), self.source
+            ).to_dict()
             settings |= {"masks": images.train_masks, "device": lab.where, "progress": lab.progress}
             settings["preprocessing"] = lab.data(self.source).preprocessing()
             train(model, images.train_images, None, **settings)
@@ -138,7 +140,7 @@ class Breeds:
         adapter = new_adapter(self.lab, features, wanted, start=way.start, layers=layers, kernel=kernel)
         given |= {"steps": 400 if self.lab.full else 40, "example": features[:1], "batch_size": 10, **way.options}
         given |= MORE if way.more and self.lab.full else {}
-        given["image"] = (1, images.shape[2], *images.shape[:2])
+        given["input_shape"] = (1, images.shape[2], *images.shape[:2])
         common: dict[str, Any] = {"way": way.way, "teacher": mine.above, "seed": self.lab.seed, "progress": False}
         learned = learn_adapter(adapter, student.above, **common, **given).adapter
         return self.judged(name, learned, student.above)
