@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 import typer
+from brickwork.cli.common import Device, parse_args, remember, reporting, table, typed_line
 
 import brickwork
 from brickwork import cli, store, zoo
-from brickwork.cli.common import Device, parse_args, remember, reporting, table, typed_line
 from brickwork.errors import BadModel, JobFailed, RequestError
 
 BRICKWORK = [sys.executable, "-m", "brickwork"]

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
+from brickwork.cli.demo import how_to_reach, next_commands
 
 import brickwork
 from brickwork import cli
-from brickwork.cli.demo import how_to_reach, next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 

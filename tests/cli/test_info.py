@@ -5,10 +5,10 @@ import sys
 from functools import partial
 
 import pytest
+from brickwork.cli.info import parse_keep
 
 import brickwork
 from brickwork import zoo
-from brickwork.cli.info import parse_keep
 from brickwork.errors import RequestError
 
 

@@ -39,6 +39,7 @@ def transfer(
     data: Data,
     *,
     routes: Data | None = None,
+    validation: tuple[Any, ...] | None = None,
     device: str | torch.device | None = None,
     progress: bool = True,
     options: TransferOptions,
@@ -47,7 +48,8 @@ def transfer(
 
     what: "independent" trains the channels on no class's route and holds the others, and the last layer, exactly as
     they are (batch-norm statistics follow the new images in both); "all" trains everything.
-    routes: the images the network knows, to find the routes on; `data` itself by default.
+    routes: the images the network knows, to find the routes on; `data` itself by default. validation: (images, labels) to be
+    measured on after every epoch.
     """
     seed = options.seed
     if options.what == "all" and routes is not None:
@@ -73,6 +75,7 @@ def transfer(
             target.samples.labels,
             device=subject.samples.device,
             progress=progress,
+            validation=validation,
             **training,
         )
     finally:
