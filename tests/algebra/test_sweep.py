@@ -227,6 +227,7 @@ def test_the_command_line(task, tmp_path, run):
         "figures",
         "sweep.csv",
         "sweep.html",
+        "sweep.json",
         "sweep.svg",
     ]
     for wrong, message in (
