@@ -99,7 +99,7 @@ class SearchOptions(Options):
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
-        yield from _bits_rule(self.bits)
+        yield from bits_rule(self.bits)
         if self.budget is not None and self.norms == "measured":
             yield "a `budget` is kept to the byte, which `norms` measured afterwards would undo; leave one out"
 
@@ -126,10 +126,11 @@ class EncodeOptions(GrowOptions):
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
-        yield from _bits_rule(self.bits)
+        yield from bits_rule(self.bits)
 
 
-def _bits_rule(bits: int) -> Iterator[str]:
+def bits_rule(bits: int) -> Iterator[str]:
+    """The problem of a number of bits that is none of those that there are."""
     if bits not in BITS:
         yield f"`bits` is {bits}; it must be one of {', '.join(map(str, BITS))}"
 
