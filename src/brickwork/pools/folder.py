@@ -100,7 +100,7 @@ class PoolFolder:
         if name == BASE:
             raise RequestError(f"{BASE!r} is the network the pool was made from; choose another name.")
         if path.exists() and not force:
-            raise OutputExists(path)
+            raise OutputExists(path, "name")
         if path.exists() and (bound := self.relatives(name)):
             raise RequestError(f"{name!r} cannot be replaced: {', '.join(bound)} is stored relative to it. {_DETACH}")
         return path

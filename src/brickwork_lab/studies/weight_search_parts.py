@@ -70,7 +70,6 @@ def _parts() -> list[Part]:
         *(Part("lora", f"rank {r}", f"lora(rank={r})") for r in (1, 4, 16)),
         Part("pool", "weight search", POOL),
         Part("pool", "weight search, kernels chosen in every step", "pool(refresh=1)"),
-        Part("pool", "weight search, from soft to hard", "pool(anneal=True)"),
         Part("pool", "weight search, free for 60 % of the run", "pool(free=0.6)"),
         Part("pool", "weight search, free for 60 % of the run, at a rate of 0.05", "pool(free=0.6, lr=0.05)"),
         Part(
@@ -100,7 +99,7 @@ def _parts() -> list[Part]:
     ]
     # Table 2, seed 1993: β at a rate of 0.01, optimizers and rates at β = 0.5
     rows += [
-        Part("beta", f"{b:g}", f"pool(start=previous, beta={b}, lr=0.01)", paper=p, paper_mb=m)
+        Part("beta", f"{b:g}", f"pool(start=previous, commitment={b}, lr=0.01)", paper=p, paper_mb=m)
         for b, p, m in ((0.1, 72.9, 33.8), (0.5, 74.1, 33.9), (1.0, 75.6, 33.8))
     ]
     rows += [
