@@ -11,15 +11,15 @@ from brickwork.options import Options, option, parse_shape
 class EvalOptions(Options):
     """Which images a model is measured on."""
 
-    split: Literal["test", "train"] = option("test", help="Which images of the data; @N limits these.")
-    batch_size: int = option(512, at_least=1, help="Images at a time.")
+    split: Literal["test", "train"] = option(default="test", help="Which images of the data; @N limits these.")
+    batch_size: int = option(default=512, at_least=1, help="Images at a time.")
 
 
 class InfoOptions(Options):
     """What to show of a model."""
 
     input_shape: tuple[int, ...] | None = option(
-        None,
+        default=None,
         parse=parse_shape,
         at_least=1,
         help="Shape of one example, as in 3x32x32.",
@@ -27,7 +27,7 @@ class InfoOptions(Options):
         also=("--input",),
     )
     dry_run: tuple[str, ...] = option(
-        (),
+        default=(),
         metavar="SPACE=INDICES",
         help="Show what keeping only these channels would remove, e.g. conv1=0-3,7; repeatable.",
     )

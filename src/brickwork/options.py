@@ -1,7 +1,7 @@
 """What an options class is: one declaration of an operation's options, from which everything else comes.
 
     class CutOptions(Options):
-        budget: float | None = option(None, above=0, at_most=1, help="Share of the parameters that may stay.")
+        budget: float | None = option(default=None, above=0, at_most=1, help="Share of the parameters that may stay.")
 
 The fields give the keyword arguments of the Python function (`@takes(CutOptions)`), the check (every problem at once,
 before a tensor is read), the options of the command line, the entries of a YAML recipe, and what is saved as provenance.
@@ -89,7 +89,7 @@ def one_of(names: Iterable[str]) -> str:
     return " or ".join(known) if len(known) < 3 else f"one of {', '.join(known)}"
 
 
-def option(default: Any = REQUIRED, **setting: Any) -> Any:
+def option(*, default: Any = REQUIRED, **setting: Any) -> Any:
     """A field of an options class. A default of None means: decided later, where more is known."""
     return dataclasses.field(default=default, metadata={"setting": Setting(**setting)})
 
@@ -204,8 +204,8 @@ def _is_a(value: Any, kind: type) -> bool:
 
 
 @functools.cache
-def fields_of(cls: type[Options]) -> dict[str, Field]:
-    """The options of a class by name, in their order."""
+def fields_of(cls: Any) -> dict[str, Field]:
+    """The options of an options class by name, in their order."""
     hints = typing.get_type_hints(cls)
     return {
         f.name: Field.of(f.name, hints[f.name], f.default, f.metadata["setting"])
@@ -219,8 +219,8 @@ class Options:
     """Base of every options class: its subclasses are frozen dataclasses whose fields are `option(…)`.
 
     >>> class Cut(Options):
-    ...     budget: float | None = option(None, above=0, at_most=1, help="Share that may stay.")
-    ...     of: Literal["parameters", "macs"] = option("parameters", help="What the budget counts.")
+    ...     budget: float | None = option(default=None, above=0, at_most=1, help="Share that may stay.")
+    ...     of: Literal["parameters", "macs"] = option(default="parameters", help="What the budget counts.")
     >>> Cut(budget=0.5)
     Cut(budget=0.5)
     >>> Cut(budget=2, of="mac")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from brickwork.data.named import data_folder
 from brickwork.dependencies.sources import LogitFile, read_logits
 from brickwork.errors import BadFile
@@ -14,22 +12,10 @@ FOLDER = "imagenet_logits"
 
 def logits_of(name: str) -> LogitFile:
     """Logits, labels and class names of one of the two networks on the same images."""
-    if not has_logits(name):
-        raise BadFile(missing(name))
-    return read_logits(_path(name))
-
-
-def has_logits(name: str) -> bool:
-    return _path(name).is_file()
-
-
-def missing(name: str) -> str:
-    """The sentence for somebody who has no such file."""
-    return (
-        f"the logits of {name} are not at {_path(name)}; put {FOLDER}/{name}.npz (logits, labels, classes) into the "
-        "folder that $BRICKWORK_DATA names."
-    )
-
-
-def _path(name: str) -> Path:
-    return data_folder() / FOLDER / f"{name}.npz"
+    path = data_folder() / FOLDER / f"{name}.npz"
+    if not path.is_file():
+        raise BadFile(
+            f"the logits of {name} are not at {path}; put {FOLDER}/{name}.npz (logits, labels, classes) into the folder "
+            "that $BRICKWORK_DATA names."
+        )
+    return read_logits(path)

@@ -21,13 +21,8 @@ def accuracy(model: nn.Module, images: ImageData) -> float:
     return round(100 * evaluate_data(model, images).accuracy, 2)
 
 
-def restricted(model: nn.Module, images: ImageData) -> float:
-    """Per cent of the test images that a network tells apart if it may answer these classes only."""
-    return side_by_side([model], images)
-
-
 def side_by_side(models: Sequence[nn.Module], images: ImageData) -> float:
-    """The same for several whole networks, each class judged by the network that knows it."""
+    """Per cent if the networks may answer these classes only, each class judged by the network that knows it."""
     names = [name for model in models for name in origin_of(model).classes or ()]
     logits = torch.cat([predict(model, images.test_images) for model in models], 1)
     answers = logits[:, [names.index(name) for name in images.classes]].argmax(1).numpy()

@@ -19,7 +19,7 @@ from brickwork.data.pixels import as_input
 from brickwork.devices import pick
 from brickwork.latency import latency
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.training import settings_for
+from brickwork.training import TrainOptions, resolve
 from brickwork.training import train as train_model
 
 #: How `network` trains. Parts are compared across networks that never saw each other's
@@ -65,8 +65,6 @@ class Lab:
         """The same where a full run has every set as 32×32 colour images."""
         return replace(self, shape=(32, 3), _sets={}, _networks={})
 
-    # data
-
     def data(self, spec: str) -> ImageData:
         if spec not in self._sets:
             shape = self.shape if self.full else (16, 1)
@@ -84,8 +82,6 @@ class Lab:
         amount = SCALES[scale]
         return self.data(spec) if amount is None else self.data(spec).take(amount, seed=self.seed)
 
-    # which networks a study is about
-
     def archs(self, asked: tuple[str, ...] | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return asked or (default if self.full else ("lenet",))
 
@@ -96,8 +92,6 @@ class Lab:
         for source in sets or (("cifar10",) if self.full else ("digits",)):
             for arch in self.archs(archs, default):
                 yield source, arch
-
-    # trained networks
 
     def kept(self, name: str, make: Callable[[], nn.Module], **provenance: Any) -> nn.Module:
         """The network of this name, made once; found again in the folder of networks, if there is one."""
@@ -131,7 +125,7 @@ class Lab:
     ) -> nn.Module:
         """Trained by its architecture's settings and this recipe, images prepared as the whole set `source` is."""
         given = {"seed": self.seed, **recipe}
-        settings = settings_for(origin_of(model).arch, len(images.train_labels), source, **given)
+        settings = resolve(TrainOptions(**given), origin_of(model).arch, len(images.train_labels), source)
         options = {"classes": images.classes, "preprocessing": self.data(source).preprocessing(), "record": record}
         self.train(model, images, **options, **settings.to_dict())
         return contiguous(model)

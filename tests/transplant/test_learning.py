@@ -7,7 +7,7 @@ import torch
 
 from brickwork import zoo
 from brickwork.blueprint.splitting import split
-from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.errors import BadData, RequestError
 from brickwork.store import state_hash
 from brickwork.transplant import (
     WAYS,
@@ -111,11 +111,11 @@ def test_balance():
 
 def test_requests(parts):
     (cut, _), _, features = parts
-    with pytest.raises(UnknownName, match="did you mean 'distill'"):
+    with pytest.raises(RequestError, match="did you mean 'distill'"):
         learn_adapter(Adapter(6, 6), cut.above, way="distil")
     with pytest.raises(RequestError, match="direct-learn needs labels"):
         learn_adapter(Adapter(6, 6), cut.above, way="direct-learn")
-    with pytest.raises(RequestError, match="back-distill needs a teacher"):
+    with pytest.raises(RequestError, match="closed-form needs a teacher"):
         learn_adapter(Adapter(6, 6), cut.above)
     with pytest.raises(RequestError, match="distill needs images"):
         learn_adapter(Adapter(6, 6), cut.above, way="distill", teacher=cut.above)
@@ -151,7 +151,7 @@ def test_the_rate_follows_its_schedule(parts, monkeypatch, schedule, first, last
     )
     assert len(rates) == 20 and max(rates) <= 0.01
     assert rates[0] == pytest.approx(0.01 * first) and rates[-1] <= 0.01 * last
-    with pytest.raises(UnknownName, match="cosin"):
+    with pytest.raises(RequestError, match="cosin"):
         learn_adapter(Adapter(6, 6), cuts[1].above, teacher=cuts[0].above, example=features[:1], schedule="cosin")
 
 

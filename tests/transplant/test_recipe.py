@@ -72,7 +72,7 @@ def test_a_run_that_fails_goes_on_where_it_was(folder, monkeypatch):
     real = growth.learn_adapter
 
     def fails_once(*args, **options):
-        calls.append(options["way"])
+        calls.append(options["options"].way)
         if calls == ["closed-form"]:
             raise JobFailed("the machine went away.")
         return real(*args, **options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brickwork.errors import RequestError
-from brickwork.transplant.options import How
+from brickwork.transplant.options import AdapterOptions
 from brickwork.transplant.views import blends_of, views_of
 
 
@@ -48,5 +48,5 @@ def test_blends_lie_between_two_images_and_are_drawn_by_their_seed():
 
 
 def test_so_many_looks_that_no_memory_holds_them_are_refused():
-    with pytest.raises(RequestError, match="blends is 99999; it must be 200 or less, all are held in memory"):
-        How(way="distill", blends=99999).check(data=True)
+    with pytest.raises(RequestError, match="blends is 99999; it must be 0 to 200"):
+        AdapterOptions(way="distill", blends=99999)

@@ -46,7 +46,7 @@ def merge(
     if data is not None:
         from brickwork.algebra.with_data import merge_on
 
-        return merge_on(states, data, method, base=base, **method_options)
+        return merge_on(states, data, method, base=base, **method_options)  # type: ignore[arg-type, return-value]
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")

@@ -15,36 +15,38 @@ SEED = "Seed of every random number."
 class AssignOptions(Options):
     """How a delta is added to a network."""
 
-    bn: Literal["linear", "keep"] = option("linear", help=BN)
-    strict: bool = option(False, help="Only to the network that the delta was taken from.")
+    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
+    strict: bool = option(default=False, help="Only to the network that the delta was taken from.")
 
 
 class MergeOptions(Options):
     """What becomes of the tensors that are not plain weights."""
 
-    bn: Literal["linear", "keep"] = option("linear", help=BN)
-    heads: Literal["refuse", "keep"] = option("refuse", help="Tensors whose shapes differ.")
-    seed: int = option(0, at_least=0, help=SEED)
+    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
+    heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
+    seed: int = option(default=0, at_least=0, help=SEED)
 
 
 class SweepRunOptions(Options):
     """How cells of a plane are measured."""
 
-    bn: Literal["linear", "keep"] = option("linear", help=BN)
-    batch_size: int | None = option(None, at_least=1, help="Images in a pass.", default_text="as fits")
-    cells: int | None = option(None, at_least=1, help="Cells in a pass.", default_text="as fits")
-    precision: Literal["auto", "bf16"] = option("auto", help="The networks' own precision, or bf16: faster on a GPU.")
-    journal: Path | None = option(None, help="File to go on from when stopped; with an engine, a folder.")
+    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
+    batch_size: int | None = option(default=None, at_least=1, help="Images in a pass.", default_text="as fits")
+    cells: int | None = option(default=None, at_least=1, help="Cells in a pass.", default_text="as fits")
+    precision: Literal["auto", "bf16"] = option(
+        default="auto", help="The networks' own precision, or bf16: faster on a GPU."
+    )
+    journal: Path | None = option(default=None, help="File to go on from when stopped; with an engine, a folder.")
 
 
 class SweepOptions(SweepRunOptions):
     """The grid of a sweep."""
 
     alpha: tuple[float, ...] = option(
-        tuple(parse_numbers("0:1:0.1")), parse=parse_numbers, metavar="NUMBERS", help="α: 0:1:0.1, or 0,0.5,1."
+        default=tuple(parse_numbers("0:1:0.1")), parse=parse_numbers, metavar="NUMBERS", help="α: 0:1:0.1, or 0,0.5,1."
     )
     beta: tuple[float, ...] | None = option(
-        None,
+        default=None,
         parse=parse_numbers,
         metavar="NUMBERS",
         help="β, likewise, for the second network.",
@@ -61,24 +63,26 @@ class SweepOptions(SweepRunOptions):
 class BalancedPointOptions(SweepRunOptions):
     """The search for the balanced point."""
 
-    start: tuple[float, ...] = option((0.5, 0.5), separator=",", help="α and β where the search begins.")
-    step: float = option(0.5, above=0, help="How far it looks at first.")
-    smallest: float = option(0.02, above=0, help="Step below which it ends.")
-    tries: int = option(80, at_least=1, help="Cells it looks at, about.")
+    start: tuple[float, ...] = option(default=(0.5, 0.5), separator=",", help="α and β where the search begins.")
+    step: float = option(default=0.5, above=0, help="How far it looks at first.")
+    smallest: float = option(default=0.02, above=0, help="Step below which it ends.")
+    tries: int = option(default=80, at_least=1, help="Cells it looks at, about.")
 
 
 class CancelOptions(Options):
     """The gradient descents that are compared."""
 
-    lr: tuple[float, ...] = option((0.001, 0.01), above=0, separator=",", help="Learning rates, as in 0.001,0.01.")
+    lr: tuple[float, ...] = option(
+        default=(0.001, 0.01), above=0, separator=",", help="Learning rates, as in 0.001,0.01."
+    )
     steps: tuple[int, ...] = option(
-        (1, 2, 5, 10), at_least=1, separator=",", help="Steps of gradient descent on each task, as in 1,2,5."
+        default=(1, 2, 5, 10), at_least=1, separator=",", help="Steps of gradient descent on each task, as in 1,2,5."
     )
-    batch_size: int | None = option(None, at_least=1, help="Images per step.", default_text="all of them")
+    batch_size: int | None = option(default=None, at_least=1, help="Images per step.", default_text="all of them")
     bn: Literal["batch", "keep"] = option(
-        "batch", help="Batch norms use the batch, as in training, or keep statistics."
+        default="batch", help="Batch norms use the batch, as in training, or keep statistics."
     )
-    seed: int = option(0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, help=SEED)
 
     def rules(self) -> Iterator[str]:
         for name in ("lr", "steps"):

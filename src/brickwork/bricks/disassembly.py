@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -139,7 +140,7 @@ def _cut(
     progress: bool,
     repair: str | None = None,
 ) -> Cut:
-    how = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
+    how: dict[str, Any] = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
     try:
         return cut_and_repair(model, bp, kept, classes, images, **how, progress=progress)
     except (BadModel, RequestError) as error:

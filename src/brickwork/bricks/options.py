@@ -20,28 +20,33 @@ CALIBRATION = "Calibration images (unlabelled) that the repair uses, at most."
 class DisassembleOptions(Options):
     """How much of a network stays, which channels, and how the part is repaired."""
 
-    attribution: str = option("taylor", choices=ATTRIBUTIONS, help=SCORE)
-    keep: float | None = option(None, above=0, at_most=1, help="Share of the channels of every layer that stays.")
-    budget: float | None = option(None, above=0, at_most=1, help="Share of what --of counts that may stay.")
-    of: Literal["parameters", "macs"] = option("parameters", help="What a budget counts.")
+    attribution: str = option(default="taylor", choices=ATTRIBUTIONS, help=SCORE)
+    keep: float | None = option(
+        default=None, above=0, at_most=1, help="Share of the channels of every layer that stays."
+    )
+    budget: float | None = option(default=None, above=0, at_most=1, help="Share of what --of counts that may stay.")
+    of: Literal["parameters", "macs"] = option(default="parameters", help="What a budget counts.")
     threshold: float | None = option(
-        None, at_least=0, help="The paper's rule: channels that score above this × the layer's mean stay."
+        default=None, at_least=0, help="The paper's rule: channels that score above this × the layer's mean stay."
     )
     tolerance: float = option(
-        0.01, at_least=0, at_most=1, help="Without the three above: the smallest part that loses at most this accuracy."
+        default=0.01,
+        at_least=0,
+        at_most=1,
+        help="Without the three above: the smallest part that loses at most this accuracy.",
     )
     depth: str | int | None = option(
-        None, help="Cut only from the last layer down to this one, by name or by number from the input."
+        default=None, help="Cut only from the last layer down to this one, by name or by number from the input."
     )
     repair: Literal["match", "bn", "none"] = option(
-        "match", help="Repair without labels: response matching, batch-norm statistics alone, or none."
+        default="match", help="Repair without labels: response matching, batch-norm statistics alone, or none."
     )
-    images: int = option(3000, at_least=1, help=CALIBRATION)
-    scored: int = option(3000, at_least=1, help=SCORED)
-    ridge: float = option(1e-4, at_least=0, help="Ridge penalty of the repair.")
-    round_to: int | None = option(None, at_least=1, help="Widths are a multiple of this.")
-    output: str | int | None = option(None, help="Which output holds the logits, where there are several.")
-    seed: int = option(0, at_least=0, help=SEED)
+    images: int = option(default=3000, at_least=1, help=CALIBRATION)
+    scored: int = option(default=3000, at_least=1, help=SCORED)
+    ridge: float = option(default=1e-4, at_least=0, help="Ridge penalty of the repair.")
+    round_to: int | None = option(default=None, at_least=1, help="Widths are a multiple of this.")
+    output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
+    seed: int = option(default=0, at_least=0, help=SEED)
 
     @property
     def chosen(self) -> list[str]:
@@ -57,26 +62,26 @@ class DisassembleOptions(Options):
 class RoutesOptions(Options):
     """Which channels are on the route of a class."""
 
-    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
-    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
-    scored: int = option(1000, at_least=1, help=SCORED)
-    output: str | int | None = option(None, help="Which output holds the logits, where there are several.")
-    seed: int = option(0, at_least=0, help=SEED)
+    attribution: str = option(default="frat", choices=ATTRIBUTIONS, help=SCORE)
+    threshold: float = option(default=1.0, at_least=0, help=ON_ROUTE)
+    scored: int = option(default=1000, at_least=1, help=SCORED)
+    output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
+    seed: int = option(default=0, at_least=0, help=SEED)
 
 
 class AssembleOptions(Options):
     """How bricks become one network."""
 
     calibrate: Literal["auto", "none", "source", "classwise", "target"] = option(
-        "auto",
+        default="auto",
         help="Logits on one scale: by part (source) or class by class (classwise), on each one's own data, or on target "
         "images (target); auto: source where it can be done.",
     )
     shared: Literal["auto", "union", "apart"] = option(
-        "auto", help="Bricks of one network: channels that they share once (union), or side by side (apart)."
+        default="auto", help="Bricks of one network: channels that they share once (union), or side by side (apart)."
     )
     how: Literal["auto", "blocks", "branches"] = option(
-        "auto", help="Interleave the layers of the parts (blocks), or run the parts whole (branches)."
+        default="auto", help="Interleave the layers of the parts (blocks), or run the parts whole (branches)."
     )
 
 
@@ -84,13 +89,14 @@ class TreatOptions(FineTuneOptions):
     """Fine-tuning with the route of each class as a constraint."""
 
     rule: Literal["route", "doctor", "plain"] = option(
-        "route", help="What is held to the routes: every layer (paper 2), the last convolution (Model Doctor), nothing."
+        default="route",
+        help="What is held to the routes: every layer (paper 2), the last convolution (Model Doctor), nothing.",
     )
-    strength: float | None = option(None, at_least=0, help="Weight of the constraint.", default_text="0.1")
-    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
-    depth: str | int | None = option(2, help="Constrain only from the last layer down to this one.")
-    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
-    scored: int = option(1000, at_least=1, help=SCORED)
+    strength: float | None = option(default=None, at_least=0, help="Weight of the constraint.", default_text="0.1")
+    threshold: float = option(default=1.0, at_least=0, help=ON_ROUTE)
+    depth: str | int | None = option(default=2, help="Constrain only from the last layer down to this one.")
+    attribution: str = option(default="frat", choices=ATTRIBUTIONS, help=SCORE)
+    scored: int = option(default=1000, at_least=1, help=SCORED)
 
     def rules(self) -> Iterator[str]:
         if self.rule == "plain" and self.strength is not None:
@@ -100,27 +106,27 @@ class TreatOptions(FineTuneOptions):
 class DistilOptions(FineTuneOptions):
     """Training towards what teachers answer."""
 
-    temperature: float = option(2.0, above=0, help="Temperature of the teachers' and the student's answers.")
+    temperature: float = option(default=2.0, above=0, help="Temperature of the teachers' and the student's answers.")
     hard: float = option(
-        0.5, at_least=0, at_most=1, help="Weight of the labels, where there are any; the teachers get the rest."
+        default=0.5, at_least=0, at_most=1, help="Weight of the labels, where there are any; the teachers get the rest."
     )
-    epochs: int = option(1, at_least=1, help="Passes over the images.", panel="The training")
+    epochs: int = option(default=1, at_least=1, help="Passes over the images.", panel="The training")
 
 
 class TransferOptions(FineTuneOptions):
     """Training on images of another kind."""
 
     what: Literal["independent", "all"] = option(
-        "independent", help="Train the channels on no class's route (independent), or everything (all)."
+        default="independent", help="Train the channels on no class's route (independent), or everything (all)."
     )
-    threshold: float = option(1.0, at_least=0, help=ON_ROUTE)
-    attribution: str = option("frat", choices=ATTRIBUTIONS, help=SCORE)
-    scored: int = option(1000, at_least=1, help=SCORED)
+    threshold: float = option(default=1.0, at_least=0, help=ON_ROUTE)
+    attribution: str = option(default="frat", choices=ATTRIBUTIONS, help=SCORE)
+    scored: int = option(default=1000, at_least=1, help=SCORED)
 
 
 class AdaptOptions(Options):
     """Response matching on pairs of images."""
 
-    images: int = option(2000, at_least=1, help="Pairs of images to match on, at most.")
-    ridge: float = option(1e-3, at_least=0, help="Ridge penalty of the matching.")
-    seed: int = option(0, at_least=0, help=SEED)
+    images: int = option(default=2000, at_least=1, help="Pairs of images to match on, at most.")
+    ridge: float = option(default=1e-3, at_least=0, help="Ridge penalty of the matching.")
+    seed: int = option(default=0, at_least=0, help=SEED)

@@ -139,7 +139,7 @@ def _sealed(
         macs=left.macs / full.macs,
         mean=mean,
         std=std,
-        options=replace(bricks[0].options, repair=repair),
+        options=replace(bricks[0].options, repair=repair),  # type: ignore[arg-type]
         used={"united": [list(brick.classes) for brick in bricks]},
         note="",
         fits=(),

@@ -20,7 +20,7 @@ def delta(
     trained: Annotated[Path, Argument("Model folder after training.", "TRAINED")],
     initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
     *,
-    out: out_file("File to write, g.safetensors.", ".safetensors"),  # type: ignore[valid-type]
+    out: out_file("File to write, g.safetensors.", ".safetensors"),
     arch: Arch = None,
     force: Force = False,
 ) -> Report:
@@ -67,8 +67,8 @@ def sweep(
     first: Annotated[Path, Argument("A model folder.", "A")],
     second: Annotated[Path | None, Argument("Another of the same architecture.", "B")] = None,
     *,
-    data: data_option("Test images of a data set; repeatable.", several=True),  # type: ignore[valid-type]
-    out: out_folder("Folder to write.", SWEEP),  # type: ignore[valid-type]
+    data: data_option("Test images of a data set; repeatable.", several=True),
+    out: out_folder("Folder to write.", SWEEP),
     base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
     engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
     arch: Arch = None,

@@ -108,7 +108,7 @@ def assemble(
     out: OutFolder,
     target: Target = None,
     source: Annotated[Path | None, Setting("The network the bricks were cut from, to unite them.")] = None,
-    data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,  # type: ignore[valid-type]
+    data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
     images: Annotated[int, Setting("Images to repair the union on, at most.", at_least=1)] = 3000,
     arch: Arch = None,
     seed: Seed = 0,
@@ -185,7 +185,7 @@ def routes(
     model: ModelFolder,
     *,
     data: Data,
-    out: out_file("Picture to write.", ".svg", ".png", ".html"),  # type: ignore[valid-type]
+    out: out_file("Picture to write.", ".svg", ".png", ".html"),
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,

@@ -28,9 +28,9 @@ def cancel(
         str, Argument("Where training starts: a model folder, or an architecture, new with --seed.", "BASE")
     ],
     *,
-    data: data_option("Training images; twice, in the order of training.", several=True),  # type: ignore[valid-type]
+    data: data_option("Training images; twice, in the order of training.", several=True),
     images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
-    out: optional(out_file("Picture to write.", ".html", ".svg", ".png")) = None,  # type: ignore[valid-type]
+    out: optional(out_file("Picture to write.", ".html", ".svg", ".png")) = None,
     size: ImageSize = None,
     arg: ArchArguments = None,
     arch: Arch = None,

@@ -30,7 +30,7 @@ from brickwork.words import counted, some_of
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
-    out: out_folder("Folder to write the map to.", "map.json"),  # type: ignore[valid-type]
+    out: out_folder("Folder to write the map to.", "map.json"),
     data: OptionalData = None,
     targets: Annotated[
         Path | None, Setting("Another network (logits of the same rows, or a model): fit its classes instead.")
@@ -67,7 +67,7 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: optional(out_file("A page or its graph to write.", ".html", ".svg")) = None,  # type: ignore[valid-type]
+    out: optional(out_file("A page or its graph to write.", ".html", ".svg")) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")
@@ -105,7 +105,7 @@ def add(
     *,
     data: Data,
     out: OutFolder,
-    base_data: optional(data_option("Images of the model's own classes, the more the better.")) = None,  # type: ignore[valid-type]
+    base_data: optional(data_option("Images of the model's own classes, the more the better.")) = None,
     arch: Arch = None,
     device: Device = "auto",
     force: Force = False,

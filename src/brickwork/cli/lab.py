@@ -44,12 +44,16 @@ def needs_lab() -> Iterator[None]:
 class StudyOptions(Options):
     """Which rows of a study to run."""
 
-    arch: tuple[str, ...] = option((), help="Only this network; repeatable.")
-    networks: str | None = option(None, metavar="FOLDER", help="Where trained networks are kept and found again.")
-    set: tuple[str, ...] = option((), help="Only this data set; repeatable.")
-    pick: tuple[str, ...] = option((), help="Only these parts: classes as in A0-2,B3-4, or words of rows; repeatable.")
+    arch: tuple[str, ...] = option(default=(), help="Only this network; repeatable.")
+    networks: str | None = option(
+        default=None, metavar="FOLDER", help="Where trained networks are kept and found again."
+    )
+    set: tuple[str, ...] = option(default=(), help="Only this data set; repeatable.")
+    pick: tuple[str, ...] = option(
+        default=(), help="Only these parts: classes as in A0-2,B3-4, or words of rows; repeatable."
+    )
     seeds: int | None = option(
-        None, at_least=1, help="So many runs with other seeds, where a study averages over them."
+        default=None, at_least=1, help="So many runs with other seeds, where a study averages over them."
     )
 
     def for_study(self, chosen: Any) -> dict[str, Any]:

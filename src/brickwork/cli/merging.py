@@ -33,10 +33,10 @@ METHODS = (
 class ImagesOptions(Options):
     """What a method that looks at images is given."""
 
-    data: tuple[str, ...] = option((), help="Images; repeatable. One per model for match, regmean and fisher.")
-    split: Literal["test", "train"] = option("train", help="Which images of --data.")
-    images: int = option(2000, at_least=1, help="Images of each --data, at most.")
-    device: str = option("auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
+    data: tuple[str, ...] = option(default=(), help="Images; repeatable. One per model for match, regmean and fisher.")
+    split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
+    images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
+    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
 
 
 def merge(

@@ -32,7 +32,7 @@ NEXT = (
 
 def demo(
     *,
-    out: out_folder("Folder for everything the tour makes.", RESULT) = Path("demo"),  # type: ignore[valid-type]
+    out: out_folder("Folder for everything the tour makes.", RESULT) = Path("demo"),
     quick: Annotated[bool, Setting("A tenth of the training: to see that it runs.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
@@ -40,11 +40,12 @@ def demo(
 ) -> Report:
     """The tour: every part of Brickwork once, on embedded digits, ending in a page that opens offline."""
     from brickwork.atomic import write_folder
+    from brickwork.devices import pick
     from brickwork.tour import PARTS, take
     from brickwork.tour.stage import Stage
 
     with write_folder(out, force=force, owns=(RESULT,)) as folder:
-        found = take(Stage(folder, out, seed, device, log, quick))
+        found = take(Stage(folder, out, seed, pick(device), log, quick))
     rows = [(name, words, f"{found['seconds'][name]:.1f}") for name, words, _ in PARTS]
     lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
     done = table(["part", "what happened", "seconds"], rows)
@@ -77,7 +78,7 @@ def report(
         Argument("Figures (.json), study results, folders of sweep, continual, demo, maps, pools.", "RUN..."),
     ],
     *,
-    out: out_file("The page to write.", ".html"),  # type: ignore[valid-type]
+    out: out_file("The page to write.", ".html"),
     title: Annotated[str, Setting("Heading of the page.")] = "Brickwork report",
     force: Force = False,
 ) -> Report:

@@ -2,274 +2,399 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from brickwork.cli.actions import refuse_foreign
-from brickwork.cli.common import (
-    ArchOption,
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    SeedOption,
-    typed,
-)
+from brickwork.cli.command import Argument, Report, make_group
+from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, data_option, out_file, out_folder
+from brickwork.cli.printing import log, percent
 from brickwork.errors import RequestError
+from brickwork.options import Options, Setting, option, parse_shape, refuse
+from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
+from brickwork.words import counted, sides, table
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from brickwork.transplant import TransplantNet
+
+CONFIG = "transplant.json"  # marks the folder of a net
+Net = Annotated[Path, Argument("A transplant net.", "NET")]
+OutNet = out_folder("The net to write.", CONFIG)
+Category = Annotated[str, Setting("Name of a category.")]
+Categories = Annotated[tuple[str, ...], Setting("Name of a category; repeatable.")]
+TaskName = Annotated[str, Setting("Name of a task.")]
+Teacher = Annotated[str | None, Setting("A task that the category reaches.", default_text="the one that it came with")]
 
 
-class Action(StrEnum):
-    """What to do."""
+class NetRunning(Options):
+    """Where and on what a net grows."""
 
-    add = "add"
-    connect = "connect"
-    tune = "tune"
-    list = "list"
-    export = "export"
-    show = "show"
-    run = "run"
+    data: tuple[str, ...] = option(default=(), help="Images of each category that the task is learned on; repeatable.")
+    arch: str | None = option(default=None, help="package.module:factory, for a folder of an architecture of your own.")
+    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
+    force: bool = option(default=False, help="Replace the output if it is there already.")
 
 
-class Only(StrEnum):
-    """Which half of a network."""
-
-    category = "category"
-    task = "task"
-
-
-#: how an adapter is learned, by the names of brickwork.transplant.options.How
-ADAPTER = (
-    "images",
-    "layers",
-    "kernel",
-    "reorder",
-    "start",
-    "steps",
-    "batch_size",
-    "lr",
-    "schedule",
-    "temperature",
-    "views",
-    "blends",
-    "augment",
-    "weight",
-    "alpha",
-    "dummy",
-    "share",
-    "size",
+SeveralData = data_option(
+    "Images: digits, cifar100:fox,wolf, a folder, …; one for all categories, or one for each.", several=True
 )
-#: what each action takes, by the names of the parameters; everything else is refused, not ignored
-EVERYWHERE = {"action", "source", "as_json", "debug"}
-WORK = {"out", "arch", "seed", "device", "force"}
-TAKES = {
-    Action.add: {"to", "at", "carry", "category", "task", "only", "image", "data", "steps", "batch_size", "lr", *WORK},
-    Action.connect: {"category", "task", "data", "way", "teacher", "labels", *ADAPTER, *WORK},
-    Action.tune: {"category", "task", "data", "parts", "steps", "batch_size", "lr", *WORK},
-    Action.list: {"arch"},
-    Action.export: {"category", "task", "out", "arch", "force"},
-    Action.show: {"category", "task", "data", "way", "teacher", "labels", "layer", *ADAPTER, *WORK},
-    Action.run: {"out", "arch", "device", "force", "checkpoint"},
-}
-# WAYS, STARTS and DUMMIES hold these names, but reading them would import torch; a test compares them
-WAYS_SAID = "closed-form+distill, closed-form, distill, direct-learn, jacobian, back-distill or back-distill+distill."
 
 
-def command(
-    context: typer.Context,
-    action: Annotated[Action, typer.Argument(help="What to do.")],
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE", help="add: a model folder or an exported part; run: a recipe.yaml; else a transplant net."
+def add(
+    model: Annotated[Path, Argument("A model folder or an exported part.", "MODEL")],
+    *,
+    out: OutNet,
+    to: Annotated[Path | None, Setting("The net to grow; none: a new one begins.", metavar="NET")] = None,
+    at: Annotated[str | None, Setting("The layer behind which the network is cut.")] = None,
+    carry: Annotated[tuple[str, ...], Setting("A layer whose output goes past the cut too; repeatable.")] = (),
+    category: Categories = (),
+    task: Annotated[str | None, Setting("Name of the task.")] = None,
+    only: Annotated[Literal["category", "task"] | None, Setting("One half of the network alone.")] = None,
+    input_shape: Annotated[
+        tuple[int, ...] | None,
+        Setting(
+            "Shape of the images, if the model does not say.", parse=parse_shape, metavar="CxHxW", also=("--input",)
         ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="The net to write; export: a model folder; show: .html, .svg or .png.", show_default=False),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="add: the net to grow; none: a new one begins.")] = None,
-    at: Annotated[str | None, typer.Option(help="add: the layer behind which the network is cut.")] = None,
-    carry: Annotated[
-        list[str] | None, typer.Option(help="add: a layer whose output goes past the cut too (repeatable).")
-    ] = None,
-    category: Annotated[
-        list[str] | None, typer.Option(help="Name of a category (show, add --only task: repeatable).")
-    ] = None,
-    task: Annotated[str | None, typer.Option(help="Name of a task.")] = None,
-    only: Annotated[Only | None, typer.Option(help="add: one half of the network alone.")] = None,
-    image: Annotated[
-        str | None, typer.Option("--input", metavar="CxHxW", help="add: of the images, if the model does not say.")
-    ] = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="Images: digits, cifar100:fox,wolf, a folder, an .npz, …; one a category.")
-    ] = None,
-    way: Annotated[list[str] | None, typer.Option(help=f"How to learn (show: repeatable): {WAYS_SAID}")] = None,
-    teacher: Annotated[
-        str | None, typer.Option(help="A task that the category reaches; none: the one it came with.")
-    ] = None,
-    labels: Annotated[
-        list[int] | None, typer.Option(help="Labelled images a class, 0 for none (show: repeatable).")
-    ] = None,
-    parts: Annotated[
-        str, typer.Option(help="tune: which may change, of adapters, tasks and categories.")
-    ] = "adapters,tasks,categories",
-    layer: Annotated[
-        str | None, typer.Option(help="show: of the task module; none: what its last layer reads.")
-    ] = None,
-    images: Annotated[int, typer.Option(help="Unlabelled images, at most, for ways that look at some.")] = 2000,
-    layers: Annotated[int, typer.Option(help="Convolutions of the adapter.")] = 1,
-    kernel: Annotated[int, typer.Option(help="Their size: 1, 3, …")] = 1,
-    reorder: Annotated[
-        int | None, typer.Option(help="Reorder the channels with this seed first, as the paper's tests do.")
-    ] = None,
-    start: Annotated[str, typer.Option(help="Adapter to begin with: identity or random.")] = "identity",
-    steps: Annotated[int, typer.Option(help="Of Adam.")] = 400,
-    batch_size: Annotated[int, typer.Option(help="Images, and random gradients, a step.")] = 50,
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
-    schedule: Annotated[
-        str, typer.Option(help="Of the rate: constant, cosine (down to nothing) or onecycle (up first).")
-    ] = "constant",
-    temperature: Annotated[
-        float, typer.Option(help="Of both answers in distill; above 1, how sure the teacher is counts too.")
-    ] = 1.0,
-    views: Annotated[int, typer.Option(help="Of every image: itself, and so many less one shifted and mirrored.")] = 1,
-    blends: Annotated[
-        int, typer.Option(help="Of every image without a label, with others: more looks for the teacher.")
-    ] = 0,
-    augment: Annotated[
-        str, typer.Option(help="How views and blends are made: crop+flip, crop, flip or none.")
-    ] = "crop+flip",
-    weight: Annotated[float, typer.Option(help="The paper's 10 in λ.")] = 10.0,
-    alpha: Annotated[
-        float | None, typer.Option(help="Of Eq. 3; none: the ratio of the mean norms, which leaves the scale open.")
-    ] = None,
-    dummy: Annotated[str, typer.Option(help="How pseudo-gradients pass ReLUs: first, second or lowest.")] = "second",
-    share: Annotated[float, typer.Option(help="Of the places that second and lowest let pass.")] = 0.5,
-    size: Annotated[
-        int | None, typer.Option(help="Enlarge a classifier's random gradients to size × size (the paper: 7).")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="run: folder to resume from; none: beside --out, under .partial.")
-    ] = None,
-    arch: ArchOption = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.auto,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Plug a category module into a task module it never saw; what worked before stays as it is, bit for bit.
+    run: NetRunning,
+    options: LearnTaskOptions,
+) -> Report:
+    """Add both halves of a network to a net, or one; with --data, a task learned on existing categories.
 
     brickwork transplant add dog --at pool1 --category dog --task classify --out net
 
     brickwork transplant add cat --at pool1 --category cat --task cats --to net --out net2
+    """
+    from brickwork import data as data_sets
+    from brickwork import store
+    from brickwork.devices import pick
+    from brickwork.transplant import TransplantNet, add_learned_task
+    from brickwork.transplant.growth import images_for
+    from brickwork.transplant.parts import input_shape_of
+
+    # Everything that can be refused is refused here, before a tensor or an image is read.
+    half = store.read_config(model).origin().steps[-1:]
+    is_part = bool(half) and half[0].get("op") == "split"
+    _check(model, is_part, category, task, only, run.data, to, at)
+    if options.changed() and not run.data:
+        name = next(iter(options.changed()))
+        raise RequestError(f"`{name}` is for a task that is learned on `data`; nothing else is learned here.")
+    if to is not None and input_shape is not None:
+        raise RequestError("`input_shape` is for a new net; one that grows knows its images.")
+    specs, where = [data_sets.check(spec) for spec in run.data], pick(run.device)
+    net = None if to is None else TransplantNet.load(to, arch=run.arch, device=where)
+    network = store.load(model, arch=run.arch, device=where)
+    if net is None:
+        net = TransplantNet(_input_shape(model, input_shape_of(network), input_shape))
+    note: dict[str, Any] = {}
+    if specs:
+        assert task is not None and at is not None
+        given = [images_for(net, spec, options.seed) for spec in specs]
+        done = add_learned_task(net, network, task, at=at, carry=carry, on=category, data=given, options=options)
+        grown, note = done.net, done.note
+    else:
+        grown = _grown(net, network, at, carry, category, task, only == "task" or (is_part and task is not None))
+    grown.save(out, force=run.force)
+    return _added(out, model, net, grown, note)
+
+
+def _grown(
+    net: TransplantNet,
+    model: nn.Module,
+    at: str | None,
+    carry: Sequence[str],
+    categories: Sequence[str],
+    task: str | None,
+    task_alone: bool,
+) -> TransplantNet:
+    from brickwork.transplant.parts import grown_by
+
+    if task_alone:
+        return grown_by(net, model, at=at, carry=carry, task=task, on=categories)
+    return grown_by(net, model, at=at, carry=carry, category=categories[0], task=task)
+
+
+def _check(
+    folder: Path,
+    is_part: bool,
+    categories: Sequence[str],
+    task: str | None,
+    only: str | None,
+    data: Sequence[str],
+    to: Path | None,
+    at: str | None,
+) -> None:
+    """What goes together."""
+    if is_part and only is not None:
+        raise RequestError(f"{folder} is one half already; leave `only` out.")
+    if not is_part and at is None:
+        raise RequestError(f"{folder} is a whole network; give `at`, the layer behind which it is cut.")
+    if only == "task" or (is_part and task is not None):
+        if task is None:
+            raise RequestError("`only` task needs `task`, its name.")
+        if data and len(data) != len(categories):
+            raise RequestError(f"{len(categories)} `category` and {len(data)} `data`; give one `data` per category.")
+        if data and is_part:
+            raise RequestError("a task is learned from a whole network, with `only` task; a part comes as it is.")
+        if (data or categories) and to is None:
+            raise RequestError("the categories of `only` task are those of a net; give it with `to`.")
+        return
+    if data:
+        raise RequestError("`data` is for a task that is learned on categories of a net; give `only` task with it.")
+    if len(categories) != 1:
+        raise RequestError(f"`category` is given {len(categories)} times; a network brings one category, so give one.")
+    if only == "category" and task is not None:
+        raise RequestError("`only` category adds no task; leave `task` out.")
+    if only is None and not is_part and task is None:
+        raise RequestError("`task` is missing; give the upper half a name, or add `only` category.")
+
+
+def _input_shape(folder: Path, known: tuple[int, ...] | None, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    if given is not None and len(given) != 3:
+        raise RequestError(f"`input_shape` takes channels, height and width, as in 3x32x32, not {given}.")
+    if known is None and given is None:
+        raise RequestError(f"{folder} does not say which images it takes; give `input_shape`, as in 3x32x32.")
+    if known is not None and given is not None and known != given:
+        raise RequestError(f"{folder} takes images of {sides(known)}, not {sides(given)}; leave `input_shape` out.")
+    return known or given or ()
+
+
+def _added(out: Path, folder: Path, net: TransplantNet, grown: TransplantNet, note: dict[str, Any]) -> Report:
+    new: dict[str, list[Any]] = {
+        "categories": [name for name in grown.categories if name not in net.categories],
+        "tasks": [name for name in grown.tasks if name not in net.tasks],
+        "routes": [list(route) for route in grown.routes if route not in net.routes],
+    }
+    parts = [f"category {name}" for name in new["categories"]] + [f"task {name}" for name in new["tasks"]]
+    count = f"categories: {len(grown.categories)}, tasks: {len(grown.tasks)}, routes: {len(grown.routes)}"
+    lines = [f"{' and '.join(parts)} of {folder} added; {count}"]
+    lines += [
+        f"learned on {name}: {percent(known.get('after'))} of the test images right" for name, known in note.items()
+    ]
+    report = {"folder": str(out), "model": str(folder), "added": new, "learned": note}
+    return Report(report, "\n".join([*lines, f"saved in {out}"]))
+
+
+def connect(
+    net: Net,
+    *,
+    category: Category,
+    task: TaskName,
+    out: OutNet,
+    data: OptionalData = None,
+    teacher: Teacher = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: AdapterOptions,
+) -> Report:
+    """Plug a category module into a task module it never saw; what worked before stays as it is, bit for bit.
 
     brickwork transplant connect net2 --category cat --task classify --data digits --way closed-form --out net3
+    """
+    from brickwork.transplant import TransplantNet, connect
+    from brickwork.transplant.growth import images_for
+
+    options = options.resolved(images=data is not None)
+    refuse(options.needs(data=data is not None))
+    loaded = TransplantNet.load(net, arch=arch, device=device)
+    images = None
+    if data is not None:
+        loaded.category(category), loaded.task(task)  # names first: images take longer
+        images = images_for(loaded, data, options.seed)
+    done = connect(loaded, category, task, data=images, teacher=teacher, force=force, options=options)
+    done.net.save(out, force=force)
+    note = done.note
+    if note.get("judged_by") == "position":
+        log(f"{task} has other class names than {data}; its outputs stand for the classes in their order.")
+    used = f"{note['labels']} labelled and {note['images']} unlabelled images"
+    if note["looks"] > note["labels"] + note["images"]:
+        used += f", {note['looks']} views and blends of them"
+    taught = f", taught by {note['teacher']}" if WAYS[options.way].teacher else ""
+    lines = [f"{category} → {task} by {options.way}{taught}: {used}"]
+    if note.get("after"):
+        scores = {"before": note["before"], "after": note["after"], note["teacher"]: note["teacher_test"]}
+        lines.append("test images right: " + ", ".join(f"{name} {percent(value)}" for name, value in scores.items()))
+    else:
+        lines.append("no test images that the task can be judged by")
+    report = {"folder": str(out), "net": str(net), "category": category, "task": task, **note}
+    return Report(report, "\n".join([*lines, f"saved in {out}"]))
+
+
+def tune(
+    net: Net,
+    *,
+    category: Categories,
+    task: TaskName,
+    data: SeveralData,
+    out: OutNet,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: TuneOptions,
+) -> Report:
+    """Train parts of a net together on some routes, and say which routes answer differently now.
+
+    brickwork transplant tune net --category dog --category cat --task classify --data digits --out tuned
+    """
+    from brickwork.transplant import TransplantNet, tune
+    from brickwork.transplant.growth import images_for
+
+    pairs = _pairs(category, data)
+    loaded = TransplantNet.load(net, arch=arch, device=device)
+    for name in category:
+        loaded.category(name)
+    loaded.task(task)
+    routes = [(name, task, images_for(loaded, spec, options.seed)) for name, spec in pairs]
+    done = tune(loaded, routes, options=options)
+    done.net.save(out, force=force)
+    rows = [(r["category"], r["task"], *(percent(r[k]) for k in ("before", "after"))) for r in done.note["routes"]]
+    changed = ", ".join(f"{c} → {t}" for c, t in done.note["changed"])
+    shown = table(["category", "task", "before", "after"], rows)
+    text = f"{shown}\nother answers than before: {changed}\nsaved in {out}"
+    return Report({"folder": str(out), "net": str(net), **done.note}, text)
+
+
+def list_(net: Net, *, arch: Arch = None) -> Report:
+    """List the parts of a net with their shapes and sizes, and who reaches whom through what.
 
     brickwork transplant list net3
+    """
+    from brickwork.transplant import TransplantNet
+
+    facts = TransplantNet.load(net, arch=arch).to_dict()
+    parts = [
+        (kind, name, sides(part["shape"]), part["parameters"])
+        for kind, entry in (("category", "categories"), ("task", "tasks"))
+        for name, part in facts[entry].items()
+    ]
+    routes = [
+        (
+            r["category"],
+            r["task"],
+            r["adapter"],
+            r.get("way") or "–",
+            percent(r.get("after")),
+            percent(r.get("teacher_test")),
+        )
+        for r in facts["routes"]
+    ]
+    known = table(["category", "task", "adapter", "way", "test", "teacher's test"], routes)
+    text = [
+        f"{net}: images of {sides(facts['input_shape'])}",
+        table(["part", "name", "features", "parameters"], parts),
+        "",
+        known if routes else "no category reaches a task yet; connect them: brickwork transplant connect",
+    ]
+    return Report({"folder": str(net), **facts}, "\n".join(text))
+
+
+def export(
+    net: Net,
+    *,
+    out: OutFolder,
+    category: Annotated[str | None, Setting("Name of a category.")] = None,
+    task: Annotated[str | None, Setting("Name of a task.")] = None,
+    arch: Arch = None,
+    force: Force = False,
+) -> Report:
+    """Write a part as a model folder, or the ordinary network that a category and its own task are.
 
     brickwork transplant export net3 --category cat --out part
+    """
+    from brickwork import store
+    from brickwork.transplant import TransplantNet
+    from brickwork.transplant.parts import alone
+    from brickwork.zoo.summary import parameters_of
+
+    if category is None and task is None:
+        raise RequestError("transplant export needs `category`, `task`, or both for the network that they are.")
+    part = alone(TransplantNet.load(net, arch=arch), category=category, task=task)
+    store.save(part, out, force=force, provenance={"command": "transplant export", "net": str(net)})
+    what = " → ".join(name for name in (category, task) if name is not None)
+    count = parameters_of(part)
+    report = {"folder": str(out), "net": str(net), "category": category, "task": task, "parameters": count}
+    return Report(report, f"{what}: {counted(count, 'parameter')}, saved in {out}")
+
+
+def show(
+    net: Net,
+    *,
+    category: Categories,
+    task: TaskName,
+    data: SeveralData,
+    out: out_file("The picture to write.", ".html", ".svg", ".png"),
+    layer: Annotated[
+        str | None, Setting("Layer of the task module to look at.", default_text="what its last layer reads")
+    ] = None,
+    teacher: Teacher = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: CompareOptions,
+) -> Report:
+    """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong.
 
     brickwork transplant show net3 --category cat --task classify --data digits --way back-distill --way direct-learn
     --labels 10 --out page.html
+    """
+    from brickwork.cli.transplant_show import draw_page
+    from brickwork.transplant import TransplantNet
+
+    plans = options.plans()
+    loaded = TransplantNet.load(net, arch=arch, device=device)
+    report = draw_page(
+        loaded, _pairs(category, data), task, out, plans, layer=layer, teacher=teacher, force=force, seed=options.seed
+    )
+    return Report({"file": str(out), "net": str(net), **report.data}, report.text)
+
+
+def run(
+    recipe: Annotated[Path, Argument("A recipe.yaml.", "RECIPE")],
+    *,
+    out: OutNet,
+    checkpoint: Annotated[
+        Path | None, Setting("Folder to resume from.", default_text="beside --out, under .partial")
+    ] = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+) -> Report:
+    """Grow a net as a recipe says; a run that was stopped goes on after its last whole step.
 
     brickwork transplant run recipe.yaml --out net
     """
-    given = typed(context)
-    refuse_foreign(context, action, TAKES, EVERYWHERE, {"image": "input"})
-    values = locals()
-    how = {name: values[name] for name in (*ADAPTER, "seed")}
-    if action == Action.list:
-        from brickwork.cli.transplant_parts import show_table
+    from brickwork.transplant.recipe import read_recipe
+    from brickwork.transplant.recipe_run import run_recipe
 
-        return show_table(source, arch=arch, as_json=as_json)
-    written = _needed("out", out, action)
-    if action == Action.export:
-        from brickwork.cli.transplant_parts import export
-
-        return export(source, one("category", category), task, written, arch=arch, force=force, as_json=as_json)
-    shared: dict[str, Any] = {"arch": arch, "device": str(device), "force": force, "as_json": as_json}
-    if action == Action.run:
-        from brickwork.cli.transplant_run import run
-
-        return run(source, written, checkpoint=checkpoint, **shared)
-    if action == Action.add:
-        from brickwork.cli.transplant_add import add
-
-        return add(
-            source,
-            written,
-            to=to,
-            at=at,
-            carry=carry or [],
-            categories=category or [],
-            task=task,
-            only=None if only is None else str(only),
-            image=image,
-            data=data or [],
-            steps=steps,
-            batch_size=batch_size,
-            lr=lr,
-            seed=seed,
-            learning=[n for n in given if n in ("steps", "batch_size", "lr", "seed")],
-            **shared,
-        )
-    wanted = str(_needed("task", task, action))
-    if action == Action.tune:
-        from brickwork.cli.transplant_tune import tune
-
-        return tune(
-            source,
-            list(_needed("category", category, action)),
-            wanted,
-            written,
-            data=_needed("data", data, action),
-            parts=parts,
-            learning={n: how[n] for n in given if n in ("steps", "batch_size", "lr")},
-            seed=seed,
-            **shared,
-        )
-    options = {"teacher": teacher, "how": how, "given": given, **shared}
-    if action == Action.connect:
-        from brickwork.cli.transplant_connect import connect
-
-        return connect(
-            source,
-            str(_needed("category", one("category", category), action)),
-            wanted,
-            written,
-            data=one("data", data),
-            way=one("way", way) or ("closed-form+distill" if data else "closed-form"),
-            labels=one("labels", labels) or 0,
-            **options,
-        )
-    from brickwork.cli.transplant_show import show
-
-    return show(
-        source,
-        list(_needed("category", category, action)),
-        wanted,
-        written,
-        data=_needed("data", data, action),
-        ways=way or [],
-        labels=labels or [],
-        layer=layer,
-        **options,
+    plan = read_recipe(recipe)
+    net, notes = run_recipe(plan, out, checkpoint=checkpoint, arch=arch, device=device, force=force, tell=log)
+    text = table(["step", "test before", "after", "teacher's"], [_step_row(note) for note in notes])
+    return Report(
+        {"folder": str(out), "recipe": str(recipe), "steps": notes, **net.to_dict()}, f"{text}\nsaved in {out}"
     )
 
 
-def one(name: str, values: list[Any] | None) -> Any:
-    """The value of an option that is repeatable elsewhere."""
-    if values and len(values) > 1:
-        raise RequestError(f"--{name} is given {len(values)} times; here it is given once.")
-    return values[0] if values else None
+def _step_row(note: dict[str, Any]) -> tuple[str, ...]:
+    if "learned" in note:
+        after = ", ".join(percent(known.get("after")) for known in note["learned"].values())
+        return note["step"], "–", after, "–"
+    return note["step"], *(percent(note.get(name)) for name in ("before", "after", "teacher_test"))
 
 
-def _needed(name: str, value: Any, action: Action) -> Any:
-    if value is None or value == []:
-        raise RequestError(f"transplant {action} needs --{name}; `brickwork transplant --help` shows one in use.")
-    return value
+def _pairs(categories: Sequence[str], data: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Every category with its data: one for all, or one for each."""
+    if len(data) not in (1, len(categories)):
+        raise RequestError(
+            f"{len(categories)} `category` and {len(data)} `data`; give one `data` for all, or one for each."
+        )
+    return list(zip(categories, list(data) * (len(categories) if len(data) == 1 else 1), strict=True))
+
+
+GROUP = make_group(
+    "transplant",
+    "Plug category modules into task modules through small learned adapters.",
+    (add, connect, tune, list_, export, show, run),
+)

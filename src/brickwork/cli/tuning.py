@@ -94,7 +94,7 @@ def transfer(
     *,
     data: Data,
     out: OutFolder,
-    routes: optional(data_option("Images the model knows, to find the routes on; without, --data itself.")) = None,  # type: ignore[valid-type]
+    routes: optional(data_option("Images the model knows, to find the routes on; without, --data itself.")) = None,
     arch: Arch = None,
     device: Device = "auto",
     force: Force = False,
@@ -124,8 +124,8 @@ def transfer(
 def adapt(
     model: ModelFolder,
     *,
-    known: data_option("Images of the kind the model knows: a folder, an .npz, …"),  # type: ignore[valid-type]
-    new: data_option("The same things, image by image, of the new kind."),  # type: ignore[valid-type]
+    known: data_option("Images of the kind the model knows: a folder, an .npz, …"),
+    new: data_option("The same things, image by image, of the new kind."),
     out: OutFolder,
     arch: Arch = None,
     device: Device = "auto",

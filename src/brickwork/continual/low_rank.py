@@ -20,7 +20,7 @@ from brickwork.options import option
 class LowRank(TaskFiles):
     """W + BA with B (outputs × rank) and A (rank × the rest) per task, stored in float16; batch norms and a head."""
 
-    rank: int = option(4, at_least=1, help="Rank of the change.")
+    rank: int = option(default=4, at_least=1, help="Rank of the change.")
     lr: float = rate(0.004)
     epochs: int | None = passes()
 

@@ -14,27 +14,33 @@ TASKS = "The tasks"  # heading of the help
 class ContinualOptions(Options):
     """What a run of several methods has in common for all of them."""
 
-    epochs: int = option(30, at_least=1, help="Passes over the images of each task, for every method.", panel=TRAINING)
+    epochs: int = option(
+        default=30, at_least=1, help="Passes over the images of each task, for every method.", panel=TRAINING
+    )
     batch_size: int | None = option(
-        None, at_least=1, help="Images per step.", default_text="up to 128, fewer for small tasks", panel=TRAINING
+        default=None,
+        at_least=1,
+        help="Images per step.",
+        default_text="up to 128, fewer for small tasks",
+        panel=TRAINING,
     )
     augment: str | None = option(
-        None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
+        default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
     )
-    forward: bool = option(False, help="Also measure every task just before it is learned.", panel=TASKS)
-    seed: int = option(0, at_least=0, help="Seed of every random number.")
+    forward: bool = option(default=False, help="Also measure every task just before it is learned.", panel=TASKS)
+    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
 
 
 class SplitOptions(Options):
     """How a data set becomes tasks."""
 
-    tasks: int | None = option(None, at_least=1, help="Tasks to split one data set into.", panel=TASKS)
-    classes_per_task: int | None = option(None, at_least=1, help="Classes per task.", panel=TASKS)
+    tasks: int | None = option(default=None, at_least=1, help="Tasks to split one data set into.", panel=TASKS)
+    classes_per_task: int | None = option(default=None, at_least=1, help="Classes per task.", panel=TASKS)
     class_seed: int | None = option(
-        None, at_least=0, help="Seed to shuffle the classes with.", default_text="their order", panel=TASKS
+        default=None, at_least=0, help="Seed to shuffle the classes with.", default_text="their order", panel=TASKS
     )
     holdout: float | None = option(
-        None,
+        default=None,
         above=0,
         below=1,
         help="Judge on this share of the training images instead of the test images: to choose options.",
@@ -52,9 +58,9 @@ class SplitOptions(Options):
 
 def rate(default: float) -> Any:
     """The learning rate of a method."""
-    return option(default, above=0, help="Peak learning rate.")
+    return option(default=default, above=0, help="Peak learning rate.")
 
 
 def passes() -> Any:
     """The epochs of a method."""
-    return option(None, at_least=1, help="Passes over the images.", default_text="those of the run")
+    return option(default=None, at_least=1, help="Passes over the images.", default_text="those of the run")

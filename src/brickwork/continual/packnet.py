@@ -29,10 +29,12 @@ class PackNet(ContinualMethod):
     Batch norms, biases and heads are of each task. The last task keeps all that is left.
     """
 
-    prune: float | str = option(0.6, above=0, below=1, help="Share of the free weights set free again, or equal.")
+    prune: float | str = option(
+        default=0.6, above=0, below=1, help="Share of the free weights set free again, or equal."
+    )
     lr: float = rate(0.05)
     epochs: int | None = passes()
-    again: float = option(0.3, above=0, help="Epochs after pruning, as a share of those before.")
+    again: float = option(default=0.3, above=0, help="Epochs after pruning, as a share of those before.")
 
     def rules(self) -> Iterator[str]:
         if isinstance(self.prune, str) and self.prune != "equal":

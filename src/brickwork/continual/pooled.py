@@ -28,7 +28,7 @@ SMALL, GROW = 64, 32  # of a pool that is to grow: what it begins with, and what
 class Pooled(ContinualMethod):
     """A pool folder, and one file of indices per task in it."""
 
-    size: int | None = option(None, at_least=1, help="Kernels per layer of a pool that is not given.")
+    size: int | None = option(default=None, at_least=1, help="Kernels per layer of a pool that is not given.")
 
     pooled = True
     usual_size = SIZE
@@ -84,7 +84,7 @@ class Started(Pooled):
     """A method whose tasks start from the pool's network or from other tasks."""
 
     start: Literal["pretrained", "previous", "best", "network", "random"] = option(
-        "pretrained",
+        default="pretrained",
         help="The pool's own network; the task before, as in the paper; of both and all earlier ones the one whose features "
         "tell the new classes apart best; what everything starts from, not yet in kernels; or random kernels.",
     )
@@ -116,9 +116,9 @@ class WeightSearch(SearchOptions, Started):
     The options of the search are those of `brickwork.pools.learn`.
     """
 
-    optimizer: str = option("sgd", choices=OPTIMIZERS, help="Optimizer.")
+    optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.")
     # decay would draw temporary kernels away from the pool's for nothing
-    weight_decay: float = option(0.0, at_least=0, help="Weight decay.")
+    weight_decay: float = option(default=0.0, at_least=0, help="Weight decay.")
     lr: float = rate(0.02)
     epochs: int | None = passes()
 
@@ -137,11 +137,13 @@ class Encoded(Pooled):
     soup: fine-tune so many times and encode the average of the networks, in as many bytes as one.
     """
 
-    metric: Literal["gram", "weight"] = option("gram", help="Choose kernels by a layer's responses, or by its weights.")
-    bits: int = option(16, help=STORED)
+    metric: Literal["gram", "weight"] = option(
+        default="gram", help="Choose kernels by a layer's responses, or by its weights."
+    )
+    bits: int = option(default=16, help=STORED)
     lr: float = rate(0.02)
     epochs: int | None = passes()
-    soup: int = option(1, at_least=1, help="Trainings whose average is kept.")
+    soup: int = option(default=1, at_least=1, help="Trainings whose average is kept.")
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
@@ -157,7 +159,7 @@ class Encoded(Pooled):
 class Growing(GrowOptions, Pooled):
     """A pool that begins small and grows with the tasks; what earlier ones added is there for later ones."""
 
-    grow: int | None = option(GROW, at_least=1, help="Kernels per layer that a task may add.")
+    grow: int | None = option(default=GROW, at_least=1, help="Kernels per layer that a task may add.")
 
     usual_size = SMALL
 

@@ -21,8 +21,8 @@ from brickwork.options import option
 class Quantised(TaskFiles):
     """Fine-tuned with rounding in the forward pass or rounded afterwards; one whole network per task, weights only."""
 
-    bits: int = option(8, at_least=2, at_most=16, help="Bits per weight.")
-    aware: bool = option(True, help="Round in the forward pass of training.")
+    bits: int = option(default=8, at_least=2, at_most=16, help="Bits per weight.")
+    aware: bool = option(default=True, help="Round in the forward pass of training.")
     lr: float = rate(0.05)
     epochs: int | None = passes()
 

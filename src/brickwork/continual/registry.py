@@ -2,7 +2,7 @@
 
 @method("lora")
 class LowRank(ContinualMethod):
-    rank: int = option(4, at_least=1, help="Rank of the change.")
+    rank: int = option(default=4, at_least=1, help="Rank of the change.")
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Finetune(ContinualMethod):
 
     lr: float = rate(0.02)
     epochs: int | None = passes()
-    soup: int = option(1, at_least=1, help="Trainings whose average is kept.")
+    soup: int = option(default=1, at_least=1, help="Trainings whose average is kept.")
 
     def learn(self, bench: Bench, number: int) -> None:
         model = bench.fit_soup(number, self.soup, lr=self.lr, epochs=self.epochs)

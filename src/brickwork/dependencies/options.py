@@ -17,13 +17,15 @@ class CutLinkOptions(Options):
     """Links between classes that training holds at zero (paper 5, Sec. 3.3)."""
 
     cut: tuple[str, ...] = option(
-        (), metavar="A:B", help="Keep two classes' logits uncorrelated; repeatable.", panel=APART
+        default=(), metavar="A:B", help="Keep two classes' logits uncorrelated; repeatable.", panel=APART
     )
     cut_strength: float | None = option(
-        None, at_least=0, help="Weight of --cut in the loss.", default_text="1", panel=APART
+        default=None, at_least=0, help="Weight of --cut in the loss.", default_text="1", panel=APART
     )
     cut_by: Literal["covariance", "coefficient"] = option(
-        "covariance", help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient.", panel=APART
+        default="covariance",
+        help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient.",
+        panel=APART,
     )
 
     def rules(self) -> Iterator[str]:
@@ -65,26 +67,30 @@ class CovLassoOptions(Options):
     """The estimator: which loss, how sparse, how the classes that enter are chosen."""
 
     lam: Any = option(
-        None, parse=_number, metavar="NUMBER", help="λ of CovLasso, above 0; in Python also one per class."
+        default=None, parse=_number, metavar="NUMBER", help="λ of CovLasso, above 0; in Python also one per class."
     )
-    relative: bool = option(False, help="λ is a share of each class's λ_max.")
+    relative: bool = option(default=False, help="λ is a share of each class's λ_max.")
     max_dependencies: int | None = option(
-        None, at_least=1, help="Most other classes per class: the smallest λ with at most so many."
+        default=None, at_least=1, help="Most other classes per class: the smallest λ with at most so many."
     )
     loss: Literal["plain", "balanced", "decision"] = option(
-        "plain", help="plain: the paper's; balanced: positives weigh more; decision: keeps decisions."
+        default="plain", help="plain: the paper's; balanced: positives weigh more; decision: keeps decisions."
     )
-    selection: Literal["lasso", "greedy"] = option("lasso", help="Classes enter by the lasso, or greedily.")
-    refit: bool = option(False, help="Fit again without λ on the classes that were chosen.")
+    selection: Literal["lasso", "greedy"] = option(default="lasso", help="Classes enter by the lasso, or greedily.")
+    refit: bool = option(default=False, help="Fit again without λ on the classes that were chosen.")
     positive_weight: float | None = option(
-        None, at_least=1, help="Weight of a class's own rows.", default_text="balanced: 100, decision: 10"
+        default=None, at_least=1, help="Weight of a class's own rows.", default_text="balanced: 100, decision: 10"
     )
-    decision_weight: float = option(400.0, at_least=0, help="Weight of the cross-entropy in the decision loss.")
-    label_share: float = option(0.3, at_least=0, at_most=1, help="Share of the labels in the decision loss's targets.")
-    own: bool = option(False, help="For another network's classes: class i may be used for class i.")
-    tol: float = option(1e-6, above=0, at_most=1e-2, help="Largest violation of the optimality conditions.")
-    solver: Literal["auto", "numba", "torch"] = option("auto", help="Solver; auto is torch on a GPU, else numba.")
-    threads: int | None = option(None, at_least=1, help="Threads of the solver.", default_text="all cores")
+    decision_weight: float = option(default=400.0, at_least=0, help="Weight of the cross-entropy in the decision loss.")
+    label_share: float = option(
+        default=0.3, at_least=0, at_most=1, help="Share of the labels in the decision loss's targets."
+    )
+    own: bool = option(default=False, help="For another network's classes: class i may be used for class i.")
+    tol: float = option(default=1e-6, above=0, at_most=1e-2, help="Largest violation of the optimality conditions.")
+    solver: Literal["auto", "numba", "torch"] = option(
+        default="auto", help="Solver; auto is torch on a GPU, else numba."
+    )
+    threads: int | None = option(default=None, at_least=1, help="Threads of the solver.", default_text="all cores")
 
     def rules(self) -> Iterator[str]:
         values = self.lam if isinstance(self.lam, Sequence) else getattr(self.lam, "tolist", lambda: self.lam)()
@@ -105,12 +111,12 @@ class MapOptions(CovLassoOptions):
     """A dependency map: the estimator, and how it is measured."""
 
     holdout: float = option(
-        0.0, at_least=0, below=1, help="Share of each class's rows to measure on, kept out of the fit."
+        default=0.0, at_least=0, below=1, help="Share of each class's rows to measure on, kept out of the fit."
     )
-    delta: float = option(0.05, above=0, below=1, help="δ of Definition 1.")
-    bootstrap: int = option(0, at_least=0, help="Rounds of resampling: which dependencies survive.")
-    null: int = option(0, at_least=0, help="Rounds of shuffling, 19 or more: what is noise.")
-    seed: int = option(0, at_least=0, help="Seed of every random number.")
+    delta: float = option(default=0.05, above=0, below=1, help="δ of Definition 1.")
+    bootstrap: int = option(default=0, at_least=0, help="Rounds of resampling: which dependencies survive.")
+    null: int = option(default=0, at_least=0, help="Rounds of shuffling, 19 or more: what is noise.")
+    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
 
     def estimator(self) -> dict[str, Any]:
         """As keyword arguments of CovLasso; ten others per class where nothing says how sparse."""
@@ -123,13 +129,17 @@ class MapOptions(CovLassoOptions):
 class AddOptions(TrainOptions):
     """New classes for a model: what they are made of, and how; a branch is trained with the options of training."""
 
-    how: Literal["train", "ridge"] = option("train", help="By cross-entropy over all classes, or in closed form.")
+    how: Literal["train", "ridge"] = option(
+        default="train", help="By cross-entropy over all classes, or in closed form."
+    )
     on: Literal["logits", "features", "depths", "branch"] = option(
-        "logits",
+        default="logits",
         help="New classes out of the logits (the paper's), of what the last layer reads, of what several depths answer, or "
         "from a trained branch.",
     )
-    strength: float | None = option(None, above=0, help="Weight of the L2 term.", default_text="found by holding out")
+    strength: float | None = option(
+        default=None, above=0, help="Weight of the L2 term.", default_text="found by holding out"
+    )
 
     def training(self) -> dict[str, Any]:
         """The options of training that are given."""

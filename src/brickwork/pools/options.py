@@ -23,23 +23,23 @@ Kind = TypeVar("Kind", bound=Options)
 class CodebookOptions(Options):
     """How the weights of a network become vectors, and how many of them a codebook holds."""
 
-    size: int = option(512, at_least=1, help="Kernels per codebook.")
-    group: int = option(1, at_least=1, help="Scalars of 1×1 and linear layers per vector.")
-    head: str | None = option(None, help="Layer that makes the logits.", default_text="the last one")
+    size: int = option(default=512, at_least=1, help="Kernels per codebook.")
+    group: int = option(default=1, at_least=1, help="Scalars of 1×1 and linear layers per vector.")
+    head: str | None = option(default=None, help="Layer that makes the logits.", default_text="the last one")
 
 
 class ClusterOptions(CodebookOptions):
     """A pool by k-means, without training."""
 
-    seed: int = option(0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, help=SEED)
 
 
 class PoolTrainOptions(TrainOptions):
     """Training in which a network uses a pool's kernels."""
 
-    epochs: int = option(30, at_least=1, help="Passes over the images.", panel=TRAINING)
-    lr: float = option(0.02, above=0, help="Peak learning rate.", panel=TRAINING)
-    record: bool = option(False, help=fields_of(RunningOptions)["record"].setting.help, panel=RUNNING)
+    epochs: int = option(default=30, at_least=1, help="Passes over the images.", panel=TRAINING)
+    lr: float = option(default=0.02, above=0, help="Peak learning rate.", panel=TRAINING)
+    record: bool = option(default=False, help=fields_of(RunningOptions)["record"].setting.help, panel=RUNNING)
 
     def training(self) -> dict[str, Any]:
         """As keyword arguments of `train`."""
@@ -49,19 +49,19 @@ class PoolTrainOptions(TrainOptions):
 class PretrainOptions(CodebookOptions, PoolTrainOptions):
     """A pool that is trained together with a network."""
 
-    epochs: int = option(6, at_least=1, help="Passes over the images.", panel=TRAINING)
-    commitment: float = option(0.5, at_least=0, help=COMMITMENT)
-    decay: float = option(0.99, at_least=0, below=1, help="Decay of the running means that kernels follow.")
-    refresh: int = option(1, at_least=1, help=REFRESH)
-    revive: int = option(100, at_least=1, help="Replace unused kernels every so many steps.")
+    epochs: int = option(default=6, at_least=1, help="Passes over the images.", panel=TRAINING)
+    commitment: float = option(default=0.5, at_least=0, help=COMMITMENT)
+    decay: float = option(default=0.99, at_least=0, below=1, help="Decay of the running means that kernels follow.")
+    refresh: int = option(default=1, at_least=1, help=REFRESH)
+    revive: int = option(default=100, at_least=1, help="Replace unused kernels every so many steps.")
 
 
 class GrowOptions(Options):
     """How many kernels a task may bring."""
 
-    grow: int | None = option(None, at_least=1, help="Kernels per layer that the task may add.", panel=GROWTH)
+    grow: int | None = option(default=None, at_least=1, help="Kernels per layer that the task may add.", panel=GROWTH)
     grow_bytes: int | None = option(
-        None,
+        default=None,
         at_least=1,
         parse=parse_bytes,
         metavar="BYTES",
@@ -78,24 +78,30 @@ class GrowOptions(Options):
 class SearchOptions(Options):
     """How kernels are chosen while a network is trained, and what is kept of it."""
 
-    commitment: float = option(0.5, at_least=0, help=COMMITMENT)
-    refresh: int = option(4, at_least=1, help=REFRESH)
+    commitment: float = option(default=0.5, at_least=0, help=COMMITMENT)
+    refresh: int = option(default=4, at_least=1, help=REFRESH)
     free: float | None = option(
-        None,
+        default=None,
         at_least=0,
         below=1,
         help="Share of the run without the pool's kernels.",
         default_text="0; with --grow 0.6",
     )
-    stay: float = option(0.0, at_least=0, help=STAY)
+    stay: float = option(default=0.0, at_least=0, help=STAY)
     budget: int | None = option(
-        None, at_least=1, parse=parse_bytes, metavar="BYTES", help="Size of the task's file, at most, as in 100K."
+        default=None,
+        at_least=1,
+        parse=parse_bytes,
+        metavar="BYTES",
+        help="Size of the task's file, at most, as in 100K.",
     )
     norms: Literal["running", "measured"] = option(
-        "running", help="Statistics of batch norms: running ones, or measured anew after training."
+        default="running", help="Statistics of batch norms: running ones, or measured anew after training."
     )
-    fold: bool = option(False, help="Store norms with the start's statistics: half the bytes, the same function.")
-    bits: int = option(16, metavar="32|16|12", help=STORED)
+    fold: bool = option(
+        default=False, help="Store norms with the start's statistics: half the bytes, the same function."
+    )
+    bits: int = option(default=16, metavar="32|16|12", help=STORED)
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
@@ -117,12 +123,12 @@ class EncodeOptions(GrowOptions):
     """A network that is trained already, as a task."""
 
     metric: Literal["gram", "weight"] = option(
-        "gram", help="Choose kernels by a layer's responses (gram), or by its weights alone."
+        default="gram", help="Choose kernels by a layer's responses (gram), or by its weights alone."
     )
-    stay: float = option(0.0, at_least=0, help=STAY)
-    bits: int = option(16, metavar="32|16|12", help=STORED)
-    ridge: float = option(1e-2, at_least=0, help="Ridge penalty towards the network's own weights.")
-    seed: int = option(0, at_least=0, help=SEED)
+    stay: float = option(default=0.0, at_least=0, help=STAY)
+    bits: int = option(default=16, metavar="32|16|12", help=STORED)
+    ridge: float = option(default=1e-2, at_least=0, help="Ridge penalty towards the network's own weights.")
+    seed: int = option(default=0, at_least=0, help=SEED)
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()

@@ -16,7 +16,7 @@ from brickwork.origin import origin_of
 from brickwork.report.image_grid import draw_images
 from brickwork.tour.stage import FAST, PartResult, Stage, as_options
 from brickwork.training import train
-from brickwork.transplant import How, TransplantNet, connect, save_net
+from brickwork.transplant import TransplantNet, connect, save_net
 from brickwork.transplant.route import route_model
 
 SIZE, CUT, SHOWN = 32, "to_8.6", 8
@@ -34,8 +34,7 @@ def transplant(stage: Stage) -> PartResult:
         net = net.add(split(model, CUT), name, f"mark-{name}")
     save_net(net.eval(), stage.folder / "halves")
     learning: dict[str, Any] = {"way": "closed-form+distill", "steps": 4 if stage.quick else 60, "lr": 0.01}
-    how = How(**learning)
-    grown = connect(net, "six", "mark-zero", how=how, data=sixes, progress=False)
+    grown = connect(net, "six", "mark-zero", data=sixes, progress=False, **learning)
     save_net(grown.net, stage.folder / "net")
     note = {k: grown.note[k]["accuracy"] for k in ("before", "after", "teacher_test")}
     some = sixes.test_images[:SHOWN]

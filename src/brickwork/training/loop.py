@@ -66,7 +66,7 @@ def train(
         raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
     images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
-    if source is not None and masks is None and classes is not None:
+    if isinstance(data, ImageData) and masks is None and classes is not None:
         _check_outputs(model, data, classes)
     settings = resolve(options, origin.arch, len(images), source)
     if settings.precision == "bf16" and precision_of(model) == torch.float64:

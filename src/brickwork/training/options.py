@@ -28,34 +28,40 @@ onecycle, milestones, constant; did you mean 'cosine'?
     """
 
     epochs: int = option(
-        None,
+        default=None,
         at_least=0,
         help="Passes over the images; 0 leaves the network untrained.",
         default_text=_RECIPE,
         panel=TRAINING,
     )
-    batch_size: int = option(None, at_least=1, help="Images per step.", default_text=_RECIPE, panel=TRAINING)
-    lr: float = option(None, above=0, help="Peak learning rate.", default_text=_RECIPE, panel=TRAINING)
-    optimizer: str = option(None, choices=OPTIMIZERS, help="Optimizer.", default_text=_RECIPE, panel=TRAINING)
+    batch_size: int = option(default=None, at_least=1, help="Images per step.", default_text=_RECIPE, panel=TRAINING)
+    lr: float = option(default=None, above=0, help="Peak learning rate.", default_text=_RECIPE, panel=TRAINING)
+    optimizer: str = option(default=None, choices=OPTIMIZERS, help="Optimizer.", default_text=_RECIPE, panel=TRAINING)
     schedule: str = option(
-        None, choices=SCHEDULES, help="Learning rate over time.", default_text="onecycle", panel=TRAINING
+        default=None, choices=SCHEDULES, help="Learning rate over time.", default_text="onecycle", panel=TRAINING
     )
     milestones: tuple[int, ...] = option(
-        None, at_least=1, separator=",", help="Epochs at which the rate falls to a tenth, as in 30,45.", panel=TRAINING
+        default=None,
+        at_least=1,
+        separator=",",
+        help="Epochs at which the rate falls to a tenth, as in 30,45.",
+        panel=TRAINING,
     )
-    weight_decay: float = option(None, at_least=0, help="Weight decay.", default_text=_RECIPE, panel=TRAINING)
-    momentum: float = option(None, at_least=0, below=1, help="Momentum of sgd.", default_text="0.9", panel=TRAINING)
-    nesterov: bool = option(None, help="Nesterov momentum of sgd.", default_text="on", panel=TRAINING)
+    weight_decay: float = option(default=None, at_least=0, help="Weight decay.", default_text=_RECIPE, panel=TRAINING)
+    momentum: float = option(
+        default=None, at_least=0, below=1, help="Momentum of sgd.", default_text="0.9", panel=TRAINING
+    )
+    nesterov: bool = option(default=None, help="Nesterov momentum of sgd.", default_text="on", panel=TRAINING)
     label_smoothing: float = option(
-        None, at_least=0, below=1, help="Label smoothing.", default_text=_RECIPE, panel=TRAINING
+        default=None, at_least=0, below=1, help="Label smoothing.", default_text=_RECIPE, panel=TRAINING
     )
     augment: str = option(
-        None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
+        default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
     )
     precision: Literal["auto", "float32", "bf16"] = option(
-        "auto", help="Precision of the forward pass; auto is bf16 on a GPU.", panel=TRAINING
+        default="auto", help="Precision of the forward pass; auto is bf16 on a GPU.", panel=TRAINING
     )
-    seed: int = option(0, at_least=0, help="Seed of every random number.")
+    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
 
     def rules(self) -> Iterator[str]:
         if self.optimizer == "sgd" and self.nesterov and self.momentum == 0:
@@ -69,43 +75,48 @@ onecycle, milestones, constant; did you mean 'cosine'?
 class RunningOptions(Options):
     """How a training run is carried out; none of it changes what a CPU computes."""
 
-    compile: bool = option(False, help="Compile the model with torch.compile.", panel=RUNNING)
+    compile: bool = option(default=False, help="Compile the model with torch.compile.", panel=RUNNING)
     record: bool = option(
-        False, help="On a GPU: record one step as a CUDA graph and replay it; fast for small batches.", panel=RUNNING
+        default=False,
+        help="On a GPU: record one step as a CUDA graph and replay it; fast for small batches.",
+        panel=RUNNING,
     )
     channels_last: bool | None = option(
-        None, help="Channels-last memory format.", default_text="on a GPU", panel=RUNNING
+        default=None, help="Channels-last memory format.", default_text="on a GPU", panel=RUNNING
     )
     checkpoint: Path | None = option(
-        None, help="Folder for a checkpoint after each epoch; the same command resumes.", panel=RUNNING
+        default=None, help="Folder for a checkpoint after each epoch; the same command resumes.", panel=RUNNING
     )
-    resume: bool = option(True, help="Go on from the checkpoint, if there is one.", panel=RUNNING)
-    metrics: Path | None = option(None, help="File for one line of JSON per epoch.", panel=RUNNING)
-    tensorboard: Path | None = option(None, help="Folder for TensorBoard curves.", panel=RUNNING)
+    resume: bool = option(default=True, help="Go on from the checkpoint, if there is one.", panel=RUNNING)
+    metrics: Path | None = option(default=None, help="File for one line of JSON per epoch.", panel=RUNNING)
+    tensorboard: Path | None = option(default=None, help="Folder for TensorBoard curves.", panel=RUNNING)
 
 
 class TrainHooks(Options):
     """Python's own: functions that take part in training."""
 
-    loss: Callable[..., Any] | None = option(None, help="loss(logits, target) instead of cross-entropy.")
-    penalty: Callable[..., Any] | None = option(None, help="penalty(images, logits, target), added to the loss.")
-    before_step: Callable[..., Any] | None = option(
-        None, help="before_step(step, steps) may change buffers of the model before each step, a recorded one too."
+    loss: Callable[..., Any] | None = option(default=None, help="loss(logits, target) instead of cross-entropy.")
+    penalty: Callable[..., Any] | None = option(
+        default=None, help="penalty(images, logits, target), added to the loss."
     )
-    validation: tuple[Any, ...] | None = option(None, help="(images, labels) or (images, labels, masks).")
+    before_step: Callable[..., Any] | None = option(
+        default=None,
+        help="before_step(step, steps) may change buffers of the model before each step, a recorded one too.",
+    )
+    validation: tuple[Any, ...] | None = option(default=None, help="(images, labels) or (images, labels, masks).")
 
 
 class FineTuneOptions(Options):
     """Fine-tuning a trained network for a few epochs, as paper 2 does: plain SGD, no augmentation."""
 
-    epochs: int = option(5, at_least=1, help="Passes over the images.", panel=TRAINING)
-    lr: float = option(0.01, above=0, help="Peak learning rate.", panel=TRAINING)
-    batch_size: int = option(128, at_least=1, help="Images per step.", panel=TRAINING)
-    optimizer: str = option("sgd", choices=OPTIMIZERS, help="Optimizer.", panel=TRAINING)
-    schedule: str = option("cosine", choices=SCHEDULES, help="Learning rate over time.", panel=TRAINING)
-    weight_decay: float = option(5e-4, at_least=0, help="Weight decay.", panel=TRAINING)
-    augment: str = option("none", choices=AUGMENTATIONS, help="Augmentation.", panel=TRAINING)
-    seed: int = option(0, at_least=0, help="Seed of every random number.")
+    epochs: int = option(default=5, at_least=1, help="Passes over the images.", panel=TRAINING)
+    lr: float = option(default=0.01, above=0, help="Peak learning rate.", panel=TRAINING)
+    batch_size: int = option(default=128, at_least=1, help="Images per step.", panel=TRAINING)
+    optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.", panel=TRAINING)
+    schedule: str = option(default="cosine", choices=SCHEDULES, help="Learning rate over time.", panel=TRAINING)
+    weight_decay: float = option(default=5e-4, at_least=0, help="Weight decay.", panel=TRAINING)
+    augment: str = option(default="none", choices=AUGMENTATIONS, help="Augmentation.", panel=TRAINING)
+    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
 
     def training(self) -> dict[str, Any]:
         """As keyword arguments of `train`."""

@@ -1,6 +1,6 @@
 """Default options of training for each architecture, so that `brickwork train lenet digits:A --out a` just works.
 
-Measured numbers stand beside the entries they belong to; see brickwork_lab/train_gpu.py for the GPU ones.
+Measured numbers stand beside the entries they belong to; the GPU ones are in studies/results/ground-floor.json.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TrainingRecipe:
 RECIPES = {
     # digits 97.8 to 99.2 % (seeds 0-2), 4.3 to 5.2 s on two cores, 6.6 to 7.8 on one; torch 2.13, 2026-11-15
     "lenet": TrainingRecipe(epochs=15, batch_size=128, lr=5e-3, weight_decay=0.01, optimizer="adamw", steps=180),
-    # cifar10 93.1 % in 49 s, 97,000 images/s on one H200 (brickwork_lab/train_gpu.py, torch 2.11, 2026-11-15). No label
+    # cifar10 93.1 % in 49 s, 97,000 images/s on one H200 (torch 2.11, 2026-11-15). No label
     # smoothing: two smoothed networks, joined, lost 18 points against plain ones
     "vgg16": TrainingRecipe(epochs=80, batch_size=1024, lr=0.2),
     # cifar10 92.8 % in 20 s, 84,000 images/s, likewise

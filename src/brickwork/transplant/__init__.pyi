@@ -11,8 +11,11 @@ from brickwork.transplant.folders import save_net as save_net
 from brickwork.transplant.growth import add_learned_task as add_learned_task
 from brickwork.transplant.growth import connect as connect
 from brickwork.transplant.joint import tune as tune
-from brickwork.transplant.learning import WAYS as WAYS
-from brickwork.transplant.learning import Learned as Learned
+from brickwork.transplant.learning import LearnedAdapter as LearnedAdapter
 from brickwork.transplant.learning import learn_adapter as learn_adapter
 from brickwork.transplant.net import TransplantNet as TransplantNet
-from brickwork.transplant.options import How as How
+from brickwork.transplant.options import WAYS as WAYS
+from brickwork.transplant.options import AdapterOptions as AdapterOptions
+from brickwork.transplant.options import LearnTaskOptions as LearnTaskOptions
+from brickwork.transplant.options import TuneOptions as TuneOptions
+from brickwork.transplant.recipe import read_recipe as read_recipe

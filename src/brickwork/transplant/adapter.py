@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.errors import RequestError
+from brickwork.transplant.options import STARTS
 from brickwork.transplant.transposes import conv_back
-
-STARTS = ("identity", "random")
 
 
 class Adapter(nn.Module):

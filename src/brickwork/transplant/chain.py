@@ -17,9 +17,9 @@ from torch import Tensor, fx
 from brickwork.blueprint.splitting import Above
 from brickwork.errors import BadModel, RequestError
 from brickwork.prediction import evaluating
+from brickwork.transplant.options import DUMMIES
 from brickwork.transplant.transposes import Step, rule_for
 
-DUMMIES = ("first", "second", "lowest")
 KEPT = 1 << 22  # places of a map: a larger one is drawn again sooner than kept in memory
 
 

@@ -65,7 +65,7 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
         routes.append(row)
     config: dict[str, Any] = {
         "format": FORMAT,
-        "image": list(net.image),
+        "image": list(net.input_shape),
         "routes": routes,
         "categories": {name: {"shape": list(part.gives)} for name, part in net.categories.items()},
         "tasks": {name: {"shape": list(part.reads)} for name, part in net.tasks.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from brickwork.blueprint.splitting import split
 from brickwork.data import DataSpec, ImageData
 from brickwork.data import load as load_images
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.html_table import facts_table
+from brickwork.options import Options, refuse, takes
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import device_of, evaluating, input_of, precision_of
 from brickwork.transplant.adapter import Adapter, balance
-from brickwork.transplant.chain import Dummy
-from brickwork.transplant.learning import WAYS, Learned, learn_adapter
+from brickwork.transplant.learning import LearnedAdapter, learn_adapter
 from brickwork.transplant.net import TransplantNet
-from brickwork.transplant.options import How
+from brickwork.transplant.options import WAYS, AdapterOptions, LearnTaskOptions
 from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
 from brickwork.transplant.task_learning import learn_task
 from brickwork.transplant.views import blends_of, views_of
@@ -30,32 +32,43 @@ SCALED_ON = 256  # images from which the paper's β is taken
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrownNet:
     """A net that grew by one route or more, and what is known of them."""
 
     net: TransplantNet
     note: dict[str, Any]
-    learned: Learned | None = None
+    options: Options
+    learned: LearnedAdapter | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.note, "options": self.options.to_dict()}
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        return self.net.save(folder, force=force)
+
+    def _repr_html_(self) -> str:
+        return facts_table([(name, str(value)) for name, value in self.note.items()])
 
 
+@takes(AdapterOptions)
 def connect(
     net: TransplantNet,
     category: str,
     task: str,
     *,
-    how: How | None = None,
     data: ImageData | None = None,
     teacher: str | None = None,
     force: bool = False,
     progress: bool = True,
-) -> Grown:
+    options: AdapterOptions,
+) -> GrownNet:
     """The net with an adapter from a category to a task more; no part of it changes.
 
     data: images of the category; its training split to learn on, its test split to judge by. teacher: the task that the
     category is known to do well; by default one that it came with.
     """
-    how = how or How()
-    how.check(data=data is not None)
+    how = options.resolved(images=data is not None)
+    refuse(how.needs(data=data is not None))
     known = teacher_of(net, category, task, teacher, needed=WAYS[how.way].teacher)
     start = _adapter(net, category, task, how, data)
     net.connect(category, task, start, force=force)  # refused now, not after the work
@@ -69,24 +82,14 @@ def connect(
     learned = learn_adapter(
         start,
         net.task(task).module,
-        way=how.way,
         teacher=None if known is None else net.task(known).module,
         features=features,
         labels=labels,
         unlabelled=unlabelled,
         example=example,
-        image=(1, *net.image),
-        steps=how.steps,
-        batch_size=how.batch_size,
-        lr=how.lr,
-        schedule=how.schedule,
-        temperature=how.temperature,
-        weight=how.weight,
-        alpha=how.alpha,
-        dummy=Dummy(how.dummy, how.share, how.seed),
-        size=how.size,
-        seed=how.seed,
+        input_shape=(1, *net.input_shape),
         progress=progress,
+        options=how,
     )
     note: dict[str, Any] = {
         "way": how.way,
@@ -104,9 +107,10 @@ def connect(
         note["teacher_test"] = None if own is None else _of_teacher(own, data)
         note["before"] = judge(old, data, targets)
         note["after"] = judge(route_model(net, category, task, learned.adapter), data, targets)
-    return Grown(net.connect(category, task, learned.adapter, force=force, note=note), note, learned)
+    return GrownNet(net.connect(category, task, learned.adapter, force=force, note=note), note, how, learned)
 
 
+@takes(LearnTaskOptions)
 def add_learned_task(
     net: TransplantNet,
     model: nn.Module,
@@ -116,19 +120,16 @@ def add_learned_task(
     on: Sequence[str],
     data: Sequence[ImageData],
     carry: Sequence[str] = (),
-    steps: int = 400,
-    batch_size: int = 50,
-    lr: float = 1e-3,
-    seed: int = 0,
     progress: bool = True,
-) -> Grown:
+    options: LearnTaskOptions,
+) -> GrownNet:
     """The net with a task module more, learned on features of its categories: the upper half of `model` is where it starts.
 
     on, data: categories, and labelled images of each. The categories stay as they are.
     """
     if len(on) != len(data) or not on:
-        raise RequestError(f"{len(on)} categories and {len(data)} data sets; give one data set a category.")
-    halves = split(model, at, carry=carry, image=net.image)
+        raise RequestError(f"{len(on)} categories and {len(data)} data sets; give one data set per category.")
+    halves = split(model, at, carry=carry, image=net.input_shape)
     bare = net.add_task(task, halves.above, on)  # shapes are checked here
     kinds = {one.classes for one in data}
     if len(kinds) > 1:
@@ -142,12 +143,9 @@ def add_learned_task(
         halves.above,
         torch.cat(seen),
         torch.cat(answers).to(seen[0].device),
-        image=(1, *net.image),
-        steps=steps,
-        batch_size=batch_size,
-        lr=lr,
-        seed=seed,
+        input_shape=(1, *net.input_shape),
         progress=progress,
+        options=options,
     )
     attach(above, replace(origin_of(above), classes=targets[0].classes))
     grown = net.add_task(task, above, on)
@@ -161,12 +159,12 @@ def add_learned_task(
             "after": judge(route_model(grown, name, task), one, wanted),
         }
         grown.notes[name, task] = notes[name]
-    return Grown(grown, notes)
+    return GrownNet(grown, notes, options)
 
 
 def images_for(net: TransplantNet, spec: str | DataSpec, seed: int) -> ImageData:
     """The images a spec names, in the size and channels that the net takes."""
-    channels, height, width = net.image
+    channels, height, width = net.input_shape
     return load_images(spec, seed=seed, size=(height, width), channels=channels)
 
 
@@ -207,7 +205,7 @@ def features_of(net: TransplantNet, category: str, images: np.ndarray) -> Tensor
     return torch.cat(found)  # outside inference mode, so that what is learned on them has gradients
 
 
-def _adapter(net: TransplantNet, category: str, task: str, how: How, data: ImageData | None) -> Adapter:
+def _adapter(net: TransplantNet, category: str, task: str, how: AdapterOptions, data: ImageData | None) -> Adapter:
     """Where the learning starts: channels of both sides, the paper's reordering, its β where images tell it."""
     gives, reads = net.category(category).gives, net.task(task).reads
     carried = net.category(category).module.carried
@@ -265,7 +263,7 @@ def _of_teacher(own: RouteModel, data: ImageData) -> dict[str, float] | None:
 
 
 def _labelled(
-    net: TransplantNet, category: str, data: ImageData | None, how: How, targets: Targets | None
+    net: TransplantNet, category: str, data: ImageData | None, how: AdapterOptions, targets: Targets | None
 ) -> tuple[Tensor | None, Tensor | None]:
     if not how.labels or data is None or targets is None:
         return None, None
@@ -277,7 +275,7 @@ def _labelled(
     return features, torch.as_tensor(answers).long().to(features.device)
 
 
-def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: How) -> Tensor | None:
+def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: AdapterOptions) -> Tensor | None:
     if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]

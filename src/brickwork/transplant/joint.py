@@ -16,73 +16,51 @@ from torch import nn
 
 from brickwork.data import ImageData
 from brickwork.errors import BadData, RequestError
+from brickwork.options import takes
 from brickwork.prediction import eval_mode, input_of
 from brickwork.progress import bar
-from brickwork.transplant.growth import Grown
+from brickwork.transplant.growth import GrownNet
 from brickwork.transplant.learning import take_step, task_loss
 from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
+from brickwork.transplant.options import TuneOptions
 from brickwork.transplant.route import judge, route_model, targets_for
 
-PARTS = ("adapters", "tasks", "categories")
 
-
+@takes(TuneOptions)
 def tune(
-    net: TransplantNet,
-    routes: Sequence[tuple[str, str, ImageData]],
-    *,
-    parts: Sequence[str] = PARTS,
-    steps: int = 200,
-    batch_size: int = 32,
-    lr: float = 1e-4,
-    seed: int = 0,
-    progress: bool = True,
-) -> Grown:
+    net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]], *, progress: bool = True, options: TuneOptions
+) -> GrownNet:
     """A net whose parts on these routes were trained together by Adam; the one given is left as it is.
 
     routes: (category, task, labelled images). parts: which kinds of parts may change. Norms keep their statistics and
     dropout is off. note["changed"] names the routes that answer differently now.
     """
-    _check(net, routes, parts, steps, batch_size, lr)
+    parts, seed = options.parts, options.seed
+    _check(net, routes)
     made, trained = _copied(net, routes, parts)
     wanted = [targets_for(route_model(net, c, t), images) for c, t, images in routes]
     before = [judge(route_model(net, c, t), i, w) for (c, t, i), w in zip(routes, wanted, strict=True)]
-    _train(made, trained, routes, wanted, steps, batch_size, lr, seed, progress)
+    _train(made, trained, routes, wanted, options, progress)
     changed = [route for route in net.routes if _parts_of(made, *route) & {id(module) for module in trained}]
     notes = []
     for (c, t, images), targets, was in zip(routes, wanted, before, strict=True):
         now = judge(route_model(made, c, t), images, targets)
         notes.append({"category": c, "task": t, "data": images.name, "before": was, "after": now})
         made.notes[c, t] = {**made.notes.get((c, t), {}), "tuned": {"data": images.name, "after": now, "seed": seed}}
-    return Grown(made, {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]})
+    return GrownNet(
+        made, {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]}, options
+    )
 
 
-def _check(
-    net: TransplantNet,
-    routes: Sequence[tuple[str, str, ImageData]],
-    parts: Sequence[str],
-    steps: int,
-    batch_size: int,
-    lr: float,
-) -> None:
+def _check(net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]]) -> None:
     if not routes:
         raise RequestError("nothing to tune: name a category, a task and labelled images.")
-    for name in parts:
-        if name not in PARTS:
-            raise RequestError(f"parts is {name!r}; it must be {', '.join(PARTS)}.")
     for category, task, images in routes:
         net.category(category), net.task(task)
         if (category, task) not in net.routes:
             raise RequestError(f"{category} does not reach {task}; connect them first.")
         if len(images.train_images) == 0:
             raise BadData(f"{images.name} has no training images to tune on.")
-    for name, value, good in (
-        ("steps", steps, steps >= 1),
-        ("batch_size", batch_size, batch_size >= 1),
-        ("lr", lr, 0 < lr < 1),
-    ):
-        if not good:
-            allowed = "above 0 and below 1" if name == "lr" else "1 or more"
-            raise RequestError(f"{name} is {value:g}; it must be {allowed}.")
 
 
 def _copied(
@@ -114,18 +92,16 @@ def _train(
     trained: Sequence[nn.Module],
     routes: Sequence[tuple[str, str, ImageData]],
     wanted: Sequence[Any],
-    steps: int,
-    batch_size: int,
-    lr: float,
-    seed: int,
+    options: TuneOptions,
     progress: bool,
 ) -> None:
+    steps = options.steps
     numbers = [p for module in trained for p in module.parameters()]
     before = [(p, p.requires_grad) for p in net.parameters()]
     for p, _ in before:
         p.requires_grad_(False)  # parts that are not trained are the given net's own
-    optimizer = torch.optim.Adam([p.requires_grad_(True) for p in numbers], lr)
-    draw = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam([p.requires_grad_(True) for p in numbers], options.lr)
+    draw = torch.Generator().manual_seed(options.seed)
     turns = itertools.cycle(zip(routes, wanted, strict=True))
     try:
         with eval_mode(net), bar("tuning together", steps, show=progress) as advance:
@@ -133,7 +109,7 @@ def _train(
                 (category, task, images), targets = next(turns)
                 model = route_model(net, category, task)
                 some = torch.randint(
-                    0, len(images.train_images), (min(batch_size, len(images.train_images)),), generator=draw
+                    0, len(images.train_images), (min(options.batch_size, len(images.train_images)),), generator=draw
                 )
                 x = input_of(model, images.train_images[some.numpy()])
                 answers = torch.as_tensor(targets.of(images, "train")[some.numpy()]).long().to(x.device)

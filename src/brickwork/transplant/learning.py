@@ -16,88 +16,42 @@ from torch.nn import functional as F
 
 from brickwork.blueprint.splitting import Above
 from brickwork.data.images import IGNORE
-from brickwork.errors import BadData, JobFailed, RequestError, UnknownName
+from brickwork.errors import BadData, JobFailed, RequestError
+from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.progress import bar
+from brickwork.training.options import TrainOptions
 from brickwork.training.schedules import learning_rate
-from brickwork.training.settings import Settings
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.class_order import places_in
 from brickwork.transplant.closed_form import as_teachers, solve_pseudo_gradients
+from brickwork.transplant.options import WAYS, AdapterOptions, Way
 
 
 @dataclass(frozen=True)
-class Way:
-    """How an adapter is learned, and what that needs beside the two modules."""
+class LearnedAdapter:
+    """An adapter, the options it was learned with, and the losses on the way."""
 
-    about: str
-    labels: bool = False  # labels are needed
-    images: bool = False  # images are needed, labelled or not
-    teacher: bool = False
-    terms: tuple[str, ...] = ()
-
-
-WAYS = {
-    "direct-learn": Way("the task loss alone (the paper's baseline)", labels=True, images=True, terms=("task",)),
-    "distill": Way("the teacher's answers on images without labels", images=True, teacher=True, terms=("answers",)),
-    "jacobian": Way(
-        "the teacher's true gradients at the features, by double backward",
-        images=True,
-        teacher=True,
-        terms=("task?", "jacobian"),
-    ),
-    "back-distill": Way(
-        "the paper's: pseudo-gradients, and the task loss where there are labels",
-        teacher=True,
-        terms=("task?", "pseudo"),
-    ),
-    "back-distill+distill": Way(
-        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo")
-    ),
-    "closed-form": Way("the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True),
-    "closed-form+distill": Way(
-        "from the least-squares adapter on, the teacher's answers",
-        images=True,
-        teacher=True,
-        terms=("task?", "answers"),
-    ),
-}
-
-
-SCHEDULES = ("constant", "cosine", "onecycle")
-
-
-@dataclass(frozen=True)
-class Learned:
     adapter: Adapter
-    way: str
+    options: AdapterOptions
     history: list[dict[str, float]] = field(default_factory=list)
 
 
+@takes(AdapterOptions)
 def learn_adapter(
     adapter: Adapter,
     task: Above,
     *,
-    way: str = "back-distill",
     teacher: Above | None = None,
     features: Tensor | None = None,
     labels: Tensor | None = None,
     unlabelled: Tensor | None = None,
-    image: Sequence[int] | None = None,
+    input_shape: Sequence[int] | None = None,
     example: Tensor | None = None,
-    steps: int = 400,
-    batch_size: int = 50,
-    lr: float = 1e-3,
-    schedule: str = "constant",
-    temperature: float = 1.0,
-    weight: float = 10.0,
-    alpha: float | None = None,
-    dummy: Dummy | None = None,
-    size: int | None = None,
-    seed: int = 0,
     progress: bool = True,
-) -> Learned:
+    options: AdapterOptions,
+) -> LearnedAdapter:
     """A copy of the adapter, learned so that task(adapter(x)) does what teacher(x) does; the modules are left unchanged.
 
     features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
@@ -109,53 +63,36 @@ def learn_adapter(
     they are where no term can see them. Where task and teacher know the same classes, their outputs are paired by name,
     else by their order.
     """
-    chosen = WAYS.get(way)
-    if chosen is None:
-        raise UnknownName("way to learn an adapter", way, WAYS)
-    if schedule not in SCHEDULES:
-        raise UnknownName("schedule", schedule, SCHEDULES)
+    options = options.resolved(images=features is not None or unlabelled is not None)
+    way, chosen = options.way, WAYS[options.way]
     _check(way, chosen, teacher, features, labels, unlabelled, example)
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy.deepcopy(adapter).to(looked_at)
     order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
+    dummy = Dummy(options.dummy, options.share, options.seed)
     if way.startswith("closed-form"):
         assert teacher is not None
         new = solve_pseudo_gradients(
             new,
-            _chain(task, new(looked_at[:1]).detach(), image),
-            _chain(teacher, looked_at[:1], image),
-            size=size,
+            Chain(task, new(looked_at[:1]).detach(), image=input_shape),
+            Chain(teacher, looked_at[:1], image=input_shape),
+            size=options.size,
             dummy=dummy,
-            seed=seed,
+            seed=options.seed,
             order=order,
         )
         if not chosen.terms:
-            return Learned(new.eval(), way)
+            return LearnedAdapter(new.eval(), options)
     pool = [t for t in (features, unlabelled) if t is not None]
-    job = _Job(
-        new,
-        task,
-        teacher,
-        features,
-        labels,
-        torch.cat(pool) if pool else None,
-        looked_at[:1],
-        image,
-        batch_size,
-        weight,
-        alpha,
-        dummy or Dummy("second", 0.5),
-        size,
-        seed,
-        temperature,
-        order,
-    )
+    pooled = torch.cat(pool) if pool else None
+    job = _Job(new, task, teacher, features, labels, pooled, looked_at[:1], input_shape, dummy, options, order)
     terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
     seen = {"task", "answers", "jacobian"} & set(terms)
     trained = [p for name, p in new.named_parameters() if seen or not name.endswith("bias")]
-    optimizer = torch.optim.Adam(trained, lr)
-    course = Settings(epochs=1, lr=lr, schedule=schedule)
+    optimizer = torch.optim.Adam(trained, options.lr)
+    course = TrainOptions(epochs=1, lr=options.lr, schedule=options.schedule)
+    steps = options.steps
     history = []
     frozen = _frozen([m for m in (task, teacher) if m is not None])
     try:
@@ -176,7 +113,7 @@ def learn_adapter(
                 advance(1)
     finally:
         frozen()
-    return Learned(new.eval(), way, history)
+    return LearnedAdapter(new.eval(), options, history)
 
 
 def _check(
@@ -203,10 +140,6 @@ def _check(
             raise BadData(f"{name} holds no images.")
     if features is not None and labels is not None and len(features) != len(labels):
         raise BadData(f"{len(features)} images and {len(labels)} labels.")
-
-
-def _chain(module: Above, features: Tensor, image: Sequence[int] | None) -> Chain:
-    return Chain(module, features, image=image)
 
 
 def _frozen(modules: list[Above]) -> Callable[[], None]:
@@ -270,18 +203,13 @@ class _Job:
     labels: Tensor | None
     pool: Tensor | None  # features of all images, labelled or not
     example: Tensor
-    image: Sequence[int] | None
-    batch: int
-    weight: float
-    alpha: float | None
+    input_shape: Sequence[int] | None
     dummy: Dummy
-    size: int | None
-    seed: int
-    temperature: float = 1.0
+    options: AdapterOptions
     order: list[int] | None = None  # for each output of the task the teacher's of the same class
 
     def __post_init__(self) -> None:
-        self.draw = torch.Generator().manual_seed(self.seed)
+        self.draw = torch.Generator().manual_seed(self.options.seed)
         self.chains: tuple[Chain, Chain] | None = None
 
     def term(self, name: str, step: int) -> Tensor:
@@ -290,10 +218,10 @@ class _Job:
         )
 
     def _some(self, count: int) -> Tensor:
-        return torch.randint(0, count, (min(self.batch, count),), generator=self.draw)
+        return torch.randint(0, count, (min(self.options.batch_size, count),), generator=self.draw)
 
     def _shape(self, x: Tensor) -> Sequence[int] | None:
-        return None if self.image is None else (len(x), *self.image[1:])
+        return None if self.input_shape is None else (len(x), *self.input_shape[1:])
 
     def _task(self, step: int) -> Tensor:
         assert self.features is not None and self.labels is not None
@@ -313,7 +241,7 @@ class _Job:
                 f"the task answers with {tuple(output.shape[1:])} and its teacher with {tuple(answer.shape[1:])}, no "
                 "example for it; use direct-learn with labels."
             )
-        return answer_loss(output, answer, self.temperature)
+        return answer_loss(output, answer, self.options.temperature)
 
     def _paired(self, answer: Tensor) -> Tensor:
         """The teacher's answer as the task's outputs stand."""
@@ -324,7 +252,7 @@ class _Job:
         assert self.pool is not None and self.teacher is not None
         x = self.pool[self._some(len(self.pool)).to(self.pool.device)].detach().requires_grad_()
         answer = self._paired(self.teacher(x, image=self._shape(x)))
-        draw = torch.Generator(x.device).manual_seed(self.seed * 7919 + step)
+        draw = torch.Generator(x.device).manual_seed(self.options.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
         (found,) = torch.autograd.grad(self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True)
@@ -336,10 +264,15 @@ class _Job:
         if self.chains is None:
             with torch.no_grad():
                 inside = self.adapter(self.example)
-            self.chains = (_chain(self.task, inside, self.image), _chain(self.teacher, self.example, self.image))
+            self.chains = (
+                Chain(self.task, inside, image=self.input_shape),
+                Chain(self.teacher, self.example, image=self.input_shape),
+            )
         student, teacher = self.chains
-        dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.seed * 100003 + step)
-        gradient = student.random(self.batch, size=self.size, seed=self.seed * 7919 + step, like=like)
+        dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.options.seed * 100003 + step)
+        gradient = student.random(
+            self.options.batch_size, size=self.options.size, seed=self.options.seed * 7919 + step, like=like
+        )
         with torch.no_grad():
             arrived, wanted = student(gradient, dummy), teacher(as_teachers(gradient, self.order), dummy)
         found = self.adapter.back(arrived)
@@ -353,6 +286,6 @@ class _Job:
     def _difference(self, found: Tensor, wanted: Tensor) -> Tensor:
         """λ‖α·D_S − D_T‖² a sample, α the ratio of the mean norms, λ = weight / E‖D_T‖² so that scales do not matter."""
         norms = [t.detach().flatten(1).norm(dim=1).mean() for t in (wanted, found)]
-        alpha = norms[0] / norms[1].clamp(min=1e-30) if self.alpha is None else self.alpha
+        alpha = norms[0] / norms[1].clamp(min=1e-30) if self.options.alpha is None else self.options.alpha
         error = (alpha * found - wanted).flatten(1).square().sum(1).mean()
-        return self.weight * error / wanted.flatten(1).square().sum(1).mean().clamp(min=1e-30)
+        return self.options.weight * error / wanted.flatten(1).square().sum(1).mean().clamp(min=1e-30)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.splitting import Above, Below, Split
 from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.html_table import facts_table
 from brickwork.prediction import evaluating
 from brickwork.transplant.adapter import Adapter
+from brickwork.words import sides
 
 Route = tuple[str, str]  # (category, task)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of a category or a task
@@ -47,9 +50,9 @@ class TransplantNet(nn.Module):
     (torch.Size([2, 1]), 3)
     """
 
-    def __init__(self, image: Sequence[int]) -> None:
+    def __init__(self, input_shape: Sequence[int]) -> None:
         super().__init__()
-        self.image = tuple(int(n) for n in image)  # channels, height, width of the images
+        self.input_shape = tuple(int(n) for n in input_shape)  # channels, height, width of the images
         self.categories: dict[str, CategoryPart] = {}
         self.tasks: dict[str, TaskPart] = {}
         self.routes: dict[Route, Adapter | None] = {}  # None: the modules were trained together
@@ -163,10 +166,40 @@ class TransplantNet(nn.Module):
             for (c, t), a in self.routes.items()
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values: parts with their shapes and sizes, and every route with what is known of it."""
+
+        def part(module: nn.Module, shape: Shape) -> dict[str, Any]:
+            return {"shape": list(shape), "parameters": sum(p.numel() for p in module.parameters())}
+
+        return {
+            "input_shape": list(self.input_shape),
+            "categories": {name: part(p.module, p.gives) for name, p in self.categories.items()},
+            "tasks": {name: part(p.module, p.reads) for name, p in self.tasks.items()},
+            "routes": [{**row, **self.notes.get((row["category"], row["task"]), {})} for row in self.table()],
+        }
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{row['category']} → {row['task']}", row["adapter"]) for row in self.table()]
+        return facts_table([("images", sides(self.input_shape)), *rows])
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the net as a folder."""
+        from brickwork.transplant.folders import save_net
+
+        return save_net(self, folder, force=force)
+
+    @classmethod
+    def load(cls, folder: str | Path, **options: Any) -> TransplantNet:
+        """The net of a folder; options: arch and device, as in `brickwork.load`."""
+        from brickwork.transplant.folders import load_net
+
+        return load_net(folder, **options)
+
     # inside
 
     def _grown(self) -> TransplantNet:
-        grown = TransplantNet(self.image)
+        grown = TransplantNet(self.input_shape)
         grown.categories, grown.tasks, grown.routes = (dict(self.categories), dict(self.tasks), dict(self.routes))
         grown.notes = dict(self.notes)
         grown.training = self.training
@@ -196,10 +229,10 @@ class TransplantNet(nn.Module):
         like = next(below.parameters(), torch.zeros(()))
         try:
             with evaluating(below):
-                found = below(torch.zeros(1, *self.image, device=like.device, dtype=like.dtype))
+                found = below(torch.zeros(1, *self.input_shape, device=like.device, dtype=like.dtype))
         except RuntimeError as error:
             text = str(error).split("\n")[0]
-            raise BadModel(f"the category module cannot take images of {self.image}: {text}") from error
+            raise BadModel(f"the category module cannot take images of {self.input_shape}: {text}") from error
         return tuple((found[0] if isinstance(found, tuple) else found).shape[1:])
 
     def check_route(self, category: str, task: str, adapter: Adapter | None) -> None:
@@ -213,7 +246,7 @@ class TransplantNet(nn.Module):
             )
         if gives[1:] != reads[1:]:
             raise RequestError(
-                f"{category} gives maps of {_by(gives)} and {task} reads {_by(reads)}; an adapter changes channels, not "
+                f"{category} gives maps of {sides(gives)} and {task} reads {sides(reads)}; an adapter changes channels, not "
                 "sizes: cut the networks where their maps have one size."
             )
         made = gives[0] if adapter is None else adapter.channels[1]
@@ -222,7 +255,7 @@ class TransplantNet(nn.Module):
                 "no adapter" if adapter is None else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
             )
             raise RequestError(
-                f"{category} gives {_by(gives)}, {task} reads {_by(reads)}, and {what} joins them not; "
+                f"{category} gives {sides(gives)}, {task} reads {sides(reads)}, and {what} joins them not; "
                 f"give Adapter({gives[0]}, {reads[0]})."
             )
 
@@ -236,7 +269,3 @@ def through(below: Below, adapter: Adapter | None, above: Above, images: Tensor)
 
 def _key(kind: str, name: str) -> str:
     return f"{kind} {name}"
-
-
-def _by(shape: Shape) -> str:
-    return "×".join(map(str, shape))

@@ -1,141 +1,201 @@
-"""How an adapter is to be learned: every option with its default, checked without a tensor."""
+"""The options of transplanting, paper 3's operations: how an adapter is learned, a task module, parts together."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from brickwork.errors import RequestError, UnknownName
-from brickwork.training.settings import AUGMENTATIONS
-from brickwork.transplant.adapter import STARTS
-from brickwork.transplant.chain import DUMMIES
-from brickwork.transplant.learning import SCHEDULES, WAYS
+from brickwork.errors import RequestError
+from brickwork.options import Options, fields_of, option, refuse
+from brickwork.training.options import AUGMENTATIONS
 
-MOST_LOOKS = 200  # views, or blends, of one image: what is drawn for more would be drawn twice
+SCHEDULES = ("constant", "cosine", "onecycle")
+STARTS = ("identity", "random")
+DUMMIES = ("first", "second", "lowest")
+PARTS = ("adapters", "tasks", "categories")
+MOST_LOOKS = 200  # views, or blends, of one image: all are held in memory
 
 
 @dataclass(frozen=True)
-class How:
-    """The same words on the command line, in a recipe and here."""
+class Way:
+    """How an adapter is learned, and what that needs beside the two modules."""
 
-    way: str = "closed-form"
-    labels: int = 0  # labelled images a class; 0: none
-    images: int = 2000  # unlabelled images, at most, for the ways that look at some
-    layers: int = 1
-    kernel: int = 1
-    reorder: int | None = None  # seed of the paper's reordering of the channels; None: as they come
-    start: str = "identity"
-    steps: int = 400
-    batch_size: int = 50
-    lr: float = 1e-3
-    schedule: str = "constant"  # of lr: as it is, "cosine" down to nothing, "onecycle" up first
-    temperature: float = 1.0  # of the answers; above 1, how sure the teacher is counts too
-    views: int = 1  # of every image: itself, and so many less one shifted and mirrored
-    blends: int = 0  # of every image without a label, with others: more looks for the teacher to answer
-    augment: str = "crop+flip"  # how views and blends are made
-    weight: float = 10.0
-    alpha: float | None = None  # None: the paper's ratio of the mean norms
-    dummy: str = "second"
-    share: float = 0.5
-    size: int | None = None  # of the enlarged gradients of a classifier; the paper's is 7
-    seed: int = 0
+    about: str
+    labels: bool = False  # labels are needed
+    images: bool = False  # images are needed, labelled or not
+    teacher: bool = False
+    terms: tuple[str, ...] = ()
 
-    def problems(self, *, data: bool) -> list[str]:
-        """All that is wrong, in the words of the options; data: whether images are given."""
-        wrong = _types(self)
-        if wrong:
-            return wrong
-        for name, low in (
-            ("labels", 0),
-            ("images", 1),
-            ("layers", 1),
-            ("kernel", 1),
-            ("steps", 1),
-            ("batch_size", 1),
-            ("views", 1),
-            ("blends", 0),
-            ("seed", 0),
-        ):
-            if getattr(self, name) < low:
-                wrong.append(f"{name} is {getattr(self, name)}; it must be {low} or more")
-        for name in ("views", "blends"):
-            if getattr(self, name) > MOST_LOOKS:
-                wrong.append(
-                    f"{name} is {getattr(self, name)}; it must be {MOST_LOOKS} or less, all are held in memory"
-                )
-        if self.kernel > 0 and self.kernel % 2 == 0:
-            wrong.append(f"kernel is {self.kernel}; it must be odd, so that maps keep their size")
-        for name in ("reorder", "size"):
-            value, low = getattr(self, name), int(name == "size")
-            if value is not None and value < low:
-                wrong.append(f"{name} is {value}; it must be {low} or more")
-        for name in ("lr", "temperature", "weight", "alpha"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                wrong.append(f"{name} is {value:g}; it must be above 0")
-        if not 0 < self.share <= 1:
-            wrong.append(f"share is {self.share:g}; it must be above 0 and at most 1")
-        for name, known in (("dummy", DUMMIES), ("start", STARTS), ("schedule", SCHEDULES), ("augment", AUGMENTATIONS)):
-            if getattr(self, name) not in known:
-                wrong.append(f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
-        return wrong + self._needs(data)
+    @property
+    def uses_labels(self) -> bool:
+        return any(term.startswith("task") for term in self.terms)
 
-    def _needs(self, data: bool) -> list[str]:
-        chosen = WAYS.get(self.way)
-        if chosen is None:
-            return [str(UnknownName("way to learn an adapter", self.way, WAYS)).rstrip(".")]
+
+WAYS = {
+    "direct-learn": Way("the task loss alone (the paper's baseline)", labels=True, images=True, terms=("task",)),
+    "distill": Way("the teacher's answers on images without labels", images=True, teacher=True, terms=("answers",)),
+    "jacobian": Way(
+        "the teacher's true gradients at the features, by double backward",
+        images=True,
+        teacher=True,
+        terms=("task?", "jacobian"),
+    ),
+    "back-distill": Way(
+        "the paper's: pseudo-gradients, and the task loss where there are labels",
+        teacher=True,
+        terms=("task?", "pseudo"),
+    ),
+    "back-distill+distill": Way(
+        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo")
+    ),
+    "closed-form": Way("the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True),
+    "closed-form+distill": Way(
+        "from the least-squares adapter on, the teacher's answers",
+        images=True,
+        teacher=True,
+        terms=("task?", "answers"),
+    ),
+}
+
+SEED = "Seed of every random number."
+STEPS, BATCH, RATE = "Steps of Adam.", "Images, and random gradients, per step.", "Learning rate."
+
+
+class AdapterOptions(Options):
+    """How an adapter is learned; the same words on the command line, in a recipe and here."""
+
+    way: str = option(
+        default=None,
+        choices=tuple(WAYS),
+        help="How the adapter is learned.",
+        default_text="closed-form+distill with images, closed-form without",
+    )
+    labels: int = option(default=0, at_least=0, help="Labelled images per class; 0: none.")
+    images: int = option(default=2000, at_least=1, help="Unlabelled images, at most, for the ways that look at some.")
+    layers: int = option(default=1, at_least=1, help="Convolutions of the adapter.")
+    kernel: int = option(default=1, at_least=1, odd=True, help="Kernel size of its convolutions: 1, 3, …")
+    reorder: int | None = option(
+        default=None,
+        at_least=0,
+        help="Seed of a reordering of the channels, as in the paper's tests.",
+        default_text="as they come",
+    )
+    start: str = option(default="identity", choices=STARTS, help="Adapter to begin with.")
+    steps: int = option(default=400, at_least=1, help=STEPS)
+    batch_size: int = option(default=50, at_least=1, help=BATCH)
+    lr: float = option(default=1e-3, above=0, help=RATE)
+    schedule: str = option(default="constant", choices=SCHEDULES, help="Learning rate over time.")
+    temperature: float = option(
+        default=1.0, above=0, help="Temperature of both answers; above 1, how sure the teacher is counts too."
+    )
+    views: int = option(
+        default=1, at_least=1, at_most=MOST_LOOKS, help="Views of every image: itself, and shifted and mirrored ones."
+    )
+    blends: int = option(
+        default=0,
+        at_least=0,
+        at_most=MOST_LOOKS,
+        help="Blends of every unlabelled image with others, for the teacher to answer.",
+    )
+    augment: str = option(default="crop+flip", choices=AUGMENTATIONS, help="How views and blends are made.")
+    weight: float = option(default=10.0, above=0, help="Weight of the pseudo-gradients: the paper's 10 in λ.")
+    alpha: float | None = option(
+        default=None,
+        above=0,
+        help="α of Eq. 3.",
+        default_text="the ratio of the mean norms, which leaves the scale open",
+    )
+    dummy: str = option(default="second", choices=DUMMIES, help="How pseudo-gradients pass ReLUs.")
+    share: float = option(default=0.5, above=0, at_most=1, help="Share of the places that second and lowest let pass.")
+    size: int | None = option(
+        default=None, at_least=1, help="Enlarge a classifier's random gradients to size × size (the paper: 7)."
+    )
+    seed: int = option(default=0, at_least=0, help=SEED)
+
+    def resolved(self, *, images: bool) -> AdapterOptions:
+        """With the way decided: by whether there are images to look at."""
+        return self if self.way is not None else replace(self, way="closed-form+distill" if images else "closed-form")
+
+    def needs(self, *, data: bool) -> list[str]:
+        """What the way lacks, or has no use for; data: whether images are given."""
+        idle = [f"`{name}` is not used by {self.way}; leave it out" for name in self.unused()]
+        return [*self.lacks(data=data), *idle]
+
+    def lacks(self, *, data: bool) -> Iterator[str]:
+        """What the way lacks; data: whether images are given."""
+        chosen = WAYS[self.way]
         if chosen.labels and self.labels == 0:
-            return [
-                f"{self.way} needs labels: give labels, so many a class; without any, use back-distill, distill "
-                "or closed-form"
-            ]
-        if not data and (chosen.images or self.labels):
-            return [f"{self.way} with labels {self.labels} needs images; give data"]
-        if self.labels and not any(term.startswith("task") for term in chosen.terms):
-            return [f"{self.way} uses no labels; leave labels {self.labels} out, or use closed-form+distill"]
-        return []
+            yield (
+                f"{self.way} needs labels: give `labels`, so many per class; without any, use back-distill, distill or "
+                "closed-form"
+            )
+        elif not data and (chosen.images or self.labels):
+            yield f"{self.way} with `labels` {self.labels} needs images; give `data`"
+        elif self.labels and not chosen.uses_labels:
+            yield f"{self.way} uses no labels; leave `labels` {self.labels} out, or use closed-form+distill"
 
-    def check(self, *, data: bool) -> None:
-        wrong = self.problems(data=data)
-        if wrong:
-            raise RequestError("; ".join(wrong) + ".")
-
-    def unused(self, given: Mapping[str, Any] | list[str]) -> list[str]:
-        """Options that were given and that this way has no use for."""
+    def unused(self) -> list[str]:
+        """Options that were changed and that this way has no use for."""
         chosen = WAYS[self.way]
         pseudo = "pseudo" in chosen.terms or self.way.startswith("closed-form")
         trained = bool(chosen.terms)
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
         looks = trained and (chosen.images or self.labels > 0)
         use = {
-            "steps": trained,
-            "batch_size": trained,
-            "lr": trained,
-            "schedule": trained,
+            **dict.fromkeys(("steps", "batch_size", "lr", "schedule"), trained),
             "views": looks,
             "temperature": "answers" in chosen.terms,
             "blends": trained and chosen.images and not chosen.labels,
             "augment": looks and (self.views > 1 or self.blends > 0),
-            "weight": difference,
-            "alpha": difference,
-            "dummy": pseudo,
+            **dict.fromkeys(("weight", "alpha"), difference),
+            **dict.fromkeys(("dummy", "size"), pseudo),
             "share": pseudo and self.dummy != "first",
-            "size": pseudo,
             "images": chosen.images,
         }
-        return [name for name in given if name in use and not use[name]]
+        return [name for name in self.changed() if not use.get(name, True)]
 
 
-def _types(how: How) -> list[str]:
-    """A value of another kind than its option's, as YAML may hold."""
-    wrong = []
-    for entry in fields(how):
-        value, kind = getattr(how, entry.name), str(entry.type)
-        allowed: tuple[type, ...] = {"int": (int,), "float": (int, float), "str": (str,)}[kind.split(" ")[0]]
-        if (value is None and "None" in kind) or (isinstance(value, allowed) and not isinstance(value, bool)):
-            continue
-        word = {"int": "a whole number", "float": "a number", "str": "a word"}[kind.split(" ")[0]]
-        wrong.append(f"{entry.name} is {value!r}; it must be {word}")
-    return wrong
+class CompareOptions(AdapterOptions):
+    """Adapters learned in several ways, to be compared."""
+
+    way: tuple[str, ...] = option(default=(), choices=tuple(WAYS), help="How adapters are learned; repeatable.")  # type: ignore[assignment]
+    labels: tuple[int, ...] = option(  # type: ignore[assignment]
+        default=(), at_least=0, help="Labelled images per class, 0 for none; repeatable."
+    )
+
+    def plans(self) -> list[AdapterOptions]:
+        """Every way with every number of labels that it can use; a way that uses none comes once."""
+        shared = {name: getattr(self, name) for name in fields_of(AdapterOptions) if name not in ("way", "labels")}
+        if not self.way:
+            for name in [n for n in self.changed() if n != "seed"]:
+                raise RequestError(f"`{name}` is for adapters that are learned here; give `way`, or leave it out.")
+            return []
+        counts = sorted(set(self.labels)) or [0]
+        plans = []
+        for way in dict.fromkeys(self.way):
+            some = [c for c in counts if c or not WAYS[way].labels] or [0]
+            plans += [AdapterOptions(way=way, labels=c, **shared) for c in (some if WAYS[way].uses_labels else [0])]
+        refuse(list(dict.fromkeys(text for plan in plans for text in plan.lacks(data=True))))
+        unused = set.intersection(*(set(plan.unused()) for plan in plans))
+        if unused:
+            raise RequestError(f"`{min(unused)}` is used by none of these ways; leave it out.")
+        return plans
+
+
+class LearnTaskOptions(Options):
+    """How a task module is learned on the features of categories."""
+
+    steps: int = option(default=400, at_least=1, help=STEPS)
+    batch_size: int = option(default=50, at_least=1, help="Images per step.")
+    lr: float = option(default=1e-3, above=0, help=RATE)
+    seed: int = option(default=0, at_least=0, help=SEED)
+
+
+class TuneOptions(Options):
+    """How parts of a net are trained together."""
+
+    parts: tuple[str, ...] = option(default=PARTS, choices=PARTS, separator=",", help="Which parts may change.")
+    steps: int = option(default=200, at_least=1, help=STEPS)
+    batch_size: int = option(default=32, at_least=1, help="Images per step.")
+    lr: float = option(default=1e-4, above=0, below=1, help=RATE)
+    seed: int = option(default=0, at_least=0, help=SEED)

@@ -21,7 +21,7 @@ from brickwork.transplant.net import TransplantNet
 PROVENANCE = "transplant"  # where an exported part says what it reads and which images its net takes
 
 
-def image_of(model: nn.Module) -> tuple[int, ...] | None:
+def input_shape_of(model: nn.Module) -> tuple[int, ...] | None:
     """Channels, height and width of a network's images, as far as it knows them."""
     origin = origin_of(model)
     known = origin.provenance.get(PROVENANCE)
@@ -51,8 +51,8 @@ def grown_by(
     if isinstance(model, Below | Above):
         return _with_part(net, model, at=at, category=category, task=task, on=on)
     if at is None:
-        raise RequestError("a whole network is cut behind a layer; give at (on the command line --at LAYER).")
-    halves = split(model, at, carry=carry, image=net.image)
+        raise RequestError("a whole network is cut behind a layer; give `at`.")
+    halves = split(model, at, carry=carry, image=net.input_shape)
     if not any(True for _ in halves.above.parameters()):
         raise BadModel(f"a cut behind {at!r} leaves no layer for the task module; cut lower.")
     if category is not None and task is not None:
@@ -62,7 +62,7 @@ def grown_by(
     if task is None:
         raise RequestError("give the category, the task, or both, a name.")
     for name in on:
-        if not _same_part(net.category(name).module, halves.below, net.image):
+        if not _same_part(net.category(name).module, halves.below, net.input_shape):
             raise BadModel(
                 f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
                 "alone and connect it by an adapter, or learn it on this category with data."
@@ -97,7 +97,7 @@ def alone(net: TransplantNet, *, category: str | None = None, task: str | None =
     else:
         raise RequestError("say which part: a category, a task, or both.")
     origin = origin_of(part)
-    attached = {**origin.provenance, PROVENANCE: {"image": list(net.image), "shape": list(shape)}}
+    attached = {**origin.provenance, PROVENANCE: {"image": list(net.input_shape), "shape": list(shape)}}
     twin = copy.copy(part)  # the same tensors under a record of its own
     attach(twin, replace(origin, provenance=attached))
     return twin
@@ -127,9 +127,9 @@ def _with_part(
 
 
 def _same_images(net: TransplantNet, model: nn.Module) -> None:
-    own = image_of(model)
-    if own is not None and own != net.image:
-        sides = ["×".join(map(str, shape)) for shape in (own, net.image)]
+    own = input_shape_of(model)
+    if own is not None and own != net.input_shape:
+        sides = ["×".join(map(str, shape)) for shape in (own, net.input_shape)]
         raise BadModel(f"the network takes images of {sides[0]} and the net of {sides[1]}; train it on one size.")
 
 
@@ -164,7 +164,7 @@ def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
     provenance = {k: v for k, v in origin.provenance.items() if k != PROVENANCE}
     attach(model, replace(origin, preprocessing=origins[0].preprocessing, provenance=provenance))
     try:
-        check_halves(model, Split(below, above, str(cuts[0]["at"])), net.image)
+        check_halves(model, Split(below, above, str(cuts[0]["at"])), net.input_shape)
     except BadModel as error:  # built with other arguments
         raise BadModel(
             f"{category} and {task} are halves of networks that were built differently, so no {origin.arch} is both; export "

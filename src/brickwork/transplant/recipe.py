@@ -1,4 +1,4 @@
-"""The growth of a net as a YAML file. Every mistake in it is told at once, before a tensor is read.
+"""The growth of a net as a YAML file. Every mistake in it is entries at once, before a tensor is read.
 
 # brickwork transplant run recipe.yaml --out net
 networks:                           # model folders, relative to this file, and the layer behind which each is cut
@@ -25,7 +25,7 @@ from brickwork.data.spec import parse
 from brickwork.errors import BadFile, RequestError
 from brickwork.recipes import read_yaml, unknown
 from brickwork.transplant.folders import read_net_config
-from brickwork.transplant.recipe_growth import Growth, ops_of
+from brickwork.transplant.recipe_growth import GrowthStep, ops_of
 
 KEYS = ("networks", "grow", "start", "seed")
 NETWORK_KEYS = ("model", "at", "carry")
@@ -39,9 +39,9 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GrowthRecipe:
     networks: dict[str, Network]
-    grow: tuple[Growth, ...]
+    grow: tuple[GrowthStep, ...]
     start: Path | None
     seed: int
 
@@ -52,7 +52,7 @@ class Recipe:
         from brickwork import store
 
         used = {op.network for op in self.grow[:count] if op.network}
-        told: dict[str, Any] = {
+        entries: dict[str, Any] = {
             "seed": self.seed,
             "start": None if self.start is None else _net(self.start),
             "data": {spec: _files(spec) for op in self.grow[:count] for spec in op.data},
@@ -63,7 +63,7 @@ class Recipe:
                 if name in used
             },
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
 def _net(folder: Path) -> list[str]:
@@ -82,92 +82,94 @@ def _files(spec: str) -> list[list[Any]]:
     return found
 
 
-def read_recipe(path: str | Path) -> Recipe:
+def read_recipe(path: str | Path) -> GrowthRecipe:
     """A recipe file; paths in it are relative to the file."""
     return make_recipe(read_yaml(path), Path(path).parent, str(path))
 
 
-def make_recipe(told: Any, where: Path = Path(), name: str = "the recipe") -> Recipe:
-    """Check everything a recipe says; one RequestError with all that is wrong."""
-    if not isinstance(told, Mapping):
-        raise RequestError(f"{name} is a {type(told).__name__}; it must say networks: and grow:.")
-    wrong = [unknown("entry of a recipe", key, KEYS) for key in told if key not in KEYS]
-    seed = told.get("seed", 0)
+def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> GrowthRecipe:
+    """Check everything a recipe says; one RequestError with all that is problems."""
+    if not isinstance(entries, Mapping):
+        raise RequestError(f"{name} is a {type(entries).__name__}; it must say networks: and grow:.")
+    problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]
+    seed = entries.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        wrong.append(f"seed is {seed!r}; it must be a whole number, 0 or more")
+        problems.append(f"seed is {seed!r}; it must be a whole number, 0 or more")
         seed = 0
-    networks = _networks(told.get("networks", {}), where, wrong)
-    start, categories, routes, tasks = _start(told.get("start"), where, wrong)
+    networks = _networks(entries.get("networks", {}), where, problems)
+    start, categories, routes, tasks = _start(entries.get("start"), where, problems)
     grow = ops_of(
-        told.get("grow"),
+        entries.get("grow"),
         networks,
         categories=categories,
         tasks=tasks,
         routes=routes,
         seed=seed,
         where=where,
-        wrong=wrong,
+        problems=problems,
     )
     used = {op.network for op in grow}
-    if not wrong:
-        wrong += [f"network {name!r} is never added; use it or leave it out" for name in networks if name not in used]
-    if wrong:
-        raise RequestError(f"{name}: " + "; ".join(wrong) + ".")
-    return Recipe({k: n for k, n in networks.items() if n is not None}, tuple(grow), start, seed)
+    if not problems:
+        problems += [
+            f"network {name!r} is never added; use it or leave it out" for name in networks if name not in used
+        ]
+    if problems:
+        raise RequestError(f"{name}: " + "; ".join(problems) + ".")
+    return GrowthRecipe({k: n for k, n in networks.items() if n is not None}, tuple(grow), start, seed)
 
 
-def _networks(told: Any, where: Path, wrong: list[str]) -> dict[str, Network | None]:
-    """By name; None for one that is wrong, so that its name is known all the same."""
-    if not isinstance(told, Mapping):
-        wrong.append(f"networks are {told!r}; they must be names with {{model, at, carry}}")
+def _networks(entries: Any, where: Path, problems: list[str]) -> dict[str, Network | None]:
+    """By name; None for one that is problems, so that its name is known all the same."""
+    if not isinstance(entries, Mapping):
+        problems.append(f"networks are {entries!r}; they must be names with {{model, at, carry}}")
         return {}
-    return {str(name): _network(str(name), entry, where, wrong) for name, entry in told.items()}
+    return {str(name): _network(str(name), entry, where, problems) for name, entry in entries.items()}
 
 
-def _network(name: str, entry: Any, where: Path, wrong: list[str]) -> Network | None:
+def _network(name: str, entry: Any, where: Path, problems: list[str]) -> Network | None:
     from brickwork import store
     from brickwork.transplant.parts import check_cut
 
     if not isinstance(entry, Mapping):
-        wrong.append(f"network {name!r} is {entry!r}; it must be {{model: FOLDER, at: LAYER}}")
+        problems.append(f"network {name!r} is {entry!r}; it must be {{model: FOLDER, at: LAYER}}")
         return None
-    before = len(wrong)
-    wrong += [unknown(f"entry of network {name}", key, NETWORK_KEYS) for key in entry if key not in NETWORK_KEYS]
+    before = len(problems)
+    problems += [unknown(f"entry of network {name}", key, NETWORK_KEYS) for key in entry if key not in NETWORK_KEYS]
     for key in ("model", "at"):
         if not isinstance(entry.get(key), str):
-            wrong.append(f"network {name!r} has {key} {entry.get(key)!r}; it must be a text")
+            problems.append(f"network {name!r} has {key} {entry.get(key)!r}; it must be a text")
     carry = entry.get("carry", [])
     if not isinstance(carry, list) or not all(isinstance(c, str) for c in carry):
-        wrong.append(f"network {name!r} carries {carry!r}; it must be a list of layers")
+        problems.append(f"network {name!r} carries {carry!r}; it must be a list of layers")
     origin = None
     if isinstance(entry.get("model"), str):
         try:
             origin = store.read_config(where / entry["model"]).origin()
         except BadFile as error:
-            wrong.append(f"network {name!r}: {str(error).rstrip('.')}")
-    if len(wrong) > before or origin is None:
+            problems.append(f"network {name!r}: {str(error).rstrip('.')}")
+    if len(problems) > before or origin is None:
         return None
     found = Network(where / entry["model"], entry["at"], tuple(carry))
     problem = check_cut(origin, found.at, found.carry)
     if problem is not None:
-        wrong.append(f"network {name!r}: {problem}")
+        problems.append(f"network {name!r}: {problem}")
         return None
     return found
 
 
 def _start(
-    told: Any, where: Path, wrong: list[str]
+    entries: Any, where: Path, problems: list[str]
 ) -> tuple[Path | None, set[str], dict[tuple[str, str], bool], set[str]]:
     """What a net to grow has already: categories, routes (whether through an adapter), tasks."""
-    if told is None:
+    if entries is None:
         return None, set(), {}, set()
-    if not isinstance(told, str):
-        wrong.append(f"start is {told!r}; it must be the folder of a transplant net")
+    if not isinstance(entries, str):
+        problems.append(f"start is {entries!r}; it must be the folder of a transplant net")
         return None, set(), {}, set()
     try:
-        config = read_net_config(where / told)
+        config = read_net_config(where / entries)
     except BadFile as error:
-        wrong.append(str(error).rstrip("."))
+        problems.append(str(error).rstrip("."))
         return None, set(), {}, set()
     routes = {(r.category, r.task): r.adapter for r in config.routes}
-    return where / told, set(config.categories), routes, set(config.tasks)
+    return where / entries, set(config.categories), routes, set(config.tasks)

@@ -6,19 +6,22 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from brickwork.errors import BrickworkError
+from brickwork.errors import BrickworkError, RequestError
+from brickwork.options import Options, fields_of
 from brickwork.recipes import unknown
 from brickwork.transplant.net import NAME
-from brickwork.transplant.options import How
+from brickwork.transplant.options import AdapterOptions, LearnTaskOptions
 
-ADD_KEYS = ("add", "category", "task", "learned_on", "data", "steps", "batch_size", "lr")
-CONNECT_KEYS = ("connect", "task", "data", "teacher", "force", *(f.name for f in fields(How)))
+Kind = TypeVar("Kind", bound=Options)
+LEARNING = [name for name in fields_of(LearnTaskOptions) if name != "seed"]
+ADD_KEYS = ("add", "category", "task", "learned_on", "data", *LEARNING)
+CONNECT_KEYS = ("connect", "task", "data", "teacher", "force", *fields_of(AdapterOptions))
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthStep:
     """One operation: add (a category, a task or both) or connect."""
 
     kind: str
@@ -27,17 +30,17 @@ class Growth:
     task: str | None
     on: tuple[str, ...]
     data: tuple[str, ...]
-    how: How
+    options: AdapterOptions | LearnTaskOptions
     teacher: str | None = None
     force: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        told = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "how"}
-        return {**told, "how": dict(vars(self.how))}
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "options"}
+        return {**facts, "options": self.options.to_dict()}
 
     def __str__(self) -> str:
         if self.kind == "connect":
-            return f"connect {self.category} → {self.task} by {self.how.way}"
+            return f"connect {self.category} → {self.task} by {self.options.to_dict()['way']}"
         parts = [f"category {self.category}"] if self.category else []
         parts += [f"task {self.task}" + (f" on {', '.join(self.on)}" if self.on else "")] if self.task else []
         return f"add {' and '.join(parts)} of {self.network}"
@@ -52,14 +55,14 @@ class _Stand:
     tasks: set[str]
     routes: dict[tuple[str, str], bool]  # whether through an adapter
     seed: int
-    wrong: list[str]
+    problems: list[str]
 
     def new(self, at: str, kind: str, name: Any, known: set[str]) -> bool:
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            self.wrong.append(f"{at}: {name!r} is no name for a {kind}; use letters, digits, - and _")
+            self.problems.append(f"{at}: {name!r} is no name for a {kind}; use letters, digits, - and _")
             return False
         if name in known:
-            self.wrong.append(f"{at}: there is a {kind} {name!r} already")
+            self.problems.append(f"{at}: there is a {kind} {name!r} already")
         known.add(name)
         return True
 
@@ -67,12 +70,12 @@ class _Stand:
         if isinstance(name, str) and name in known:
             return True
         missing = f"give the {kind}, one of {', '.join(sorted(known)) or 'none so far'}"
-        self.wrong.append(f"{at}: {missing if name is None else unknown(kind, name, sorted(known))}")
+        self.problems.append(f"{at}: {missing if name is None else unknown(kind, name, sorted(known))}")
         return False
 
 
 def ops_of(
-    told: Any,
+    entries: Any,
     networks: Mapping[str, Any],
     *,
     categories: set[str],
@@ -80,50 +83,49 @@ def ops_of(
     routes: dict[tuple[str, str], bool],
     seed: int,
     where: Path,
-    wrong: list[str],
-) -> list[Growth]:
-    """All operations; what is wrong with them goes to `wrong`."""
-    if not isinstance(told, list) or not told or not all(isinstance(op, Mapping) for op in told):
-        wrong.append(f"grow is {told!r}; it must be a list of {{add: …}} and {{connect: …}}")
+    problems: list[str],
+) -> list[GrowthStep]:
+    """All operations; what is problems with them goes to `problems`."""
+    if not isinstance(entries, list) or not entries or not all(isinstance(op, Mapping) for op in entries):
+        problems.append(f"grow is {entries!r}; it must be a list of {{add: …}} and {{connect: …}}")
         return []
-    stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, wrong)
+    stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, problems)
     found = []
-    for number, op in enumerate(told, 1):
+    for number, op in enumerate(entries, 1):
         at = f"step {number}"
         if ("add" in op) == ("connect" in op):
-            wrong.append(f"{at} says {', '.join(map(str, op)) or 'nothing'}; it must say add: or connect:")
+            problems.append(f"{at} says {', '.join(map(str, op)) or 'nothing'}; it must say add: or connect:")
             continue
         keys = ADD_KEYS if "add" in op else CONNECT_KEYS
-        wrong += [f"{at}: {unknown('entry', key, keys)}" for key in op if key not in keys]
+        problems += [f"{at}: {unknown('entry', key, keys)}" for key in op if key not in keys]
         made = _add(at, op, stand) if "add" in op else _connect(at, op, stand)
         if made is not None:
             found.append(_resolved(made, where))
-            wrong += [f"{at}: {text}" for text in _bad_data(found[-1].data)]
+            problems += [f"{at}: {text}" for text in _bad_data(found[-1].data)]
     return found
 
 
-def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
+def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
     network, category, task = op["add"], op.get("category"), op.get("task")
     known = stand.there(at, "network", network, stand.networks)
     before = set(stand.categories)
     good = category is None or stand.new(at, "category", category, stand.categories)
     good &= task is None or stand.new(at, "task", task, stand.tasks)
     if category is None and task is None:
-        stand.wrong.append(f"{at}: give the category, the task, or both, a name")
+        stand.problems.append(f"{at}: give the category, the task, or both, a name")
     on = _names(op.get("learned_on"))
     data = _names(op.get("data"))
     if (on or data) and (category is not None or task is None):
-        stand.wrong.append(f"{at}: learned_on and data are for a task alone; leave category out, or them")
+        stand.problems.append(f"{at}: learned_on and data are for a task alone; leave category out, or them")
     good &= len([name for name in on if stand.there(at, "category", name, before)]) == len(on)
     if data and not on and category is None:
-        stand.wrong.append(f"{at}: data without learned_on; say on which categories' features the task is learned")
+        stand.problems.append(f"{at}: data without learned_on; say on which categories' features the task is learned")
     elif data and len(data) not in (1, len(on)):
-        stand.wrong.append(f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each")
-    learning = {key: op[key] for key in ("steps", "batch_size", "lr") if key in op}
+        stand.problems.append(f"{at}: {len(on)} categories and {len(data)} data; give one for all, or one for each")
+    learning = {key: op[key] for key in LEARNING if key in op}
     if learning and not data:
-        stand.wrong.append(f"{at}: {next(iter(learning))} is for a task that is learned; give data too")
-    how = How(seed=stand.seed, **learning)
-    stand.wrong += [f"{at}: {text}" for text in how.problems(data=True)]
+        stand.problems.append(f"{at}: {next(iter(learning))} is for a task that is learned; give data too")
+    options = _options(at, LearnTaskOptions, {"seed": stand.seed, **learning}, stand) or LearnTaskOptions()
     if not good:
         return None
     for name in on or ([category] if category and task else []):
@@ -132,44 +134,54 @@ def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
         return None
     if data and len(data) == 1:
         data = data * len(on)
-    return Growth("add", network, category, task, tuple(on), tuple(data), how)
+    return GrowthStep("add", network, category, task, tuple(on), tuple(data), options)
 
 
-def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> Growth | None:
+def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
     category, task, teacher = op["connect"], op.get("task"), op.get("teacher")
     good = stand.there(at, "category", category, stand.categories)
     good &= stand.there(at, "task", task, stand.tasks)
     data = _names(op.get("data"))
     if len(data) > 1:
-        stand.wrong.append(f"{at}: data are {data}; an adapter is learned on one data set")
-    how = How(**{"seed": stand.seed, **{f.name: op[f.name] for f in fields(How) if f.name in op}})
-    problems = how.problems(data=bool(data))
-    if not problems:
-        problems = [f"{name} is not used by {how.way}; leave it out" for name in how.unused(list(op))]
-    stand.wrong += [f"{at}: {text}" for text in problems]
+        stand.problems.append(f"{at}: data are {data}; an adapter is learned on one data set")
+    known = {name: op[name] for name in fields_of(AdapterOptions) if name in op}
+    options = _options(at, AdapterOptions, {"seed": stand.seed, **known}, stand)
+    options, good_options = options or AdapterOptions(), options is not None
+    options = options.resolved(images=bool(data))
+    if good_options:
+        stand.problems += [f"{at}: {text.replace('`', '')}" for text in options.needs(data=bool(data))]
     force = op.get("force", False)
     if not isinstance(force, bool):
-        stand.wrong.append(f"{at}: force is {force!r}; it must be true or false")
+        stand.problems.append(f"{at}: force is {force!r}; it must be true or false")
     if not good:
         return None
     if (category, task) in stand.routes and not force:
-        stand.wrong.append(f"{at}: {category} reaches {task} already; say force: true to replace its adapter")
+        stand.problems.append(f"{at}: {category} reaches {task} already; say force: true to replace its adapter")
     reached = [t for (c, t), adapted in stand.routes.items() if c == category and not adapted and t != task]
     if teacher is not None and teacher not in reached:
-        stand.wrong.append(f"{at}: {category} came without {teacher!r}, so that cannot be its teacher")
-    if not problems and teacher is None and not reached and how.way != "direct-learn":
-        stand.wrong.append(
+        stand.problems.append(f"{at}: {category} came without {teacher!r}, so that cannot be its teacher")
+    if good_options and teacher is None and not reached and options.way != "direct-learn":
+        stand.problems.append(
             f"{at}: {category} came with no other task, so it has no teacher; use direct-learn with labels"
         )
     stand.routes[category, str(task)] = True
-    return Growth("connect", None, category, task, (), tuple(data), how, teacher, bool(force))
+    return GrowthStep("connect", None, category, task, (), tuple(data), options, teacher, bool(force))
 
 
-def _names(told: Any) -> list[str]:
-    return [str(name) for name in told] if isinstance(told, list) else [] if told is None else [str(told)]
+def _options(at: str, kind: type[Kind], entries: Mapping[str, Any], stand: _Stand) -> Kind | None:
+    """The options of a step; None where they are problems, which is entries."""
+    try:
+        return kind.from_dict(entries)
+    except RequestError as error:
+        stand.problems.append(f"{at}: {str(error).removesuffix('.')}")
+        return None
 
 
-def _resolved(op: Growth, where: Path) -> Growth:
+def _names(value: Any) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, list) else [] if value is None else [str(value)]
+
+
+def _resolved(op: GrowthStep, where: Path) -> GrowthStep:
     """Files and folders of images are relative to the recipe, as models are."""
     return replace(op, data=tuple(str(where / spec) if _is_file(spec, where) else spec for spec in op.data))
 
@@ -185,12 +197,12 @@ def _is_file(spec: str, where: Path) -> bool:
 
 
 def _bad_data(specs: Iterable[str]) -> list[str]:
-    from brickwork import data as images_of
+    from brickwork import data as data_sets
 
-    wrong = []
+    problems = []
     for spec in dict.fromkeys(specs):
         try:
-            images_of.check(spec)
+            data_sets.check(spec)
         except BrickworkError as error:
-            wrong.append(str(error).rstrip("."))
-    return wrong
+            problems.append(str(error).rstrip("."))
+    return problems

@@ -17,16 +17,16 @@ from brickwork.errors import BadFile, BrickworkError, JobFailed, RequestError
 from brickwork.transplant.folders import CONFIG, load_net, save_net
 from brickwork.transplant.growth import add_learned_task, connect, images_for
 from brickwork.transplant.net import TransplantNet
-from brickwork.transplant.parts import grown_by, image_of
-from brickwork.transplant.recipe import Recipe
-from brickwork.transplant.recipe_growth import Growth
+from brickwork.transplant.parts import grown_by, input_shape_of
+from brickwork.transplant.recipe import GrowthRecipe
+from brickwork.transplant.recipe_growth import GrowthStep
 
 STATE = "progress.json"
 Tell = Callable[[str], None]
 
 
 def run_recipe(
-    recipe: Recipe,
+    recipe: GrowthRecipe,
     out: str | Path,
     *,
     checkpoint: str | Path | None = None,
@@ -45,7 +45,7 @@ def run_recipe(
     place = out.parent / f"{out.name}.partial" if checkpoint is None else Path(checkpoint)
     check_output(out, force=force, owns=(CONFIG,))
     if place.resolve() == out.resolve():
-        raise RequestError(f"{place} is where the net is to be written; choose another --checkpoint.")
+        raise RequestError(f"{place} is where the net is to be written; choose another `checkpoint`.")
     check_output(place, force=True, owns=(STATE,))
     net, notes = _resumed(recipe, place, arch, device, tell)
     for number in range(len(notes), len(recipe.grow)):
@@ -74,24 +74,31 @@ def _kind(error: BrickworkError) -> Callable[[str], BrickworkError]:
 
 
 def _done(
-    net: TransplantNet | None, op: Growth, recipe: Recipe, arch: Any, device: Any, progress: bool
+    net: TransplantNet | None, op: GrowthStep, recipe: GrowthRecipe, arch: Any, device: Any, progress: bool
 ) -> tuple[TransplantNet, dict[str, Any]]:
     if op.kind == "connect":
         assert net is not None and op.category is not None and op.task is not None
-        data = images_for(net, op.data[0], op.how.seed) if op.data else None
+        data = images_for(net, op.data[0], op.options.seed) if op.data else None
         done = connect(
-            net, op.category, op.task, how=op.how, data=data, teacher=op.teacher, force=op.force, progress=progress
+            net,
+            op.category,
+            op.task,
+            options=op.options,
+            data=data,
+            teacher=op.teacher,
+            force=op.force,
+            progress=progress,
         )
         return done.net, {"step": str(op), **done.note}
     source = recipe.networks[str(op.network)]
     model = store.load(source.model, arch=arch, device=device)
     if net is None:
-        image = image_of(model)
-        if image is None:
+        shape = input_shape_of(model)
+        if shape is None:
             raise RequestError(
                 f"{source.model} does not say which images it takes; start from a net made by `add --input`."
             )
-        net = TransplantNet(image)
+        net = TransplantNet(shape)
     if op.data:
         learned = add_learned_task(
             net,
@@ -100,11 +107,8 @@ def _done(
             at=source.at,
             carry=source.carry,
             on=op.on,
-            data=[images_for(net, spec, op.how.seed) for spec in op.data],
-            steps=op.how.steps,
-            batch_size=op.how.batch_size,
-            lr=op.how.lr,
-            seed=op.how.seed,
+            data=[images_for(net, spec, op.options.seed) for spec in op.data],
+            options=op.options,
             progress=progress,
         )
         return learned.net, {"step": str(op), "learned": learned.note}
@@ -112,7 +116,7 @@ def _done(
     return grown, {"step": str(op)}
 
 
-def _keep(place: Path, recipe: Recipe, net: TransplantNet, notes: list[dict[str, Any]]) -> None:
+def _keep(place: Path, recipe: GrowthRecipe, net: TransplantNet, notes: list[dict[str, Any]]) -> None:
     """The net first, under the number of its step; the file that points at it last, whole or not at all."""
     count = len(notes)
     save_net(net, place / f"step-{count}", force=True)
@@ -125,7 +129,7 @@ def _keep(place: Path, recipe: Recipe, net: TransplantNet, notes: list[dict[str,
 
 
 def _resumed(
-    recipe: Recipe, place: Path, arch: Any, device: Any, tell: Tell
+    recipe: GrowthRecipe, place: Path, arch: Any, device: Any, tell: Tell
 ) -> tuple[TransplantNet | None, list[dict[str, Any]]]:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, BadFile):
         state = json.loads((place / STATE).read_text(encoding="utf-8"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from brickwork.errors import JobFailed, RequestError
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.learning import _Job
+from brickwork.transplant.options import AdapterOptions
 from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
 from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
@@ -102,14 +104,14 @@ def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = tor
     channels = example.shape[1]
     adapter = Adapter(channels, channels, start="random", seed=2, scale=0.8).to(where, dtype)
     task, teacher = halves[1].above, halves[0].above
-    unused: dict[str, Any] = dict.fromkeys(("features", "labels", "pool", "image", "alpha", "size"))
-    dummy = Dummy("second", 0.5)
-    return _Job(adapter, task, teacher, example=example, batch=1, weight=10.0, dummy=dummy, seed=0, **unused)
+    unused: dict[str, Any] = dict.fromkeys(("features", "labels", "pool", "input_shape"))
+    options = AdapterOptions(way="back-distill", batch_size=1)
+    return _Job(adapter, task, teacher, example=example, dummy=Dummy("second", 0.5), options=options, **unused)
 
 
 def by_chain(job: _Job, batch: int) -> Step:
     """The term as learn_adapter computes it."""
-    job.batch = batch
+    job.options = replace(job.options, batch_size=batch)
 
     def step(number: int) -> Tensor:
         job.adapter.zero_grad(set_to_none=True)
@@ -129,8 +131,8 @@ def by_autograd(job: _Job, batch: int) -> Step:
 
     def step(number: int) -> Tensor:
         job.adapter.zero_grad(set_to_none=True)
-        dummy = Dummy(job.dummy.kind, job.dummy.share, seed=job.seed * 100003 + number)
-        gradient = chain.random(batch, seed=job.seed * 7919 + number, like=job.example)
+        dummy = Dummy(job.dummy.kind, job.dummy.share, seed=job.options.seed * 100003 + number)
+        gradient = chain.random(batch, seed=job.options.seed * 7919 + number, like=job.example)
         for layer in (m for twin in twins for m in twin.modules() if isinstance(m, Map)):
             layer.dummy = dummy
         x = like.detach().requires_grad_()

@@ -6,6 +6,7 @@ Widths are such that every other channel can go from every layer: groups keep eq
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,12 +14,37 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {}
+Layers = Callable[[], dict[str, nn.Module]]
+Body = Callable[[Any, Tensor], Tensor]
 
 
-def construct(name: str) -> Callable[[type[nn.Module]], type[nn.Module]]:
-    def register(kind: type[nn.Module]) -> type[nn.Module]:
-        CONSTRUCTS[name] = kind
-        return kind
+def block(inside: int, outside: int, kernel: int = 3, **options: Any) -> nn.Sequential:
+    padding = options.pop("padding", kernel // 2)
+    layer = nn.Conv2d(inside, outside, kernel, padding=padding, **options)
+    return nn.Sequential(layer, nn.BatchNorm2d(outside), nn.ReLU())
+
+
+class Net(nn.Module):
+    """A stem, a body made of some layers, global pooling and a head."""
+
+    def __init__(self, body: Body, layers: Layers, width: int) -> None:
+        super().__init__()
+        self.body = body
+        self.stem = block(3, 8)
+        for name, layer in layers().items():
+            self.add_module(name, layer)
+        self.head = nn.Linear(width, 5)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(self.body(self, self.stem(x)).mean((2, 3)))
+
+
+def construct(name: str, layers: Layers = lambda: {"a": block(8, 8)}, width: int = 8) -> Callable[[Body], Body]:
+    """Register a body under a name, with its layers and the width of what it makes."""
+
+    def register(body: Body) -> Body:
+        CONSTRUCTS[name] = partial(Net, body, layers, width)
+        return body
 
     return register
 
@@ -30,197 +56,103 @@ def example(name: str) -> Tensor:
     return torch.randn(shape, generator=rng, dtype=torch.float64)
 
 
-def block(inside: int, outside: int, kernel: int = 3, **options: Any) -> nn.Sequential:
-    padding = options.pop("padding", kernel // 2)
-    layer = nn.Conv2d(inside, outside, kernel, padding=padding, **options)
-    return nn.Sequential(layer, nn.BatchNorm2d(outside), nn.ReLU())
-
-
-class Net(nn.Module):
-    """A stem, a body given by the construct, global pooling and a head."""
-
-    width = 8  # of what the body makes
-    a: nn.Module
-    b: nn.Module
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = block(3, 8)
-        self.layers()
-        self.head = nn.Linear(self.width, 5)
-
-    def layers(self) -> None:
-        self.a = block(8, 8)
-
-    def body(self, x: Tensor) -> Tensor:
-        return self.a(x)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.head(self.body(self.stem(x)).mean((2, 3)))
-
-
+@construct("grouped", lambda: {"a": block(8, 16, groups=4)}, width=16)
+@construct("dilated", lambda: {"a": block(8, 8, dilation=2, padding=2)})
 @construct("plain")
-class Plain(Net):
-    pass
+def plain(net: Any, x: Tensor) -> Tensor:
+    return net.a(x)
 
 
 @construct("residual")
-class Residual(Net):
-    def body(self, x: Tensor) -> Tensor:
-        return x + self.a(x)
+def residual(net: Any, x: Tensor) -> Tensor:
+    return x + net.a(x)
 
 
-@construct("projection")
-class Projection(Net):
-    width = 12
-
-    def layers(self) -> None:
-        self.a, self.side = block(8, 12, stride=2), nn.Conv2d(8, 12, 1, stride=2)
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.relu(self.a(x) + self.side(x))
+@construct("projection", lambda: {"a": block(8, 12, stride=2), "side": nn.Conv2d(8, 12, 1, stride=2)}, width=12)
+def projection(net: Any, x: Tensor) -> Tensor:
+    return F.relu(net.a(x) + net.side(x))
 
 
-@construct("option-A shortcut")
-class OptionA(Net):
-    width = 12
-
-    def layers(self) -> None:
-        self.a = block(8, 12, stride=2)
-
-    def body(self, x: Tensor) -> Tensor:
-        return self.a(x) + F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 2, 2))
+@construct("option-A shortcut", lambda: {"a": block(8, 12, stride=2)}, width=12)
+def option_a(net: Any, x: Tensor) -> Tensor:
+    return net.a(x) + F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 2, 2))
 
 
-@construct("pre-activation")
-class PreActivation(Net):
-    def layers(self) -> None:
-        self.norm, self.a = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, padding=1)
-
-    def body(self, x: Tensor) -> Tensor:
-        return x + self.a(F.relu(self.norm(x)))
+@construct("pre-activation", lambda: {"norm": nn.BatchNorm2d(8), "a": nn.Conv2d(8, 8, 3, padding=1)})
+def pre_activation(net: Any, x: Tensor) -> Tensor:
+    return x + net.a(F.relu(net.norm(x)))
 
 
-@construct("depthwise")
-class Depthwise(Net):
-    def layers(self) -> None:
-        self.a, self.b = block(8, 8, groups=8), block(8, 8, 1)
-
-    def body(self, x: Tensor) -> Tensor:
-        return self.b(self.a(x))
+@construct("depthwise", lambda: {"a": block(8, 8, groups=8), "b": block(8, 8, 1)})
+def depthwise(net: Any, x: Tensor) -> Tensor:
+    return net.b(net.a(x))
 
 
-@construct("grouped")
-class Grouped(Net):
-    width = 16
-
-    def layers(self) -> None:
-        self.a = block(8, 16, groups=4)
-
-
-@construct("channel shuffle")
-class Shuffle(Net):
-    def layers(self) -> None:
-        self.a, self.b = block(8, 8, 1, groups=2), block(8, 8, groups=2)
-
-    def body(self, x: Tensor) -> Tensor:
-        x = self.a(x)
-        n, c, h, w = x.shape
-        return self.b(x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w))
+@construct("channel shuffle", lambda: {"a": block(8, 8, 1, groups=2), "b": block(8, 8, groups=2)})
+def shuffle(net: Any, x: Tensor) -> Tensor:
+    x = net.a(x)
+    n, c, h, w = x.shape
+    return net.b(x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w))
 
 
-@construct("concat")
-class Concat(Net):
-    def layers(self) -> None:
-        self.a, self.b, self.c = block(8, 4), block(8, 6), block(10, 8)
-
-    def body(self, x: Tensor) -> Tensor:
-        return self.c(torch.cat([self.a(x), self.b(x)], 1))
+@construct("concat", lambda: {"a": block(8, 4), "b": block(8, 6), "c": block(10, 8)})
+def concat(net: Any, x: Tensor) -> Tensor:
+    return net.c(torch.cat([net.a(x), net.b(x)], 1))
 
 
-@construct("dense connections")
-class Dense(Net):
-    width = 16
-
-    def layers(self) -> None:
-        self.a, self.b = block(8, 4), block(12, 4)
-
-    def body(self, x: Tensor) -> Tensor:
-        for layer in (self.a, self.b):
-            x = torch.cat([x, layer(x)], 1)
-        return x
+@construct("dense connections", lambda: {"a": block(8, 4), "b": block(12, 4)}, width=16)
+def dense(net: Any, x: Tensor) -> Tensor:
+    for layer in (net.a, net.b):
+        x = torch.cat([x, layer(x)], 1)
+    return x
 
 
-@construct("SE gate")
-class Gate(Net):
-    def layers(self) -> None:
-        self.a, self.down, self.up = block(8, 8), nn.Linear(8, 4), nn.Linear(4, 8)
-
-    def body(self, x: Tensor) -> Tensor:
-        x = self.a(x)
-        return x * torch.sigmoid(self.up(F.relu(self.down(x.mean((2, 3))))))[:, :, None, None]
+@construct("SE gate", lambda: {"a": block(8, 8), "down": nn.Linear(8, 4), "up": nn.Linear(4, 8)})
+def gate(net: Any, x: Tensor) -> Tensor:
+    x = net.a(x)
+    return x * torch.sigmoid(net.up(F.relu(net.down(x.mean((2, 3))))))[:, :, None, None]
 
 
-@construct("transposed")
-class Transposed(Net):
-    def layers(self) -> None:
-        self.a = nn.ConvTranspose2d(8, 8, 3, stride=2)
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.relu(self.a(x))
+@construct("transposed", lambda: {"a": nn.ConvTranspose2d(8, 8, 3, stride=2)})
+def transposed(net: Any, x: Tensor) -> Tensor:
+    return F.relu(net.a(x))
 
 
-@construct("dilated")
-class Dilated(Net):
-    def layers(self) -> None:
-        self.a = block(8, 8, dilation=2, padding=2)
+@construct("called twice")
+def called_twice(net: Any, x: Tensor) -> Tensor:
+    return net.a(net.a(x))
 
 
-@construct("flatten to linear")
-class Flatten(Net):
-    def layers(self) -> None:
-        self.hidden = nn.Linear(8 * 16, 8)
+def _tied() -> dict[str, nn.Module]:
+    a, b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+    b.weight = a.weight
+    return {"a": a, "b": b}
+
+
+@construct("tied weights", _tied)
+def tied(net: Any, x: Tensor) -> Tensor:
+    return F.relu(net.b(F.relu(net.a(x))))
+
+
+@construct("GroupNorm", lambda: {"a": nn.Conv2d(8, 8, 3, padding=1), "norm": nn.GroupNorm(2, 8)})
+def group_norm(net: Any, x: Tensor) -> Tensor:
+    return F.relu(net.norm(net.a(x)))
+
+
+@construct("LayerNorm", lambda: {"a": nn.Conv2d(8, 8, 3, padding=1), "norm": nn.LayerNorm(8)})
+def layer_norm(net: Any, x: Tensor) -> Tensor:
+    return F.relu(net.norm(net.a(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
+
+
+class Flatten(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.hidden, self.head = block(3, 8), nn.Linear(8 * 16, 8), nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(F.relu(self.hidden(F.max_pool2d(self.stem(x), 2).flatten(1))))
 
 
-@construct("called twice")
-class CalledTwice(Net):
-    def body(self, x: Tensor) -> Tensor:
-        return self.a(self.a(x))
-
-
-@construct("tied weights")
-class Tied(Net):
-    def layers(self) -> None:
-        a, b = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
-        b.weight = a.weight
-        self.a, self.b = a, b
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.relu(self.b(F.relu(self.a(x))))
-
-
-@construct("GroupNorm")
-class WithGroupNorm(Net):
-    def layers(self) -> None:
-        self.a, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8)
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.relu(self.norm(self.a(x)))
-
-
-@construct("LayerNorm")
-class WithLayerNorm(Net):
-    def layers(self) -> None:
-        self.a, self.norm = nn.Conv2d(8, 8, 3, padding=1), nn.LayerNorm(8)
-
-    def body(self, x: Tensor) -> Tensor:
-        return F.relu(self.norm(self.a(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2))
-
-
-@construct("attention, three projections")
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +166,6 @@ class Attention(nn.Module):
         return self.head((x + self.out(mixed)).mean(1))
 
 
-@construct("attention, one fused projection")
 class FusedAttention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -248,8 +179,15 @@ class FusedAttention(nn.Module):
         return self.head((x + self.out(mixed)).mean(1))
 
 
-@construct("tuple output")
-class TupleOutput(Net):
+class TupleOutput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.a, self.head = block(3, 8), block(8, 8), nn.Linear(8, 5)
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.body(self.stem(x))
+        features = self.a(self.stem(x))
         return self.head(features.mean((2, 3))), features
+
+
+CONSTRUCTS |= {"flatten to linear": Flatten, "tuple output": TupleOutput}
+CONSTRUCTS |= {"attention, three projections": Attention, "attention, one fused projection": FusedAttention}

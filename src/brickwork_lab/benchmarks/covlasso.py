@@ -14,7 +14,7 @@ import importlib.util
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numba
@@ -23,7 +23,7 @@ import numpy as np
 from brickwork.dependencies.gram import LogitGram, logit_gram
 from brickwork.dependencies.path import covlasso_path
 from brickwork.dependencies.problem import Problem
-from brickwork.errors import RequestError
+from brickwork.errors import BadFile, RequestError
 from brickwork_lab import imagenet
 from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
 from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
@@ -33,7 +33,6 @@ WHO = {OURS: "ours", "scikit-learn Gram CD": "sklearn_cd", "scikit-learn lars_pa
 EXTRA = ("celer", "skglm")
 TOL = 1e-4  # duality gap that a peer stops at, against yᵀy: the objective is then seen to be right to 1e-6
 MEDIAN = 7  # nonzeros per class at the one λ
-NETWORK = imagenet.NETWORKS[0]
 
 #: (gram without the target, q, y², falling alphas) -> coefficients at the last alpha
 Solve = Callable[[np.ndarray, np.ndarray, float, list[float]], np.ndarray]
@@ -64,18 +63,23 @@ def covlasso(
     if not 0 < smallest < 1:
         raise RequestError(f"smallest must lie between 0 and 1, not {smallest}")
     remarks: dict[str, list[Row]] = {}
-    kinds = ["real", "synthetic"] if data == "both" else [data]
-    if data == "both" and not imagenet.has_logits(NETWORK):
-        kinds = ["synthetic"]
-        remarks["remarks"] = [{"remark": f"made logits only: {imagenet.missing(NETWORK)}"}]
+    logits: dict[str, Iterable[np.ndarray] | np.ndarray] = {}
+    if data != "synthetic":
+        try:
+            logits["real"] = imagenet.logits_of(imagenet.NETWORKS[0]).logits
+        except BadFile as error:
+            if data == "real":
+                raise
+            remarks["remarks"] = [{"remark": f"made logits only: {error}"}]
+    if data != "real":
+        logits["synthetic"] = synthetic(rows, classes)
     who = WHO | {name: name for name in EXTRA if importlib.util.find_spec(name)}
     contenders: dict[str, Contender] = {name: f"{__name__}:{function}" for name, function in who.items()}
     measured: list[Row] = []
     gains: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for kind in kinds:
-            logits = imagenet.logits_of(NETWORK).logits if kind == "real" else synthetic(rows, classes)
-            gram = logit_gram(logits).gram
+        for kind, some in logits.items():
+            gram = logit_gram(some).gram
             np.save(Path(folder) / "gram.npy", gram)
             tasks = {"one λ": [_share(gram)], f"path of {path}": np.geomspace(1, smallest, path + 1)[1:].tolist()}
             for task, shares in tasks.items():
@@ -126,9 +130,6 @@ def _judge(rows: list[Row], gram: np.ndarray, share: float, folder: str, who: di
         row["above_best"] = float(((value - values.min(0)) / gram.diagonal()).max())
 
 
-# -- the contenders: each prepares and returns the work to be measured; coefficients at the last λ are kept -----
-
-
 def ours(folder: str, shares: list[float]) -> Work:
     gram = np.load(Path(folder) / "gram.npy")
     began = time.process_time()
@@ -154,9 +155,12 @@ def _target_by_target(
     """Peers solve one target after another, and keep the coefficients at the last λ."""
 
     def work() -> dict[str, float]:
+        coef = np.zeros((count, count))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # lars_path says so when two features enter at once
-            np.save(Path(folder) / f"{name}.npy", np.stack([solve(i) for i in range(count)]))
+            for i in range(count):
+                coef[i] = solve(i)
+        np.save(Path(folder) / f"{name}.npy", coef)
         return {"first_s": first} if first else {}
 
     return work

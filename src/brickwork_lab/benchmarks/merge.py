@@ -41,7 +41,6 @@ def merge(contest: Contest, *, layers: int = 12, width: int = 768, words: int = 
         for number, name in enumerate(("zero", "a", "b")):
             _write(folder / name, layers, width, words, number)
         size = (folder / "a" / SINGLE).stat().st_size / 2**20
-        rows: list[Row] = []
         merged: dict[Run, dict[str, np.ndarray]] = {}
         runs = [(m, who) for m in METHODS for who in ((OURS, PEER) if peer else (OURS,))] + [("copy", COPY)]
         with bar("merge", repeat * len(runs)) as advance:
@@ -50,9 +49,10 @@ def merge(contest: Contest, *, layers: int = 12, width: int = 768, words: int = 
                 for run in runs:
                     costs[run].append(_cost(_command(run, folder, command), folder / "out", merged, run))
                     advance(1, " ".join(run))
-        for (method, who), all_costs in costs.items():
-            row: Row = {"who": who, "method": method, **medians(all_costs, 3)}
-            rows.append({**row, "file_mb": round(size, 1), "runs": repeat})
+    rows = [
+        {"who": who, "method": method, **medians(some, 3), "file_mb": round(size, 1), "runs": repeat}
+        for (method, who), some in costs.items()
+    ]
     return Outcome(rows, _ratios(rows), {"agreement": _agreement(merged)})
 
 
@@ -98,14 +98,9 @@ def _cost(command: list[str], out: Path, merged: dict[Run, dict[str, np.ndarray]
         raise JobFailed(f"{command[0]} failed: {last}")
     wall = time.perf_counter() - began
     if run[1] != COPY and run not in merged:
-        merged[run] = _sample(out)
+        tensors = Tensors(out)
+        merged[run] = {name: tensors[name].ravel()[:1000].copy() for name in tensors}  # some of each, to compare
     return {"cpu_s": usage.ru_utime + usage.ru_stime, "wall_s": wall, "peak_mb": peak}
-
-
-def _sample(out: Path) -> dict[str, np.ndarray]:
-    """Some numbers of every tensor, to compare who gave what."""
-    tensors = Tensors(out)
-    return {name: tensors[name].ravel()[:1000].copy() for name in tensors}
 
 
 def _agreement(merged: dict[Run, dict[str, np.ndarray]]) -> list[Row]:
@@ -135,32 +130,18 @@ def _ratios(rows: list[Row]) -> dict[str, float]:
 def _write(folder: Path, layers: int, width: int, words: int, seed: int) -> None:
     """A GPT-2-like set of tensors, with the config that mergekit wants."""
     folder.mkdir()
-    config = {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "n_layer": layers,
-        "n_embd": width,
-        "n_head": max(1, width // 64),
-        "vocab_size": words,
-        "n_positions": 1024,
-    }
+    config: dict[str, Any] = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 1024}
+    config |= {"n_layer": layers, "n_embd": width, "n_head": max(1, width // 64), "vocab_size": words}
     (folder / "config.json").write_text(json.dumps(config))
+    layer: dict[str, tuple[int, ...]] = {"attn.c_attn": (width, 3 * width), "attn.c_proj": (width, width)}
+    layer |= {"mlp.c_fc": (width, 4 * width), "mlp.c_proj": (4 * width, width), "ln_1": (width,), "ln_2": (width,)}
+    parts = {f"h.{k}.{part}": shape for k in range(layers) for part, shape in layer.items()} | {"ln_f": (width,)}
     shapes: dict[str, tuple[int, ...]] = {
         "transformer.wte.weight": (words, width),
         "transformer.wpe.weight": (1024, width),
     }
-    for k in range(layers):
-        block = f"transformer.h.{k}"
-        for part, matrix in (
-            ("attn.c_attn", (width, 3 * width)),
-            ("attn.c_proj", (width, width)),
-            ("mlp.c_fc", (width, 4 * width)),
-            ("mlp.c_proj", (4 * width, width)),
-        ):
-            shapes |= {f"{block}.{part}.weight": matrix, f"{block}.{part}.bias": matrix[1:]}
-        for part in ("ln_1", "ln_2"):
-            shapes |= {f"{block}.{part}.weight": (width,), f"{block}.{part}.bias": (width,)}
-    shapes |= {"transformer.ln_f.weight": (width,), "transformer.ln_f.bias": (width,)}
+    for part, shape in parts.items():
+        shapes |= {f"transformer.{part}.weight": shape, f"transformer.{part}.bias": shape[-1:]}
     rng = np.random.default_rng(seed)
     with open(folder / SINGLE, "wb") as file:
         writer = Writer(file, [(n, "F32", s) for n, s in shapes.items()], {"format": "pt"})

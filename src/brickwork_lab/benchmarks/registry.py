@@ -49,9 +49,6 @@ class Contest:
             return in_turn(contenders, arguments, repeat=self.repeat, separate=self.separate, tell=advance)
 
 
-COMMON = {name: default for name, default in vars(Contest).items() if name in ("repeat", "separate", "device")}
-
-
 @dataclass(frozen=True)
 class Benchmark:
     """One entry: its name, one line of help, and the function that runs it with keyword options."""
@@ -59,15 +56,17 @@ class Benchmark:
     name: str
     help: str
     function: Callable[..., Outcome]
-    common: Mapping[str, Any]  # options of the contest that a user may give, with their defaults
-    at_least: Mapping[str, int]
+    common: tuple[str, ...] = ("repeat", "separate", "device")  # options of the contest that make sense for it
+    at_least: Mapping[str, int] = field(default_factory=dict)
+    repeat: int = 3  # unless a user says otherwise
     needs: str = ""  # the peer's module, of the extra dev
 
     @property
     def options(self) -> dict[str, Any]:
         """Every option with its default."""
         own = list(inspect.signature(self.function).parameters.values())[1:]
-        return {**{p.name: p.default for p in own}, **self.common}
+        defaults = {"repeat": self.repeat, "separate": Contest.separate, "device": Contest.device}
+        return {**{p.name: p.default for p in own}, **{name: defaults[name] for name in self.common}}
 
     def __call__(self, **options: Any) -> Outcome:
         known = self.options
@@ -83,7 +82,7 @@ class Benchmark:
             raise MissingExtra("dev", f"comparisons with {self.needs}")
         if "device" in known:
             pick(options.get("device", known["device"]))  # refuses one that there is not
-        contest = Contest(self.name, **{name: options.pop(name, default) for name, default in self.common.items()})
+        contest = Contest(self.name, **{name: options.pop(name, known[name]) for name in self.common})
         return self.function(contest, **options)
 
     run = __call__
@@ -92,22 +91,13 @@ class Benchmark:
 REGISTRY: dict[str, Benchmark] = {}
 
 
-def benchmark(
-    name: str,
-    *,
-    help: str,
-    common: tuple[str, ...] = ("repeat", "separate", "device"),
-    repeat: int = 3,
-    at_least: Mapping[str, int] | None = None,
-    needs: str = "",
-) -> Callable[[Callable[..., Outcome]], Benchmark]:
-    """Put a function into the table under `name`; `common` are the options of the contest that make sense for it."""
+def benchmark(name: str, *, help: str, **facts: Any) -> Callable[[Callable[..., Outcome]], Benchmark]:
+    """Put a function into the table under `name`; facts are those of a Benchmark."""
 
     def register(function: Callable[..., Outcome]) -> Benchmark:
         if name in REGISTRY:
             raise ValueError(f"two benchmarks are called {name!r}")
-        defaults = {option: {**COMMON, "repeat": repeat}[option] for option in common}
-        REGISTRY[name] = Benchmark(name, help, function, defaults, at_least or {}, needs)
+        REGISTRY[name] = Benchmark(name, help, function, **facts)
         return REGISTRY[name]
 
     return register

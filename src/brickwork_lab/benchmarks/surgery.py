@@ -55,45 +55,32 @@ def surgery(contest: Contest, *, arch: str = "resnet50", stem: str = "imagenet",
     return Outcome(rows, ratios(rows, OURS, ("cpu_s", "wall_s", "peak_mb")), {"constructs": table})
 
 
-# -- the contenders: each returns the work to be measured ---------------------------------------------------
-
-
 def ours(arch: str, stem: str, size: int, keep: dict[str, list[int]], removed: Removed) -> Work:
-    def cut(bp: Blueprint, model: nn.Module, keep: dict[str, list[int]]) -> None:
+    def work(model: nn.Module, x: Tensor, keep: dict[str, list[int]]) -> dict[str, float]:
+        start = time.perf_counter()
+        bp = brickwork.trace(model, x)
+        traced = time.perf_counter()
         bp.select(model, keep)
+        return {"trace_s": traced - start, "cut_s": time.perf_counter() - traced}
 
-    return _traced_and_cut(arch, stem, size, brickwork.trace, cut, ({"0": [0]}, keep))
+    first = work(*_tiny(), {"0": [0]})
+    model, x = _build(arch, stem, size)
+    return lambda: {**work(model, x, keep), "first_s": sum(first.values())}
 
 
 def peer(arch: str, stem: str, size: int, keep: dict[str, list[int]], removed: Removed) -> Work:
     import torch_pruning as tp
 
-    def trace(model: nn.Module, x: Tensor) -> Any:
-        return tp.DependencyGraph().build_dependency(model, example_inputs=x)
-
-    return _traced_and_cut(arch, stem, size, trace, _prune, ({"0": [1]}, removed))
-
-
-def _traced_and_cut(
-    arch: str,
-    stem: str,
-    size: int,
-    trace: Callable[[nn.Module, Tensor], Any],
-    cut: Callable[[Any, nn.Module, Any], None],
-    channels: tuple[Removed, Removed],
-) -> Work:
-    """channels: of the tiny network that is cut first, and of the one that is measured."""
-
-    def work(model: nn.Module, x: Tensor, some: Removed) -> dict[str, float]:
+    def work(model: nn.Module, x: Tensor, removed: Removed) -> dict[str, float]:
         start = time.perf_counter()
-        graph = trace(model, x)
+        graph = tp.DependencyGraph().build_dependency(model, example_inputs=x)
         traced = time.perf_counter()
-        cut(graph, model, some)
+        _prune(graph, model, removed)
         return {"trace_s": traced - start, "cut_s": time.perf_counter() - traced}
 
-    first = work(*_tiny(), channels[0])
+    first = work(*_tiny(), {"0": [1]})
     model, x = _build(arch, stem, size)
-    return lambda: {**work(model, x, channels[1]), "first_s": sum(first.values())}
+    return lambda: {**work(model, x, removed), "first_s": sum(first.values())}
 
 
 def _tiny() -> tuple[nn.Module, Tensor]:
@@ -164,9 +151,6 @@ def _width(module: nn.Module) -> int:
 
 class Refused(Exception):
     """The peer said no by itself."""
-
-
-# -- exactness ----------------------------------------------------------------------------------------------
 
 
 def randomise(model: nn.Module) -> nn.Module:

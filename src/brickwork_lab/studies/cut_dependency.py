@@ -23,32 +23,10 @@ from brickwork.evaluation import auroc
 from brickwork.prediction import predict
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.registry import Names, Row, read_json, study
 
 #: ResNet-50, ImageNet: accuracy without and with the penalty; coefficient; ImageNet-O AUPR
 PAPER: dict[str, Any] = {"accuracy": (76.37, 76.66), "coefficient": (1.10, 4.5e-4), "aupr": (13.98, 14.07)}
-SUPERCLASSES = {
-    "aquatic mammals": "beaver dolphin otter seal whale",
-    "fish": "aquarium_fish flatfish ray shark trout",
-    "flowers": "orchid poppy rose sunflower tulip",
-    "food containers": "bottle bowl can cup plate",
-    "fruit and vegetables": "apple mushroom orange pear sweet_pepper",
-    "household electrical devices": "clock keyboard lamp telephone television",
-    "household furniture": "bed chair couch table wardrobe",
-    "insects": "bee beetle butterfly caterpillar cockroach",
-    "large carnivores": "bear leopard lion tiger wolf",
-    "large man-made outdoor things": "bridge castle house road skyscraper",
-    "large natural outdoor scenes": "cloud forest mountain plain sea",
-    "large omnivores and herbivores": "camel cattle chimpanzee elephant kangaroo",
-    "medium mammals": "fox porcupine possum raccoon skunk",
-    "non-insect invertebrates": "crab lobster snail spider worm",
-    "people": "baby boy girl man woman",
-    "reptiles": "crocodile dinosaur lizard snake turtle",
-    "small mammals": "hamster mouse rabbit shrew squirrel",
-    "trees": "maple_tree oak_tree palm_tree pine_tree willow_tree",
-    "vehicles 1": "bicycle bus motorcycle pickup_truck train",
-    "vehicles 2": "lawn_mower rocket streetcar tank tractor",
-}
 THRESHOLD = 0.2  # "all": every link at least this strong between superclasses
 #: penalty, its pairs, strength
 WAYS = {
@@ -105,7 +83,8 @@ def _one_run(lab: Lab, source: str, arch: str, outside: tuple[str, ...], epochs:
 
 def _groups(classes: tuple[str, ...]) -> list[str]:
     """The superclass of each class; a class that has none is a kind of its own."""
-    of = {name: group for group, names in SUPERCLASSES.items() for name in names.split()}
+    superclasses = read_json("cifar100_superclasses.json")
+    of = {name: group for group, names in superclasses.items() for name in names.split()}
     return [of.get(name, name) for name in classes]
 
 

@@ -88,8 +88,7 @@ def _row(maps: list[DependencyMap], between: bool) -> Row:
         "rel_error_quantiles": _quantiles(columns["rel_error"]),
         "dependencies": float(np.median([s["dependencies"] for s in summaries])),
         "kkt": None if np.isnan(columns["kkt"]).any() else float(columns["kkt"].max()),
-        "fitted_on": maps[0].facts["rows_fitted"],
-        "measured_on": maps[0].facts["rows_measured"],
+        **{f"{part}_on": maps[0].facts[f"rows_{part}"] for part in ("fitted", "measured")},
         "splits": len(maps),
     }
     if screening is not None:

@@ -72,14 +72,9 @@ def _cut(lab: Lab, name: str) -> Row | None:
             model, [0, 1], (images, labels), keep=0.5, repair="bn", seed=lab.seed, device=lab.where, progress=False
         )
         spaces = brickwork.trace(model, images[:2]).spaces
-        facts = {
-            "ours": round(100 * brick.parameters, 1),
-            "macs": round(100 * brick.macs, 1),
-            "pixels": images.shape[-1],
-            "spaces": len(spaces),
-            "left_whole": len(set(spaces) - set(brick.kept)),
-            "note": brick.note,
-        }
+        facts = {"ours": round(100 * brick.parameters, 1), "macs": round(100 * brick.macs, 1)}
+        facts |= {"pixels": images.shape[-1], "spaces": len(spaces)}
+        facts |= {"left_whole": len(set(spaces) - set(brick.kept)), "note": brick.note}
     except BrickworkError as error:
         facts["refused"] = str(error)[:200]
     return {**facts, "seconds": round(time.perf_counter() - began, 1)}

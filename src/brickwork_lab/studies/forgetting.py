@@ -12,19 +12,16 @@ the test images, as the paper's cells are: these numbers say what can be found, 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 from brickwork.algebra import sweep
-from brickwork.data.images import ImageData
 from brickwork_lab.lab import AUGMENTED, Lab
 from brickwork_lab.studies.label_free_merging import Judged, Pair, methods
-from brickwork_lab.studies.registry import Names, Row, check_names, study
+from brickwork_lab.studies.registry import Names, Row, check_names, read_json, study
 from brickwork_lab.studies.weight_addition import NAMED
 
 CIFAR = ("cifar10", f"cifar100:{','.join(NAMED)}")
@@ -46,12 +43,8 @@ PRETRAINING = {**AUGMENTED, "lr": 0.2, "batch_size": 512, "epochs": 25}
 SMOKE: dict[str, Any] = {"lr": 0.05, "batch_size": 32, "schedule": "onecycle", "epochs": 3}
 SHORT = ("paper", "head held")  # on digits there is nothing to train better
 #: Table 5: (order, split): CIFAR-10, CIFAR-100
-TABLE_5 = {
-    ("A→B", "train"): (25, 100),
-    ("A→B", "test"): (23, 88),
-    ("B→A", "train"): (100, 9),
-    ("B→A", "test"): (88, 11),
-}
+TABLE_5 = {("A→B", "train"): (25, 100), ("A→B", "test"): (23, 88)}
+TABLE_5 |= {("B→A", "train"): (100, 9), ("B→A", "test"): (88, 11)}
 ALONE = (87.33, 87.00)  # appendix Tables 8 and 9: θ₀ + g_1 and θ₀ + g_2 on their own test sets
 
 
@@ -97,13 +90,10 @@ class TwoTasks:
         zero.load_state_dict({n: t if n.startswith("fc.") else known[n] for n, t in zero.state_dict().items()})
         return zero.eval()
 
-    def images(self, which: int, scale: str) -> ImageData:
-        return self.lab.scaled(self.specs[which], scale)
-
     def trained(self, name: str, start: nn.Module, setting: str, which: int, scale: str = "large") -> nn.Module:
         recipe = FEW_IMAGES.get(scale, RECIPES[setting][which]) if self.lab.full else SMOKE
-        hold = ("fc.",) if setting == "head held" else ()
-        return self.lab.trained(f"resnet8-{name}", start, self.images(which, scale), recipe, hold=hold, record=True)
+        hold, images = ("fc.",) if setting == "head held" else (), self.lab.scaled(self.specs[which], scale)
+        return self.lab.trained(f"resnet8-{name}", start, images, recipe, hold=hold, record=True)
 
     def pair(self, setting: str, zero: nn.Module, scale: str) -> Pair:
         word = setting.replace(" ", "-")
@@ -115,8 +105,8 @@ class TwoTasks:
         if split == "test":
             return {who: (task.test_images, task.test_labels) for who, task in zip("AB", self.tasks, strict=True)}
         sets = {}
-        for k, who in enumerate("AB"):
-            images = self.images(k, scale)
+        for who, spec in zip("AB", self.specs, strict=True):
+            images = self.lab.scaled(spec, scale)
             step = max(1, len(images.train_labels) // 5000)
             sets[who] = (images.train_images[::step], images.train_labels[::step])
         return sets
@@ -136,9 +126,8 @@ def _in_turn(tasks: TwoTasks, pair: Pair, setting: str, facts: Row) -> Iterator[
 
 def _grids(tasks: TwoTasks, zero: nn.Module, facts: Row) -> Iterator[Row]:
     """Table 6 and the appendix: every cell of α and β, the paper's beside ours; and where both tasks are best."""
-    text = resources.files("brickwork_lab.studies").joinpath("paper1.json").read_text(encoding="utf-8")
     full = tasks.lab.full
-    for table in json.loads(text):
+    for table in read_json("paper1.json"):
         if not full and (table["scale"], table["split"]) not in (("small", "train"), ("large", "test")):
             continue
         values = table["values"] if full else [0.5, 1.0]
@@ -161,16 +150,10 @@ def _grid_rows(table: dict[str, Any], values: list[float], result: Any, facts: R
     best = result.balanced()
     for name, who in zip(table["tables"], "AB", strict=True):
         ours = 100 * result.grid(who)
-        row: Row = {
-            "what": f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}",
-            "paper": float(theirs[who][place]) if full else None,
-            "ours": round(100 * best["accuracy"][who], 2),
-            "alpha": best["alpha"],
-            "beta": best["beta"],
-            "values": values,
-            "grid": np.round(ours, 2).tolist(),
-            **facts,
-        }
+        what = f"paper: {name}, {table['way']}, {table['scale']}, {table['split']}, task {who}"
+        row: Row = {"what": what, "paper": float(theirs[who][place]) if full else None}
+        row |= {"ours": round(100 * best["accuracy"][who], 2), "alpha": best["alpha"], "beta": best["beta"]}
+        row |= {"values": values, "grid": np.round(ours, 2).tolist(), **facts}
         if full:
             row |= {"paper_grid": theirs[who].tolist(), "paper_alpha": values[place[1]], "paper_beta": values[place[0]]}
             row["correlation"] = round(float(np.corrcoef(ours.ravel(), theirs[who].ravel())[0, 1]), 4)

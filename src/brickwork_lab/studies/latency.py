@@ -66,18 +66,10 @@ def measure(whole: nn.Module, bp: Blueprint, widths: dict[str, int], images: Ten
     for way in WAYS if images.is_cuda else WAYS[:2]:
         times = {name: fastest(net, images, way) for name, net in (("whole", whole), ("part", part))}
         ratio = times["part"] / times["whole"]
-        yield {
-            "what": f"{what}{way.words}",
-            "paper": None,
-            "ours": round(ratio / flops, 3),
-            "latency": round(ratio, 4),
-            "flops": round(flops, 4),
-            "whole_ms": round(1e3 * times["whole"], 3),
-            "part_ms": round(1e3 * times["part"], 3),
-            "batch": len(images),
-            "tf32": way.tf32,
-            "widths": widths,
-        }
+        row: Row = {"what": f"{what}{way.words}", "paper": None, "ours": round(ratio / flops, 3)}
+        row |= {"latency": round(ratio, 4), "flops": round(flops, 4)}
+        row |= {f"{name}_ms": round(1e3 * seconds, 3) for name, seconds in times.items()}
+        yield {**row, "batch": len(images), "tf32": way.tf32, "widths": widths}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import nn
 from brickwork.data.images import ImageData
 from brickwork.dependencies.new_classes import add_classes
 from brickwork.prediction import predict
-from brickwork.training import settings_for, train
+from brickwork.training import TrainOptions, default_augment, resolve, train
 from brickwork.zoo.summary import parameters_of
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, some_of, study
@@ -65,7 +65,8 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
     full_time = _time_of_training(lab, everything, whole, arch, source)
     times = {"full_seconds": full_time[0], "full_epoch_seconds": full_time[1]}
     common = {f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), lab.seed).items()}
-    few = _first_of_each(fresh.train_labels, SHOTS)
+    labels = fresh.train_labels
+    few = np.concatenate([np.flatnonzero(labels == c)[:SHOTS] for c in np.unique(labels)])  # the first of each class
     every = slice(None)
     ways: dict[str, tuple[Any, str, str]] = {
         "trained": (every, "train", "logits"),
@@ -76,12 +77,12 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
         "a branch": (every, "train", "branch"),
     }
     result = {}
-    for way, (rows, how, on) in ways.items():
-        some = (fresh.train_images[rows], fresh.train_labels[rows])
-        training = {"augment": settings_for(arch, 1, source).augment} if on == "branch" else None
+    for way, (rows, method, on) in ways.items():
+        some = (fresh.train_images[rows], labels[rows])
+        training = {"augment": default_augment(source)} if on == "branch" else {}
         began = time.perf_counter()
         grown = add_classes(
-            base, some, base_data=known, how=how, on=on, classes=fresh.classes, training=training, seed=lab.seed
+            base, some, base_data=known, how=method, on=on, classes=fresh.classes, **training, seed=lab.seed
         )
         seconds = time.perf_counter() - began
         numbers = _accuracies(predict(grown, whole.test_images), truth, len(old), lab.seed)
@@ -89,10 +90,6 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
         size = parameters_of(grown) - parameters_of(base)
         result[way] = {**numbers, **common, "seconds": seconds, **times, "added": size}
     return result
-
-
-def _first_of_each(labels: np.ndarray, amount: int) -> np.ndarray:
-    return np.concatenate([np.flatnonzero(labels == c)[:amount] for c in np.unique(labels)])
 
 
 def _accuracies(logits: torch.Tensor, truth: np.ndarray, known: int, seed: int) -> dict[str, float]:
@@ -112,7 +109,7 @@ def _accuracies(logits: torch.Tensor, truth: np.ndarray, known: int, seed: int) 
 
 def _time_of_training(lab: Lab, model: nn.Module, images: ImageData, arch: str, source: str) -> tuple[float, float]:
     """Seconds of the whole training and of one epoch: the faster of two epochs, the network may come from a folder."""
-    settings = settings_for(arch, len(images.train_labels), source)
+    settings = resolve(TrainOptions(), arch, len(images.train_labels), source)
     recipe = lab.recipe(arch)
     epochs = recipe.get("epochs", settings.epochs)
     options: dict[str, Any] = {**settings.to_dict(), **recipe, "epochs": 2, "device": lab.where, "progress": False}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from brickwork.errors import UnknownName
@@ -50,9 +52,8 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 
 #: modules of this package that register studies
-MODULES = """assemble compress cut_dependency dependency disassemble distil families forgetting increment insert_adapter
-    joining_recipes latency lego_ablation new_classes transfer transplant_classify transplant_segment treat
-    weight_addition weight_search"""
+MODULES = """cut_dependency cutting dependency families forgetting joining latency new_classes retraining
+    transplant_classify transplant_segment weight_addition weight_search"""
 
 
 def get(name: str) -> Study:
@@ -65,6 +66,11 @@ def names() -> list[str]:
     for module in MODULES.split():
         importlib.import_module(f"brickwork_lab.studies.{module}")
     return sorted(REGISTRY)
+
+
+def read_json(name: str) -> Any:
+    """A file of the papers' numbers, or of names, beside the studies."""
+    return json.loads(resources.files("brickwork_lab.studies").joinpath(name).read_text(encoding="utf-8"))
 
 
 def check_names(kind: str, asked: Names, known: Collection[str]) -> None:

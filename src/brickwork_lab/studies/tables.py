@@ -1,4 +1,4 @@
-"""Results as Markdown: a table a study and a table a benchmark, from the files in studies/results.
+"""Results as Markdown: a table per study and per benchmark, from the files in studies/results.
 
     python -m brickwork_lab.studies.tables studies/results docs
 
@@ -17,7 +17,7 @@ from brickwork.atomic import write_file
 from brickwork.errors import BadData
 
 Row = dict[str, Any]
-#: what says where a row comes from; told once below its table
+#: what says where a row comes from; given once below its table
 ORIGIN = ("command", "commit", "hardware", "torch", "date")
 FIRST = ("what", "who", "task", "data", "arch", "paper", "target", "ours", "whole")
 LONGEST = 60  # a longer text, a list and a dictionary stay in the file
@@ -41,7 +41,7 @@ HEADS = {
 
 
 def page(name: str, results: Iterable[dict[str, Any]]) -> str:
-    """A page of tables, one a result."""
+    """A page of tables, one per result."""
     title, about = HEADS[name]
     parts = [f"# {title}", about + " Made from `studies/results/` by `make results`."]
     return "\n\n".join([*parts, *(section(result) for result in results)]) + "\n"
@@ -89,15 +89,15 @@ def _line(cells: Sequence[str]) -> str:
 def columns_of(rows: Sequence[Row]) -> list[str]:
     """What differs from row to row and fits into a cell; the known ones first, the others as they come."""
     names = dict.fromkeys([*FIRST, *(name for row in rows for name in row)])
-    told = ("what", "who", "paper", "ours")
+    always = ("what", "who", "paper", "ours")
     same = set(_shared(rows))
     return [
         name
         for name in names
         if any(name in row for row in rows)
         and name not in ORIGIN
-        and (name in told or name not in same)
-        and (name in told or all(_fits(row.get(name)) for row in rows))
+        and (name in always or name not in same)
+        and (name in always or all(_fits(row.get(name)) for row in rows))
     ]
 
 
@@ -133,22 +133,22 @@ def _cell(value: Any) -> str:
 
 def _origins(rows: Sequence[Row]) -> str:
     """The commands that gave the rows, each once, with commit, hardware and date."""
-    found = dict.fromkeys(
+    origins = dict.fromkeys(
         (str(row.get("command") or ""), tuple(str(row[k]) for k in ORIGIN[1:] if row.get(k))) for row in rows
     )
-    return "\n".join(f"- `{command}`: {', '.join(facts)}" for command, facts in found if command)
+    return "\n".join(f"- `{command}`: {', '.join(facts)}" for command, facts in origins if command)
 
 
 def pages(folder: Path) -> dict[str, str]:
     """The text of every page from the results in a folder, in the order of their names."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in HEADS}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in HEADS}
     for file in sorted(folder.glob("*.json")):
         result = json.loads(file.read_text())
         if not isinstance(result, dict) or not result.get("rows"):
             raise BadData(f"{file} holds no rows; write it with brickwork study NAME --full --out {file}.")
         studied = "ours" in result["rows"][0] and "cpu_s" not in result["rows"][0]
-        found["results.md" if studied else "benchmarks.md"].append(result)
-    return {name: page(name, results) for name, results in found.items()}
+        results["results.md" if studied else "benchmarks.md"].append(result)
+    return {name: page(name, some) for name, some in results.items()}
 
 
 def main(folder: str, out: str) -> None:

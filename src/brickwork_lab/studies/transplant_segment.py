@@ -18,8 +18,8 @@ from brickwork import zoo
 from brickwork.blueprint.splitting import Split, split
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.origin import origin_of
-from brickwork.training import settings_for, train
-from brickwork.transplant import Dummy, learn_adapter
+from brickwork.training import TrainOptions, resolve, train
+from brickwork.transplant import learn_adapter
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab, contiguous
 from brickwork_lab.studies.registry import Names, Row, study
@@ -37,7 +37,7 @@ SMALL = {"zero": "0", "six": "6"}
 SMOKE = {"epochs": 20, "batch_size": 16, "lr": 5e-3, "optimizer": "adamw"}
 #: samples: (direct-learn, distill, back-distill), the paper's mean pixel accuracy
 PAPER = {100: (77.63, 78.35, 87.97), 50: (75.34, 76.01, 87.30), 20: (75.15, 75.04, 86.66), 10: (74.99, 75.09, 85.32)}
-FIRST = {"dummy": Dummy("first")}
+FIRST = {"dummy": "first"}
 WAYS = (
     Way("direct-learn", "random", column=0),
     Way("distill", "random", column=1),
@@ -64,16 +64,10 @@ def transplant_segment(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         if what not in wanted or (way.way == "closed-form" and amount != min(amounts)):
             continue  # the closed form uses no image: once is enough
         pixels, ious = np.array([breeds.after(name, first, way, amount) for name in others]).T
-        yield {
-            "what": what,
-            "ours": mean(pixels),
-            "paper": PAPER[amount][way.column] if lab.full and way.column is not None else None,
-            "iou": mean(ious),
-            "whole": round(float(own_pixels), 2),
-            "whole_iou": round(float(own_iou), 2),
-            "seed": lab.seed,
-            "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True)),
-        }
+        paper = PAPER[amount][way.column] if lab.full and way.column is not None else None
+        row: Row = {"what": what, "ours": mean(pixels), "paper": paper, "iou": mean(ious)}
+        row |= {"whole": round(float(own_pixels), 2), "whole_iou": round(float(own_iou), 2), "seed": lab.seed}
+        yield {**row, "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True))}
 
 
 @dataclass
@@ -104,14 +98,9 @@ class Breeds:
             return zoo.build("fcn8s", num_classes=2, seed=self.lab.seed, in_channels=channels, batch_norm=True)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.lab.seed)
-            return nn.Sequential(
-                nn.Conv2d(channels, 12, 3, padding=1),
-                nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(12, 24, 3, padding=1),
-                nn.ReLU(),
-                nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1),
-            )
+            below = nn.Conv2d(channels, 12, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)
+            above = nn.Conv2d(12, 24, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(24, 2, 4, stride=2, padding=1)
+            return nn.Sequential(*below, *above)
 
     def _network(self, name: str) -> nn.Module:
         lab, images = self.lab, self.images(name)
@@ -121,7 +110,9 @@ class Breeds:
             if lab.full and name != "rest":
                 model.load_state_dict(self._network("rest").state_dict())
             recipe = {"epochs": 40, "batch_size": 32, "lr": 0.02} if lab.full else SMOKE
-            settings = settings_for("fcn8s", len(images.train_labels), self.source, seed=lab.seed, **recipe).to_dict()
+            settings = resolve(
+                TrainOptions(seed=lab.seed, **recipe), "fcn8s", len(images.train_labels), self.source
+            ).to_dict()
             settings |= {"masks": images.train_masks, "device": lab.where, "progress": lab.progress}
             settings["preprocessing"] = lab.data(self.source).preprocessing()
             train(model, images.train_images, None, **settings)
@@ -149,7 +140,7 @@ class Breeds:
         adapter = new_adapter(self.lab, features, wanted, start=way.start, layers=layers, kernel=kernel)
         given |= {"steps": 400 if self.lab.full else 40, "example": features[:1], "batch_size": 10, **way.options}
         given |= MORE if way.more and self.lab.full else {}
-        given["image"] = (1, images.shape[2], *images.shape[:2])
+        given["input_shape"] = (1, images.shape[2], *images.shape[:2])
         common: dict[str, Any] = {"way": way.way, "teacher": mine.above, "seed": self.lab.seed, "progress": False}
         learned = learn_adapter(adapter, student.above, **common, **given).adapter
         return self.judged(name, learned, student.above)

@@ -12,9 +12,7 @@ the paper's curve (40 images, lr 0.095, five starts: g alone 0.69, α=1 0.43, α
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -26,7 +24,7 @@ from brickwork.origin import Preprocessing
 from brickwork_lab import judging
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Names, Row, some_of, study
+from brickwork_lab.studies.registry import Names, Row, read_json, some_of, study
 
 #: the ten classes of CIFAR-100 that the paper names (appendix A.1)
 NAMED = ("seal", "man", "palm_tree", "woman", "wardrobe", "beaver", "plain", "pickup_truck", "skyscraper", "possum")
@@ -63,7 +61,7 @@ def fusion(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     settings = list(_settings(lab, picks))
     yield from _additions(lab, "fusion", settings)
     scale, _, casts = settings[-1]
-    yield from _both(casts[0], casts[0].teacher(scale), _facts(lab))
+    yield from _both(casts[0], casts[0].teacher(scale), {"seed": lab.seed, "unit": "share right"})
 
 
 class Cast:
@@ -116,15 +114,11 @@ def _settings(lab: Lab, picks: Names) -> Iterator[Setting]:
     yield scales[-1], "test", [first]
 
 
-def _facts(lab: Lab) -> Row:
-    return {"seed": lab.seed, "unit": "share right"}
-
-
 def _additions(lab: Lab, name: str, settings: Iterator[Setting] | Sequence[Setting]) -> Iterator[Row]:
     """θ_A, and g where that is what is added, alone; then the sums with every kind of θ_i."""
-    text = resources.files("brickwork_lab.studies").joinpath("paper1_curves.json").read_text(encoding="utf-8")
-    tables = {what: {float(a): row for a, row in t.items()} for what, t in json.loads(text)[name].items()}
-    facts = _facts(lab)
+    paper = read_json("paper1_curves.json")[name]
+    tables = {what: {float(alpha): row for alpha, row in table.items()} for what, table in paper.items()}
+    facts: Row = {"seed": lab.seed, "unit": "share right"}
     for scale, split, casts in settings:
         where = f"{scale}, {split}"
         added = nets = [cast.teacher(scale) for cast in casts]
@@ -133,9 +127,9 @@ def _additions(lab: Lab, name: str, settings: Iterator[Setting] | Sequence[Setti
             added = [combine([(1.0, a), (-1.0, cast.zero)]) for a, cast in zip(nets, casts, strict=True)]
             alone["g alone"], symbol = added, "g"
         known = ALONE.get((scale, split), (None, None)) if lab.full else (None, None)
-        for (who, models), paper in zip(alone.items(), known, strict=False):
+        for (who, models), theirs in zip(alone.items(), known, strict=False):
             each = [share(model, *cast.judged(split)) for model, cast in zip(models, casts, strict=True)]
-            yield {"what": f"{where}: {who}", "paper": paper, "ours": mean(each, 4), "each": each, **facts}
+            yield {"what": f"{where}: {who}", "paper": theirs, "ours": mean(each, 4), "each": each, **facts}
         for kind in casts[0].thetas:
             sums = [
                 (cast.ways(kind, cast.zero if symbol == "g" else what), what, cast.judged(split))

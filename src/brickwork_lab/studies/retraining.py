@@ -1,4 +1,4 @@
-"""Paper 2, Figure 7: from colour to grey, training only what belongs to no class."""
+"""Paper 2, Table 3 and Figure 7: fine-tuning with the route of each class as a constraint; and from colour to grey."""
 
 from __future__ import annotations
 
@@ -11,10 +11,35 @@ from torch import nn
 
 from brickwork.bricks.adaptation import adapt
 from brickwork.bricks.transferring import transfer as moved
+from brickwork.bricks.treatment import RULES
+from brickwork.bricks.treatment import treat as treated
 from brickwork.data.images import ImageData
 from brickwork.evaluation import evaluate
+from brickwork_lab.judging import accuracy
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.registry import Names, Row, read_json, study
+
+#: by set and network: the original, Model Doctor, the paper's own
+PAPER = read_json("paper2.json")["treat"]
+
+
+@study("treat", paper="2, Table 3")
+def treat(lab: Lab, *, archs: Names = None, sets: Names = None, epochs: int = 5) -> Iterator[Row]:
+    """Fine-tune with the routes as a constraint, by Model Doctor's rule, and plainly, for as many epochs."""
+    settings: dict[str, Any] = {"lr": 0.002, "batch_size": 32, "augment": "none"}
+    if lab.full:
+        settings = {"lr": 0.01, "batch_size": 256, "augment": "crop+flip"}
+    settings |= {"epochs": epochs, "seed": lab.seed, "progress": lab.progress}
+    for source, arch in lab.cases(sets, archs, ("simplenetv1", "vgg16")):
+        half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
+        before = accuracy(net, half)
+        original, doctor, paper = PAPER.get(f"{source} {arch}", (None, None, None))
+        for rule in RULES:
+            result = treated(net, half, rule=rule, **settings)
+            known = {"route": paper, "doctor": doctor}.get(rule)
+            row: Row = {"what": f"{source} {arch}, {RULES[rule].about}", "paper": known}
+            row |= {"ours": accuracy(result.model, half), "before": before, "paper_original": original}
+            yield {**row, "epochs": epochs, "seed": lab.seed, "seconds": round(result.training.seconds, 1)}
 
 
 def grey(images: ImageData) -> ImageData:
