@@ -39,7 +39,7 @@ def pretrain(
     model: ModelFolder,
     *,
     data: Data,
-    out: OutPool,  # type: ignore[valid-type]
+    out: OutPool,
     arch: Arch = None,
     device: Device = "auto",
     force: Force = False,
@@ -61,7 +61,7 @@ def pretrain(
 def cluster(
     models: Models,
     *,
-    out: OutPool,  # type: ignore[valid-type]
+    out: OutPool,
     data: OptionalData = None,
     arch: Arch = None,
     device: Device = "auto",
@@ -215,7 +215,7 @@ def info(
 def show(
     pool: Pool,
     *,
-    out: out_file("Page to write.", ".html"),  # type: ignore[valid-type]
+    out: out_file("Page to write.", ".html"),
     name: Annotated[str | None, Setting("The task to show.", default_text="all")] = None,
     arch: Arch = None,
     force: Force = False,

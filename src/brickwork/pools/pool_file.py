@@ -38,7 +38,8 @@ def write_pool(pool: KernelPool, folder: Path) -> None:
         "origin": origin_config(pool.origin),
         "facts": dict(pool.facts),
     }
-    (folder / POOL).write_text(json.dumps(description, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    lines = [f" {json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in description.items()]
+    (folder / POOL).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     for number, growth in enumerate(growths_of(pool), 1):
         write_growth(growth, pool.at(growth.after), growth_path(folder, number))
 
