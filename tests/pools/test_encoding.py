@@ -8,7 +8,7 @@ from torch import nn
 
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool, encode, learn
+from brickwork.pools import EncodeOptions, KernelPool, encode, learn
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.nearest import nearest
 from brickwork.training import train
@@ -38,7 +38,7 @@ def test_with_all_kernels_nothing_is_lost(tuned):
     images = torch.randn(60, 1, 8, 8, dtype=torch.float64)
     for metric in ("weight", "gram"):
         data = None if metric == "weight" else images
-        task = encode(pool, exact, data, metric=metric, precision=32, device="cpu", progress=False)
+        task = encode(pool, exact, data, metric=metric, bits=32, device="cpu", progress=False)
         assert torch.allclose(pool.rebuild(task)(images), exact(images), atol=1e-9), metric
 
 
@@ -98,7 +98,7 @@ def test_one_kernel_a_filter_is_the_best_in_the_metric():
 
 def test_encoding_keeps_most_of_the_accuracy(pool, tuned, digits):
     second = digits[1]
-    judge = {"images": second.test_images, "labels": second.test_labels}
+    judge = {"data": second.test_images, "labels": second.test_labels}
     whole = evaluate(tuned, **judge).accuracy
     found = {
         metric: evaluate(
@@ -159,7 +159,7 @@ def test_staying_changes_fewer_indices(pool, tuned, digits):
 def test_a_base_chosen_by_its_responses(network, digits):
     first = digits[0]
     near = KernelPool.cluster([network], size=10)
-    seen = KernelPool.cluster([network], size=10, images=first.train_images)
+    seen = KernelPool.cluster([network], size=10, data=first.train_images)
     assert near.hash == seen.hash and near.base.hash != seen.base.hash
     right = [evaluate(p.rebuild(p.base), first.test_images, first.test_labels).accuracy for p in (near, seen)]
     assert right[1] >= right[0]
@@ -180,3 +180,9 @@ def test_requests_that_cannot_be_right(pool, tuned, tied):
         encode(pool, tuned)
     with pytest.raises(BadModel, match="no layer 'fc'"):
         encode(pool, tied, metric="weight")
+
+
+def test_a_data_set_is_taken_for_its_training_images(pool, tuned, digits):
+    quick = {"stay": 1.0, "device": "cpu", "progress": False}
+    one, two = (encode(pool, tuned, data, **quick) for data in (digits[1], digits[1].train_images))
+    assert one.hash == two.hash and one.options == EncodeOptions(stay=1.0)

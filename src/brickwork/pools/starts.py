@@ -15,13 +15,13 @@ from brickwork.devices import pick
 from brickwork.errors import RequestError
 from brickwork.moments import Moments, solve_ridge
 from brickwork.pools.pool import KernelPool
-from brickwork.pools.task import Task, class_names
+from brickwork.pools.task import PoolTask, class_names
 from brickwork.prediction import logit_batches
 
 
 def rank_starts(
     pool: KernelPool,
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, PoolTask],
     images: Images,
     labels: Any,
     *,
@@ -32,7 +32,7 @@ def rank_starts(
 ) -> dict[str, float]:
     """For each task the accuracy, on images held out, of a linear head on its features in closed form; the best first.
 
-    Costs one pass over at most `most` images a task.
+    Costs one pass over at most `most` images per task.
     """
     if not tasks:
         raise RequestError("there is no task to start from yet; start from the pool's base.")
