@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # workers of the tests, one thread each: two threads that share a core are ten times as slow as one
 JOBS ?= 2
-EXTRAS := hf,timm,ray,ddp,tensorboard,studio,dev
+EXTRAS := hf,timm,ray,ddp,tensorboard,studio,docs,dev
 
-.PHONY: install demo test lint format results clean
+.PHONY: install demo test lint format docs results clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,10 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the reference of all public names, from their docstrings; open build/docs/index.html
+docs: install
+	$(BIN)/python -m brickwork_lab.reference build/docs
 
 # the tables of docs/results.md and docs/benchmarks.md, from studies/results
 results: install
