@@ -269,18 +269,18 @@ def _enlarge(q, open_, chosen, size, bar, room):
 
 
 class ExtraRows(NamedTuple):
-    """Rows that weigh more in some targets' own Gram matrices: target t's are index[first[t] : first[t + 1]]."""
+    """Rows that weigh more in some targets' own Gram matrices: target t's are places[first[t] : first[t + 1]]."""
 
     rows: np.ndarray
     first: np.ndarray
-    index: np.ndarray
+    places: np.ndarray
     weight: np.ndarray
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _solve_one(gram, diagonal, cross, square, own, extra, t, half, tol, theta, q, ready):
     """Target t at one λ (half = λ/2); theta holds the start and gets the solution, q its gradient's negative."""
-    rows, index, weight = extra.rows, extra.index, extra.weight
+    rows, index, weight = extra.rows, extra.places, extra.weight
     first, last = extra.first[t], extra.first[t + 1]
     n = cross.size
     open_ = np.ones(n)  # 1.0: may still enter the working set
