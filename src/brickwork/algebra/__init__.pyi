@@ -1,4 +1,4 @@
-from brickwork.algebra.adamerging import Learned as Learned
+from brickwork.algebra.adamerging import LearnedCoefficients as LearnedCoefficients
 from brickwork.algebra.adamerging import adamerge as adamerge
 from brickwork.algebra.alignment import rebasin as rebasin
 from brickwork.algebra.alignment import repair as repair
@@ -8,8 +8,8 @@ from brickwork.algebra.deltas import Delta as Delta
 from brickwork.algebra.deltas import assign as assign
 from brickwork.algebra.deltas import combine as combine
 from brickwork.algebra.deltas import delta as delta
-from brickwork.algebra.heads import fit_head as fit_head
 from brickwork.algebra.heads import own_heads as own_heads
+from brickwork.algebra.heads import refit_head as refit_head
 from brickwork.algebra.merging import merge as merge
 from brickwork.algebra.soup import Soup as Soup
 from brickwork.algebra.soup import greedy_soup as greedy_soup

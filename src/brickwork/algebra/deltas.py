@@ -113,13 +113,13 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
     """
     after, before = state_of(trained, "the trained network"), state_of(initial, "the initial one")
     _same_names(after, before, ("the trained network", "the initial one"))
-    found = {}
+    result = {}
     for name, value in after.items():
         if value.is_floating_point():
             wide = torch.promote_types(torch.promote_types(value.dtype, before[name].dtype), torch.float32)
-            found[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
-    _finite(found)
-    return Delta(found, state_hash(dict(before)), {"trained": state_hash(dict(after))})
+            result[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
+    _finite(result)
+    return Delta(result, state_hash(dict(before)), {"trained": state_hash(dict(after))})
 
 
 @takes(AssignOptions)

@@ -63,16 +63,16 @@ def merge(
 
     brickwork merge a b --method match --data digits:A --data digits:B --out ab
     """
-    said = {"method": method != "linear", "base": base, "weight": weight, "arg": arg, **options.changed()}
+    words = {"method": method != "linear", "base": base, "weight": weight, "arg": arg, **options.changed()}
     on_images = {**images.changed(), **({"arch": arch} if arch else {})}
-    if not models and out is None and not any(said.values()) and not on_images:
+    if not models and out is None and not any(words.values()) and not on_images:
         return _list_methods()
     if not models:
         raise RequestError("there is nothing to merge; give files or folders, or a recipe.yaml.")
     if out is None:
         raise RequestError("`out` is missing; give the folder to write, as in --out merged.")
     if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
-        for name in [n for n, value in said.items() if value]:
+        for name in [n for n, value in words.items() if value]:
             raise RequestError(f"a recipe says {name} itself; write it there.")
         for name in on_images:
             raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
@@ -235,8 +235,8 @@ def _merge_on_images(
     }
     store.save(merged, out, force=force, provenance=facts)
     tell_names(models)
-    found = origin_of(merged).provenance["merge"]
-    return Report({"folder": str(out), **facts, **found}, _text(models, found, judged, out))
+    result = origin_of(merged).provenance["merge"]
+    return Report({"folder": str(out), **facts, **result}, _text(models, result, judged, out))
 
 
 def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:
