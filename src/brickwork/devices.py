@@ -17,12 +17,14 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(str(device))
+        if found.type not in ("cpu", "cuda", "mps"):  # meta computes nothing; others nobody has tried
+            raise RuntimeError
     except RuntimeError:
-        raise RequestError(f"unknown device {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
+        raise RequestError(f"`device` is {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise RequestError(f"device {found} is not there ({torch.cuda.device_count()} CUDA devices); use --device cpu.")
+        raise RequestError(f"device {found} is not there ({torch.cuda.device_count()} CUDA devices); use `device` cpu.")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise RequestError("device mps is not there; use --device cpu.")
+        raise RequestError("device mps is not there; use `device` cpu.")
     return found
 
 

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         raise SystemExit(2) from None
     except click.ClickException as error:
-        complain(usage_sentence(error, arguments))
+        complain(usage_sentence(error))
         raise SystemExit(2) from None
     except BrickworkError as error:  # a verb or an action that does not exist
         complain(in_words_of_options(error))

@@ -19,10 +19,10 @@ from brickwork.cli.parameters import (
     ModelFolder,
     OptionalData,
     OutFolder,
+    OutPicture,
     Seed,
     data_option,
     optional,
-    out_file,
 )
 from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
@@ -185,7 +185,7 @@ def routes(
     model: ModelFolder,
     *,
     data: Data,
-    out: out_file("Picture to write.", ".svg", ".png", ".html"),
+    out: OutPicture,
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,

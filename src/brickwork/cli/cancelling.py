@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from brickwork.algebra.options import CancelOptions
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import some_of
-from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, data_option, optional, out_file
+from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, OutPicture, data_option, optional
 from brickwork.cli.printing import log, typed_line
 from brickwork.errors import BadFile, RequestError, UnknownName
 from brickwork.options import Setting
@@ -30,7 +30,7 @@ def cancel(
     *,
     data: data_option("Training images; twice, in the order of training.", several=True),
     images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
-    out: optional(out_file("Picture to write.", ".html", ".svg", ".png")) = None,
+    out: optional(OutPicture) = None,
     size: ImageSize = None,
     arg: ArchArguments = None,
     arch: Arch = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ from brickwork.cli.parameters import (
     Seed,
     data_argument,
 )
-from brickwork.cli.printing import log
+from brickwork.cli.printing import is_first_process, log
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
@@ -63,7 +62,7 @@ def train(
     images = data_sets.load(data, seed=options.seed, size=start.shape[1:], channels=start.shape[0])
     penalty = links.penalty(images.mask_classes if start.segments else images.classes)
     result, evaluation = _train(start, images, options, running, penalty, device)
-    if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process alone writes and prints
+    if not is_first_process():
         return None
     facts: dict[str, Any] = links.provenance()
     if start.folder is not None:

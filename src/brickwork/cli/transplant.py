@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from brickwork.cli.command import Argument, Report, make_group
-from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, data_option, out_file, out_folder
+from brickwork.cli.command import Argument, Given, Report, make_group
+from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, OutPicture, data_option, out_folder
 from brickwork.cli.printing import log, percent
 from brickwork.errors import RequestError
-from brickwork.options import Options, Setting, option, parse_shape, refuse
+from brickwork.options import Options, Setting, fields_of, option, parse_shape, refuse
 from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
 from brickwork.words import counted, sides, table
 
@@ -60,6 +60,7 @@ def add(
     ] = None,
     run: NetRunning,
     options: LearnTaskOptions,
+    given: Given,
 ) -> Report:
     """Add both halves of a network to a net, or one; with --data, a task learned on existing categories.
 
@@ -78,8 +79,7 @@ def add(
     half = store.read_config(model).origin().steps[-1:]
     is_part = bool(half) and half[0].get("op") == "split"
     _check(model, is_part, category, task, only, run.data, to, at)
-    if options.changed() and not run.data:
-        name = next(iter(options.changed()))
+    for name in [n for n in fields_of(LearnTaskOptions) if n in given and not run.data]:
         raise RequestError(f"`{name}` is for a task that is learned on `data`; nothing else is learned here.")
     if to is not None and input_shape is not None:
         raise RequestError("`input_shape` is for a new net; one that grows knows its images.")
@@ -91,8 +91,8 @@ def add(
     note: dict[str, Any] = {}
     if specs:
         assert task is not None and at is not None
-        given = [images_for(net, spec, options.seed) for spec in specs]
-        done = add_learned_task(net, network, task, at=at, carry=carry, on=category, data=given, options=options)
+        images = [images_for(net, spec, options.seed) for spec in specs]
+        done = add_learned_task(net, network, task, at=at, carry=carry, on=category, data=images, options=options)
         grown, note = done.net, done.note
     else:
         grown = _grown(net, network, at, carry, category, task, only == "task" or (is_part and task is not None))
@@ -189,6 +189,7 @@ def connect(
     device: Device = "auto",
     force: Force = False,
     options: AdapterOptions,
+    given: Given,
 ) -> Report:
     """Plug a category module into a task module it never saw; what worked before stays as it is, bit for bit.
 
@@ -198,7 +199,7 @@ def connect(
     from brickwork.transplant.growth import images_for
 
     options = options.resolved(images=data is not None)
-    refuse(options.needs(data=data is not None))
+    refuse(options.needs(data=data is not None, given=given))
     loaded = TransplantNet.load(net, arch=arch, device=device)
     images = None
     if data is not None:
@@ -325,7 +326,7 @@ def show(
     category: Categories,
     task: TaskName,
     data: SeveralData,
-    out: out_file("The picture to write.", ".html", ".svg", ".png"),
+    out: OutPicture,
     layer: Annotated[
         str | None, Setting("Layer of the task module to look at.", default_text="what its last layer reads")
     ] = None,
@@ -334,6 +335,7 @@ def show(
     device: Device = "auto",
     force: Force = False,
     options: CompareOptions,
+    given: Given,
 ) -> Report:
     """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong.
 
@@ -343,7 +345,7 @@ def show(
     from brickwork.cli.transplant_show import draw_page
     from brickwork.transplant import TransplantNet
 
-    plans = options.plans()
+    plans = options.plans(given)
     loaded = TransplantNet.load(net, arch=arch, device=device)
     report = draw_page(
         loaded, _pairs(category, data), task, out, plans, layer=layer, teacher=teacher, force=force, seed=options.seed
