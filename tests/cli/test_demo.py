@@ -17,7 +17,7 @@ import pytest
 
 import brickwork
 from brickwork import cli
-from brickwork.cli.demo import how_to_reach, next_commands
+from brickwork.cli.pages import how_to_reach, next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 

@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -56,6 +56,16 @@ def find(verb: str) -> click.Command:
     module, _, name = VERBS[verb].partition(":")
     found: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
     return found if isinstance(found, click.Command) else make_command(found, verb)
+
+
+def walk() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command there is with the words it is called by; a group is its actions."""
+    for verb in VERBS:
+        command = find(verb)
+        if isinstance(command, Group):
+            yield from (((verb, action), make()) for action, make in command.find.items())
+        else:
+            yield (verb,), command
 
 
 def application() -> Group:

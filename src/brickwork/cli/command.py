@@ -116,6 +116,10 @@ class _Parameters:
             typed = words[name]
             if typed is None or typed == ():
                 continue
+            if isinstance(typed, tuple) and not (field.many or dict in field.kinds):
+                if len(typed) > 1:
+                    problems.append(f"`{name}` is given {len(typed)} times; give it once")
+                typed = typed[-1]
             try:
                 given[name] = typed if isinstance(typed, bool) else field.read(typed)
                 problems.append(field.problem(given[name], typed if isinstance(typed, str) else None))
@@ -168,7 +172,9 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
         params.append(click.Option(["--options", "options_file"], metavar="FILE", help=FROM_FILE))
     params.append(click.Option(["--json"], is_flag=True, help=JSON))
     params.append(click.Option(["--debug"], is_flag=True, help=DEBUG))
-    return Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
+    command = Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
+    command.options_classes = tuple(parameters.classes.values())
+    return command
 
 
 def spelling(name: str) -> str:
@@ -196,9 +202,8 @@ def _option(field: Field) -> click.Option:
             names[0] = f"{names[0]}/--no-{names[0][2:]}"
         option = click.Option([field.name, *names], is_flag=True, default=None, **about)
     else:
-        option = click.Option(
-            [field.name, *names], multiple=field.many or dict in field.kinds, metavar=_metavar(field), **about
-        )
+        # all may be typed twice: click would take the last of two without a word
+        option = click.Option([field.name, *names], multiple=True, metavar=_metavar(field), **about)
     option.panel = setting.panel  # type: ignore[attr-defined]
     return option
 
@@ -229,6 +234,8 @@ def _help(field: Field) -> str:
 
 class Command(click.Command):
     """Help in plain text: arguments, then options under their headings, what every command has last."""
+
+    options_classes: tuple[type[Options], ...] = ()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}

@@ -79,7 +79,7 @@ def _instead(name: str, context: click.Context) -> str:
         actions = {action: group.get_command(context.parent, action) for action in group.list_commands(context.parent)}
         owners = [action for action, command in actions.items() if command and name in _options(command, context)]
         if owners:
-            return f"; it belongs to {context.parent.command_path} {' and '.join(owners)}"
+            return f"; it belongs to {context.parent.command_path} {', '.join(owners)}"
     known = {option.lstrip("-"): option for option in _options(context.command, context)}  # dashes are alike in all
     return did_you_mean(name.lstrip("-"), known).replace("mean '", "mean '--")
 
