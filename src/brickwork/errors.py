@@ -92,8 +92,8 @@ class MissingExtra(RequestError):
 class OutputExists(RequestError):
     """The output is there already."""
 
-    def __init__(self, path: object) -> None:
-        super().__init__(f"{path} exists already; choose another `out`, or give `force` to replace it.")
+    def __init__(self, path: object, parameter: str = "out") -> None:
+        super().__init__(f"{path} exists already; choose another `{parameter}`, or give `force` to replace it.")
 
 
 class BadFile(RequestError):

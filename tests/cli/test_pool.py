@@ -7,7 +7,6 @@ import torch
 
 import brickwork
 from brickwork import cli, data, zoo
-from brickwork.cli.pool import TAKES, command, read_size
 from brickwork.errors import RequestError
 from brickwork.pools import PoolFolder
 from brickwork.training import train
@@ -86,7 +85,7 @@ def test_encode_start_budget_and_remove(run, root):
         "best",
         "--budget",
         "3K",
-        "--precision",
+        "--bits",
         "12",
         "--fold",
         "--json",
@@ -196,31 +195,37 @@ def test_pretrain_and_small_pools_say_so(run, root, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (["learn", "pool", "--name", "z"], "needs --data"),
-        (["learn", "pool", "--data", "digits"], "needs --name"),
+        (["learn", "pool", "--name", "z"], "--data is missing"),
+        (["learn", "pool", "--data", "digits"], "--name is missing"),
         (["learn", "pool", "--name", "b", "--data", "digits"], "exists already"),
         (["learn", "pool", "--name", "z", "--data", "digits", "--start", "bb"], "unknown start 'bb'"),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--stay", "-1"], "stay is -1"),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--budget", "much"], "--budget is 'much'"),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--size", "4"], "--size belongs to pool"),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--grow", "0"], "grow is 0"),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--grow-bytes", "2K"], "grow, kernels a layer at most"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--stay", "-1"], "--stay is '-1'; it must be 0 or more"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--budget", "much"], "--budget: a size is 'much'"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--size", "4"], "no such option '--size'"),
+        (["learn", "pool", "--name", "z", "--data", "digits", "--grow", "0"], "--grow is '0'; it must be 1 or more"),
+        (
+            ["learn", "pool", "--name", "z", "--data", "digits", "--grow-bytes", "2K"],
+            "--grow-bytes is 2000, and --grow, kernels per layer at most, is not given",
+        ),
         (
             ["learn", "pool", "--name", "z", "--data", "digits", "--grow", "4", "--grow-bytes", "x"],
-            "--grow-bytes is 'x'",
+            "--grow-bytes: a size is 'x'",
         ),
-        (["learn", "pool", "--name", "z", "--data", "digits", "--free", "1"], "free is 1.0"),
-        (["eval", "pool", "--name", "b", "--data", "digits", "--grow", "4"], "--grow belongs to pool"),
+        (
+            ["learn", "pool", "--name", "z", "--data", "digits", "--free", "1"],
+            "--free is '1'; it must be 0 or more and below 1",
+        ),
+        (["eval", "pool", "--name", "b", "--data", "digits", "--grow", "4"], "no such option '--grow'"),
         (["learn", "nowhere", "--name", "z", "--data", "digits"], "no pool.json"),
-        (["encode", "pool", "--name", "z", "--model", "first"], "needs --data"),
-        (["encode", "pool", "--name", "z", "--data", "digits"], "needs --model"),
+        (["encode", "pool", "--name", "z", "--model", "first"], "--metric gram needs --data"),
+        (["encode", "pool", "--name", "z", "--data", "digits"], "--model is missing"),
         (["eval", "pool", "--name", "z", "--data", "digits"], "unknown task 'z'"),
         (["eval", "pool", "--name", "b", "--data", "digits"], "does not know"),
-        (["cluster", "first"], "needs --out"),
+        (["cluster", "first"], "--out is missing"),
         (["cluster", "first", "--out", "pool"], "exists already"),
-        (["cluster", "first", "--out", "new", "--size", "0"], "size is 0"),
-        (["pretrain", "first", "tuned", "--out", "new"], "takes one folder"),
-        (["pretrain", "first", "--out", "new"], "needs --data"),
+        (["cluster", "first", "--out", "new", "--size", "0"], "--size is '0'"),
+        (["pretrain", "first", "tuned", "--data", "digits", "--out", "new"], "unexpected extra argument (tuned)"),
+        (["pretrain", "first", "--out", "new"], "--data is missing"),
         (["rm", "pool", "--name", "z"], "unknown task 'z'"),
         (["rebuild", "pool", "--name", "b", "--out", "first"], "exists already"),
     ],
@@ -231,14 +236,3 @@ def test_wrong_requests_write_nothing(run, root, call, said):
     code, message = run(*call, *(["--device", "cpu"] if call[0] in ("learn", "eval") else []))
     assert code == 2 and said in message, message
     assert sorted(str(p) for p in root.rglob("*")) == before
-
-
-def test_every_option_belongs_to_an_action():
-    import inspect
-
-    known = set(inspect.signature(command).parameters) - {"context", "action", "source", "arch", "as_json", "debug"}
-    assert set().union(*TAKES.values()) == known
-
-
-def test_sizes():
-    assert [read_size(text) for text in (None, "5", "1.5k", "2M")] == [None, 5, 1500, 2_000_000]

@@ -1,4 +1,4 @@
-"""The page of a pool folder, from the command's function: tasks named or all, and requests that are wrong."""
+"""The page of a pool folder: one task or all, and requests that are wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import json
 import pytest
 
 from brickwork import zoo
-from brickwork.cli.pool_show import show
-from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
 from brickwork.pools import KernelPool, PoolFolder
 
 
@@ -22,27 +20,27 @@ def folder(tmp_path_factory):
     return made.path
 
 
-def test_the_page_and_its_numbers(folder, tmp_path, capsys):
-    show(folder, tmp_path / "page.html", as_json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert [row["task"] for row in told["tasks"]] == ["one", "zero"]
-    assert told["tasks"][1]["changed"] == 0 and 0.5 < told["tasks"][0]["changed"] <= 1
-    assert told["tasks"][0]["bytes"] == (folder / "tasks" / "one.task").stat().st_size
+def test_the_page_and_its_numbers(folder, tmp_path, run):
+    code, printed, _ = run("pool", "show", folder, "--out", tmp_path / "page.html", "--json")
+    report = json.loads(printed)
+    assert code == 0 and [row["task"] for row in report["tasks"]] == ["one", "zero"]
+    assert report["tasks"][1]["changed"] == 0 and 0.5 < report["tasks"][0]["changed"] <= 1
+    assert report["tasks"][0]["bytes"] == (folder / "tasks" / "one.task").stat().st_size
     page = (tmp_path / "page.html").read_text()
     assert "Kernels that one chose" in page and "What tasks have in common" in page
-    show(folder, tmp_path / "one.html", tasks=["zero"])
+    code, printed, _ = run("pool", "show", folder, "--out", tmp_path / "one.html", "--name", "zero")
+    assert code == 0 and "saved in" in printed
     assert "Kernels that one chose" not in (tmp_path / "one.html").read_text()
-    assert "saved in" in capsys.readouterr().out
 
 
-def test_wrong_requests(folder, tmp_path):
+def test_wrong_requests(folder, tmp_path, run):
     (tmp_path / "there.html").write_text("x")
-    for wrong, kind in (
-        ({"out": tmp_path / "x.txt"}, RequestError),
-        ({"out": tmp_path / "there.html"}, OutputExists),
-        ({"tasks": ["oen"]}, UnknownName),
-        ({"folder": tmp_path}, BadFile),
+    for pool, name, out, said in (
+        (folder, "one", "x.txt", "--out is"),
+        (folder, "one", "there.html", "exists already"),
+        (folder, "oen", "page.html", "unknown task 'oen'; did you mean 'one'?"),
+        (tmp_path, "one", "page.html", "is not a pool"),
     ):
-        with pytest.raises(kind):
-            show(**{"folder": folder, "out": tmp_path / "page.html", **wrong})
+        code, _, err = run("pool", "show", pool, "--out", tmp_path / out, "--name", name)
+        assert code == 2 and said in err
     assert not (tmp_path / "page.html").exists()

@@ -11,6 +11,7 @@ import torch
 
 from brickwork import continual
 from brickwork.continual.bench import Bench
+from brickwork.continual.options import ContinualOptions
 from brickwork.continual.registry import make
 from brickwork.continual.running import JOURNAL, folder_name, run_method
 from brickwork.prediction import predict
@@ -22,7 +23,14 @@ LATE = {"joint"}  # has no network before the last task
 
 
 def bench_of(scenario, start, folder, **more):
-    return Bench(scenario, copy.deepcopy(start), folder, torch.device("cpu"), epochs=4, batch_size=16, **more)
+    return Bench(
+        scenario,
+        copy.deepcopy(start),
+        folder,
+        torch.device("cpu"),
+        ContinualOptions(epochs=4, batch_size=16, forward=True),
+        **more,
+    )
 
 
 def hashes(folder):
@@ -41,7 +49,7 @@ def ran(scenario, start, tmp_path_factory):
     def get(name):
         if name not in found:
             bench = bench_of(scenario, start, tmp_path_factory.mktemp(name))
-            found[name] = (bench, make(name)[1], run_method(name, make(name)[1], bench, forward=True))
+            found[name] = (bench, make(name)[1], run_method(name, make(name)[1], bench))
         return found[name]
 
     return get
@@ -106,10 +114,10 @@ def test_a_killed_run_goes_on_to_the_same_bytes(name, ran, scenario, start, tmp_
     with monkeypatch.context() as patch:
         patch.setattr(kind, "learn", killed)
         with pytest.raises(KeyboardInterrupt):
-            run_method(name, method, bench, forward=True)
+            run_method(name, method, bench)
     learned = []
     monkeypatch.setattr(kind, "learn", lambda self, b, number: (learned.append(number), real(self, b, number)))
-    again = run_method(name, method, bench, forward=True)
+    again = run_method(name, method, bench)
     assert learned == [1, 2]
     assert np.array_equal(again.matrix, result.matrix, equal_nan=True) and again.curve == result.curve
     assert hashes(bench.folder) == hashes(whole.folder)

@@ -18,6 +18,7 @@ from brickwork.continual.frozen import Probed
 from brickwork.continual.low_rank import Change
 from brickwork.continual.masks import Mask
 from brickwork.continual.networks import flat, head_of, kernels_of, load_flat, small_of, with_head
+from brickwork.continual.options import ContinualOptions
 from brickwork.continual.packnet import PackNet
 from brickwork.continual.quantised import Rounded, coded, decoded
 from brickwork.continual.readout import readout
@@ -126,7 +127,7 @@ def test_a_head_of_a_class_of_its_own_is_kept_by_every_method(scenario, tmp_path
     assert type(with_head(start, ["a", "b"], seed=1)[2]) is Scaled
     for name in ("probe", "joint", "sequential", "bn-head"):
         method = make(name)[1]
-        bench = Bench(scenario, start, tmp_path / name, torch.device("cpu"), epochs=1)
+        bench = Bench(scenario, start, tmp_path / name, torch.device("cpu"), ContinualOptions(epochs=1))
         bench.folder.mkdir()
         method.begin(bench)
         for number in range(len(scenario)):
@@ -186,7 +187,9 @@ def test_features_and_the_readout(start, scenario):
 
 def test_weights_have_one_owner_and_keep_their_value(scenario, start, tmp_path):
     method = PackNet(prune=0.5)
-    bench = Bench(scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), epochs=2, batch_size=16)
+    bench = Bench(
+        scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), ContinualOptions(epochs=2, batch_size=16)
+    )
     method.begin(bench)
     seen = []
     for number in range(3):
@@ -241,7 +244,7 @@ def test_files_are_the_same_bytes_and_damage_is_told(tmp_path):
         ("pool(fold=yes)", "fold is 'yes'; it must be true or false"),
         ("pool(start=best, budget=0)", "budget is 0"),
         ("pool(start=last)", "start is 'last'"),
-        ("pool(start=3)", "start is 3; it must be a word"),
+        ("pool(start=3)", "start is 3; it must be one of pretrained, previous"),
     ],
     ids=[
         "name",
@@ -315,7 +318,7 @@ def test_a_layer_under_two_names_is_refused_by_name(name, scenario):
 
 
 def test_a_soup_of_networks_in_float64(start, scenario, tmp_path):
-    bench = Bench(scenario, copy.deepcopy(start).double(), tmp_path, torch.device("cpu"), epochs=1)
+    bench = Bench(scenario, copy.deepcopy(start).double(), tmp_path, torch.device("cpu"), ContinualOptions(epochs=1))
     model = bench.fit_soup(0, 2, lr=0.01)
     assert next(model.parameters()).dtype == torch.float64
 
@@ -323,11 +326,11 @@ def test_a_soup_of_networks_in_float64(start, scenario, tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("pool(size=12.5)", "size is 12.5; it must be a whole number or None"),
+        ("pool(size=12.5)", "size is 12.5; it must be a whole number"),
         ("pool(refresh=1.5)", "refresh is 1.5; it must be a whole number"),
         ("finetune(epochs=1.5)", "epochs is 1.5"),
         ("lora(rank=true)", "rank is True; it must be a whole number"),
-        ("pool(beta=much)", "beta is 'much'; it must be a number"),
+        ("pool(commitment=much)", "commitment is 'much'; it must be a number"),
         ("pool(fold=1)", "fold is 1; it must be true or false"),
     ],
 )

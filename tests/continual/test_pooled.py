@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from brickwork.continual.bench import SHIFT, Bench
+from brickwork.continual.options import ContinualOptions
 from brickwork.continual.registry import make
 from brickwork.data.pixels import as_input
 from brickwork.errors import RequestError
@@ -17,7 +18,9 @@ from brickwork.pools import Growth, KernelPool, PoolFolder
 
 @pytest.fixture
 def bench(scenario, start, tmp_path):
-    return Bench(scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), epochs=2, batch_size=16)
+    return Bench(
+        scenario, copy.deepcopy(start), tmp_path, torch.device("cpu"), ContinualOptions(epochs=2, batch_size=16)
+    )
 
 
 def learned(bench, text, tasks=2):

@@ -52,7 +52,7 @@ def test_the_same_values_prepared_for_otherwise_are_another_run(scenario, start,
 
 def test_a_pool_with_another_base_is_another_run(scenario, start, tmp_path):
     one = KernelPool.cluster([start], size=8)
-    two = KernelPool.cluster([start], size=8, images=scenario.tasks[0].train_images)
+    two = KernelPool.cluster([start], size=8, data=scenario.tasks[0].train_images)
     assert one.hash == two.hash and one.base.hash != two.base.hash
     continual.run(scenario, "pool", start, pool=one, out=tmp_path, **OPTIONS)
     with pytest.raises(RequestError, match=r"holds another run \(other pool's base\)"):

@@ -38,7 +38,7 @@ def test_with_all_kernels_nothing_is_lost(tuned):
     images = torch.randn(60, 1, 8, 8, dtype=torch.float64)
     for metric in ("weight", "gram"):
         data = None if metric == "weight" else images
-        task = encode(pool, exact, data, metric=metric, precision=32, device="cpu", progress=False)
+        task = encode(pool, exact, data, metric=metric, bits=32, device="cpu", progress=False)
         assert torch.allclose(pool.rebuild(task)(images), exact(images), atol=1e-9), metric
 
 
@@ -98,7 +98,7 @@ def test_one_kernel_a_filter_is_the_best_in_the_metric():
 
 def test_encoding_keeps_most_of_the_accuracy(pool, tuned, digits):
     second = digits[1]
-    judge = {"images": second.test_images, "labels": second.test_labels}
+    judge = {"data": second.test_images, "labels": second.test_labels}
     whole = evaluate(tuned, **judge).accuracy
     found = {
         metric: evaluate(
@@ -159,7 +159,7 @@ def test_staying_changes_fewer_indices(pool, tuned, digits):
 def test_a_base_chosen_by_its_responses(network, digits):
     first = digits[0]
     near = KernelPool.cluster([network], size=10)
-    seen = KernelPool.cluster([network], size=10, images=first.train_images)
+    seen = KernelPool.cluster([network], size=10, data=first.train_images)
     assert near.hash == seen.hash and near.base.hash != seen.base.hash
     right = [evaluate(p.rebuild(p.base), first.test_images, first.test_labels).accuracy for p in (near, seen)]
     assert right[1] >= right[0]

@@ -9,7 +9,7 @@ from brickwork.errors import RequestError
 from brickwork.pools import KernelPool, PoolFolder, encode, learn
 from brickwork.pools.clusters import k_means_beside
 from brickwork.pools.gram_choice import strengths
-from brickwork.pools.growing import Room, new_kernels, without_unused
+from brickwork.pools.growing import GrowthBudget, new_kernels, without_unused
 from brickwork.pools.growing_search import GrowingSearch
 from brickwork.pools.growth_file import growth_bytes
 from brickwork.pools.layers import weight_of
@@ -95,7 +95,7 @@ def test_room_within_bytes_goes_where_it_saves_most(small, network, tmp_path):
     with torch.no_grad():
         tuned.conv2[0].weight.add_(torch.randn(tuned.conv2[0].weight.shape, generator=torch.Generator().manual_seed(0)))
     weights = {name: weight_of(tuned, name) for name in small.shapes}
-    counts = Room(30, 700).shares(small, weights)
+    counts = GrowthBudget(30, 700).shares(small, weights)
     # in shares of a layer's energy the layer that was changed has the most to gain
     assert max(counts, key=counts.get) == "conv2.0" and sum(counts.values()) > 0 and max(counts.values()) <= 30
     sizes = []
@@ -130,8 +130,8 @@ def test_room_is_kept_to_where_16_bits_do_not_tell_kernels(network, digits, fact
 
 def test_kernels_are_told_in_16_bits_where_the_room_was_counted_so(small):
     counts = {"conv2.0": 40}
-    assert not Room(40).narrow(small, counts) and not Room(40, 10**6).narrow(small, counts)
-    assert Room(40, 1200).narrow(small, counts)
+    assert not GrowthBudget(40).narrow(small, counts) and not GrowthBudget(40, 10**6).narrow(small, counts)
+    assert GrowthBudget(40, 1200).narrow(small, counts)
     vectors = 1e-6 * torch.randn(300, 9, generator=torch.Generator().manual_seed(0))
     for narrow in (False, True):
         new = new_kernels(vectors, small.layers["conv2.0"], 8, narrow=narrow)
@@ -145,7 +145,7 @@ def test_with_room_for_all_kernels_the_network_comes_back_exactly(small, network
         for name in small.shapes:
             weight = model.get_submodule(name).weight
             weight.copy_(weight.half().float())
-    task = encode(small, model, metric="weight", grow=10**6, precision=32)
+    task = encode(small, model, metric="weight", grow=10**6, bits=32)
     for name in small.shapes:
         assert torch.equal(weight_of(small.rebuild(task), name), weight_of(model, name)), name
     x = torch.randn(3, 1, 8, 8)
@@ -216,7 +216,7 @@ def test_learning_brings_kernels_that_it_uses(small, grown, second):
 def test_the_pools_own_kernels_never_move_and_what_is_used_is_what_is_kept(small, network):
     model = copy.deepcopy(network)
     search = Search(model, small, None, refresh=1, free=0.4)
-    growing = GrowingSearch(search, small, Room(4), search.step)
+    growing = GrowingSearch(search, small, GrowthBudget(4), search.step)
     draw = torch.Generator().manual_seed(0)
     sizes = set()
     for step in range(20):
@@ -265,29 +265,12 @@ def test_a_budget_is_kept_while_the_pool_grows(small, second, tmp_path):
         grow=4,
         budget=1700,
         fold=True,
-        precision=12,
+        bits=12,
         **QUICK,
     )
     folder = PoolFolder.create(tmp_path / "pool", small)
     folder.add("one", task)
     assert folder.bytes("one") <= 1700
-
-
-def test_scales_and_second_kernels_go_with_growth(network, second):
-    pool = KernelPool.cluster([network], size=5, residual=4)
-    task = learn(
-        pool,
-        second.train_images,
-        second.train_labels,
-        classes=second.classes,
-        grow=3,
-        scale=True,
-        residual=["conv2.0"],
-        norms="measured",
-        **{**QUICK, "epochs": 1},
-    )
-    assert task.brings is not None and set(task.scales) == set(pool.layers) and set(task.extra) == {"conv2.0"}
-    assert pool.grown_by(task.brings).rebuild(task).fc.out_features == 3
 
 
 def test_a_free_part_uses_the_weights_as_they_are(small, network):

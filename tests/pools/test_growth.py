@@ -240,7 +240,7 @@ def test_a_task_is_not_told_relative_to_kernels_that_came_later(small, tmp_path)
     folder = PoolFolder.create(tmp_path / "pool", small)
     folder.add("grown", bringing(small))
     late = folder.task("grown")
-    with pytest.raises(RequestError, match="cannot be told relative to 'grown', which uses kernels that came"):
+    with pytest.raises(RequestError, match="cannot be stored relative to 'grown', which uses kernels that came"):
         folder.add("old", small.base, relative="grown")
     assert folder.tasks == ["grown"]
     folder.add("old", replace(small.base, reference=late))  # by itself it is told otherwise

@@ -10,7 +10,7 @@ from brickwork.errors import RequestError
 from brickwork.evaluation import evaluate
 from brickwork.pools import KernelPool, pretraining
 from brickwork.pools.nearest import nearest
-from brickwork.pools.pretraining import Books
+from brickwork.pools.pretraining import MovingCodebooks
 from brickwork.pools.search import Search
 from brickwork.training import train
 
@@ -49,7 +49,7 @@ def test_the_base_is_said_in_the_kernels_as_they_are_in_the_end(digits, monkeypa
 def test_kernels_move_to_the_mean_of_those_that_choose_them(pool):
     model = pool.rebuild(pool.base)
     search = Search(model, pool, None)
-    books = Books(search, decay=0.0, refresh=1, revive=10**6, seed=0)
+    books = MovingCodebooks(search, decay=0.0, revive=10**6, seed=0)
     with torch.no_grad():
         search.temporary("res1.0.0").add_(0.01 * torch.randn(8, 8, 3, 3, generator=torch.Generator().manual_seed(0)))
     books.step(0, 1)
@@ -65,7 +65,7 @@ def test_unused_kernels_start_anew(pool):
     with torch.no_grad():
         search.layers["res2.0.0"].book[:5] += 100.0
         search.temporary("res2.0.0").add_(0.05 * torch.randn(32, 32, 3, 3, generator=torch.Generator().manual_seed(0)))
-    books = Books(search, decay=0.9, refresh=1, revive=2, seed=0)
+    books = MovingCodebooks(search, decay=0.9, revive=2, seed=0)
     for step in range(4):
         books.step(step, 100)
     assert books.revived >= 5 and float(search.layers["res2.0.0"].book.abs().max()) < 50

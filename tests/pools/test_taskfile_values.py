@@ -26,7 +26,7 @@ def test_values_that_halves_cannot_tell_are_told_in_full(precision, values):
     prepared = Preprocessing((8, 8), 1, (0.0,), (1.0,))
     attach(model, type(origin_of(model))(arch="resnet8", args=origin_of(model).args, preprocessing=prepared))
     pool = KernelPool.cluster([model], size=8)
-    task = pool.task_of(model, precision=precision)
+    task = pool.task_of(model, bits=precision)
     back = read_task(write_task(task, pool, None), pool, "the file")
     assert back.hash == task.hash
     for name, value in task.own.items():

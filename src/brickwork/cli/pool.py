@@ -2,276 +2,363 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from brickwork.cli.command import Argument, Report, make_group
+from brickwork.cli.folders import images_for
+from brickwork.cli.parameters import (
+    Arch,
+    Data,
+    Device,
+    Force,
+    ModelFolder,
+    OptionalData,
+    OutFolder,
+    Seed,
+    out_file,
+    out_folder,
+)
+from brickwork.cli.printing import log
+from brickwork.errors import RequestError, UnknownName
+from brickwork.options import Setting
+from brickwork.pools.options import ClusterOptions, EncodeOptions, LearnOptions, PretrainOptions
+from brickwork.words import counted, some_of, table
 
-from brickwork.cli.actions import refuse_foreign
-from brickwork.cli.common import ArchOption, DebugOption, Device, DeviceOption, ForceOption, JsonOption, SeedOption
-from brickwork.errors import RequestError
+if TYPE_CHECKING:
+    from brickwork.data import ImageData
+    from brickwork.pools import KernelPool, PoolFolder, PoolTask
 
-
-class Action(StrEnum):
-    """What to do."""
-
-    pretrain = "pretrain"
-    cluster = "cluster"
-    learn = "learn"
-    encode = "encode"  # type: ignore[assignment]  # a method of str, which an action is not used as
-    eval = "eval"
-    rebuild = "rebuild"
-    info = "info"
-    show = "show"
-    rm = "rm"
-
-
-class Metric(StrEnum):
-    """How kernels are chosen."""
-
-    gram = "gram"
-    weight = "weight"
-
-
-class Norms(StrEnum):
-    """Statistics of batch norms."""
-
-    running = "running"
-    measured = "measured"
+Pool = Annotated[Path, Argument("A pool folder.", "POOL")]
+OutPool = out_folder("Pool folder to write.", "pool.json")
+Name = Annotated[str, Setting("Name of the task.")]
+Models = Annotated[tuple[Path, ...], Argument("Model folders of one architecture.", "MODEL...")]
 
 
-#: what each action takes, by the names of the parameters; everything else is refused, not ignored
-EVERYWHERE = {"action", "source", "arch", "as_json", "debug"}
-TRAINING = ("epochs", "batch_size", "lr", "optimizer", "weight_decay", "augment", "record")
-TAKES = {
-    Action.pretrain: {
-        "data",
-        "out",
-        "size",
-        "group",
-        "head",
-        "beta",
-        "decay",
-        "refresh",
-        "revive",
-        *TRAINING,
-        "seed",
-        "device",
-        "force",
-    },
-    Action.cluster: {"out", "size", "group", "head", "residual", "data", "seed", "device", "force"},
-    Action.learn: {
-        "name",
-        "data",
-        "start",
-        "beta",
-        "refresh",
-        "stay",
-        "free",
-        "anneal",
-        "scale",
-        "two",
-        "budget",
-        "precision",
-        "norms",
-        "fold",
-        "grow",
-        "grow_bytes",
-        *TRAINING,
-        "seed",
-        "device",
-        "force",
-    },
-    Action.encode: {
-        "name",
-        "model",
-        "data",
-        "metric",
-        "stay",
-        "precision",
-        "grow",
-        "grow_bytes",
-        "seed",
-        "device",
-        "force",
-    },
-    Action.eval: {"name", "data", "seed", "device"},
-    Action.rebuild: {"name", "out", "force"},
-    Action.info: {"name"},
-    Action.show: {"name", "out", "force"},
-    Action.rm: {"name", "detach", "trim"},
-}
+def pretrain(
+    model: ModelFolder,
+    *,
+    data: Data,
+    out: OutPool,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: PretrainOptions,
+) -> Report:
+    """Train the codebooks of a pool together with a model folder's network.
+
+    brickwork pool pretrain a --data digits:A --out pool
+    """
+    from brickwork import store
+    from brickwork.pools import KernelPool
+
+    network = store.load(model, arch=arch)
+    images = images_for(network, data, options.seed)
+    pool = KernelPool.pretrain(network, images, device=device, options=options)
+    return _written(pool, out, [model], force)
 
 
-def command(
-    context: typer.Context,
-    action: Annotated[Action, typer.Argument(help="What to do.")],
-    source: Annotated[
-        list[Path],
-        typer.Argument(metavar="SOURCE...", help="pretrain, cluster: model folders (pretrain: one); else a pool."),
-    ],
-    name: Annotated[str | None, typer.Option(help="Of the task.")] = None,
-    data: Annotated[str | None, typer.Option(help="Images: digits:A, cifar100:0-4, a folder, an .npz, …")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The pool to write; rebuild: a model folder; show: a page.", show_default=False)
-    ] = None,
-    size: Annotated[int, typer.Option(help="Kernels in a codebook.")] = 512,
-    group: Annotated[int, typer.Option(help="Scalars of 1×1 and linear layers in a vector.")] = 1,
-    head: Annotated[
-        str | None, typer.Option(help="pretrain, cluster: the layer that makes the logits; the last one otherwise.")
-    ] = None,
-    residual: Annotated[int, typer.Option(help="cluster: size of a second codebook; 0: none.")] = 0,
-    model: Annotated[Path | None, typer.Option(help="encode: the model folder to say in kernels.")] = None,
-    start: Annotated[
-        str, typer.Option(help="learn: base, random, best (of the tasks, by the data), a task, or a model folder.")
-    ] = "base",
-    metric: Annotated[Metric, typer.Option(help="encode: by a layer's responses, or by its weights.")] = Metric.gram,
-    beta: Annotated[float, typer.Option(help="Of the commitment.")] = 0.5,
-    decay: Annotated[float, typer.Option(help="pretrain: of the running means that kernels follow.")] = 0.99,
-    revive: Annotated[int, typer.Option(help="pretrain: unused kernels start anew every so many steps.")] = 100,
-    refresh: Annotated[
-        int | None,
-        typer.Option(help="Choose kernels every so many steps. Default: 4; pretrain: 1.", show_default=False),
-    ] = None,
-    stay: Annotated[float, typer.Option(help="Keep an index of the start unless another gains so much.")] = 0.0,
-    budget: Annotated[str | None, typer.Option(help="learn: what the file may take: bytes, or 100K, 0.4M.")] = None,
-    free: Annotated[
-        float | None,
-        typer.Option(
-            help="learn: share of the run without the pool's kernels. Default: 0; with --grow 0.6.", show_default=False
-        ),
-    ] = None,
-    anneal: Annotated[bool, typer.Option("--anneal", help="learn: from soft to hard.")] = False,
-    scale: Annotated[bool, typer.Option("--scale", help="learn: a factor a layer.")] = False,
-    two: Annotated[
-        list[str] | None, typer.Option("--residual-layer", help="learn: a layer of two kernels a place (repeatable).")
-    ] = None,
-    precision: Annotated[int, typer.Option(help="Bits of a value of norms and head: 32, 16 or 12.")] = 16,
-    norms: Annotated[Norms, typer.Option(help="learn: running statistics, or measured anew.")] = Norms.running,
-    fold: Annotated[
-        bool, typer.Option("--fold", help="learn: norms with the start's statistics, half the bytes.")
-    ] = False,
-    grow: Annotated[
-        int | None, typer.Option(help="learn, encode: the task may add so many kernels a layer to the pool.")
-    ] = None,
-    grow_bytes: Annotated[
-        str | None, typer.Option(help="With --grow: what the file of new kernels may take; bytes, or 20K.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Default: 30; pretrain: 6.", show_default=False)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Default: the architecture's recipe.")] = None,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 0.02,
-    optimizer: Annotated[str | None, typer.Option(help="sgd, adam or adamw; default: the architecture's.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Default: the architecture's recipe.")] = None,
-    augment: Annotated[str | None, typer.Option(help="none, flip, crop or crop+flip; default: what suits.")] = None,
-    record: Annotated[bool, typer.Option("--record", help="On a GPU: record one step and replay it.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="rm: tell tasks that need this one on their own.")] = False,
-    trim: Annotated[
-        bool, typer.Option("--trim", help="rm: also drop kernels the pool grew by last that no task was made with.")
-    ] = False,
-    arch: ArchOption = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.auto,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
-) -> None:
-    """Learn task after task by choosing kernels from a frozen pool; no task ever changes another.
+def cluster(
+    models: Models,
+    *,
+    out: OutPool,
+    data: OptionalData = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: ClusterOptions,
+) -> Report:
+    """Make a pool by k-means over the kernels of model folders, without training.
+
+    With --data, the pool's base is chosen by its responses on these images; labels are not used.
 
     brickwork pool cluster a --out pool
+    """
+    from brickwork import store
+    from brickwork.pools import KernelPool
+
+    networks = [store.load(model, arch=arch) for model in models]
+    images = None if data is None else images_for(networks[0], data, options.seed)
+    pool = KernelPool.cluster(networks, images, device=device, progress=True, options=options)
+    return _written(pool, out, list(models), force)
+
+
+def learn(
+    pool: Pool,
+    *,
+    name: Name,
+    data: Data,
+    start: Annotated[
+        str, Setting("What to start from: base, random, best (of the tasks, by the data), a task, or a model folder.")
+    ] = "base",
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: LearnOptions,
+) -> Report:
+    """Learn a task by training, in kernels of a pool; no task ever changes another.
 
     brickwork pool learn pool --name b --data digits:B
 
-    brickwork pool encode pool --name c --model fine-tuned --data digits:B
+    brickwork pool learn pool --name c --data digits:B --budget 15K --bits 12 --fold --free 0.6
 
     brickwork pool learn pool --name d --data digits:B --grow 16
+    """
+    from brickwork import data as data_sets
+    from brickwork import pools
+    from brickwork.pools.folder import BASE
+
+    folder = pools.PoolFolder.open(pool, arch=arch)
+    folder.check_new(name, force=force)
+    beginning = _start(folder, start, arch)
+    images = data_sets.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
+    if start == "best":
+        known = {BASE: folder.task(BASE), **{task: folder.task(task) for task in folder.tasks if task != name}}
+        drawn: dict[str, Any] = {"seed": options.seed, "device": device}
+        scores = pools.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
+        start = next(iter(scores))
+        beginning = known[start]
+        log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
+    task = pools.learn(folder.pool, images, start=beginning, device=device, options=options)
+    return _added(folder, name, task, images, force, {"start": start, "data": str(data)})
+
+
+def encode(
+    pool: Pool,
+    *,
+    name: Name,
+    model: Annotated[Path, Setting("Model folder to encode.", metavar="FOLDER")],
+    data: OptionalData = None,
+    arch: Arch = None,
+    device: Device = "auto",
+    force: Force = False,
+    options: EncodeOptions,
+) -> Report:
+    """Encode a trained model folder in kernels of a pool, without training.
+
+    --data, some hundred images, is needed by --metric gram; labels are not used.
+
+    brickwork pool encode pool --name c --model fine-tuned --data digits:B
+    """
+    from brickwork import pools, store
+
+    if data is None and options.metric == "gram":
+        raise RequestError("`metric` gram needs `data`, some hundred images without labels; or give `metric` weight.")
+    folder = pools.PoolFolder.open(pool, arch=arch)
+    folder.check_new(name, force=force)
+    network = store.load(model, arch=arch)
+    folder.pool.check(network)
+    images = None if data is None else images_for(network, data, options.seed)
+    task = pools.encode(folder.pool, network, images, device=device, options=options)
+    request = {"model": str(model), "data": None if data is None else str(data), "metric": options.metric}
+    return _added(folder, name, task, images, force, request)
+
+
+def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed = 0, device: Device = "auto") -> Report:
+    """Evaluate a task's network on a data set.
 
     brickwork pool eval pool --name b --data digits:B
+    """
+    from brickwork.evaluation import evaluate_data
+    from brickwork.pools import PoolFolder
+
+    folder = PoolFolder.open(pool, arch=arch)
+    model = folder.rebuild(name, device=device)
+    result = evaluate_data(model, images_for(model, data, seed, split="test"))
+    report = {"folder": str(pool), "name": name, "data": str(data), "bytes": folder.bytes(name), **result.to_dict()}
+    return Report(report, str(result))
+
+
+def rebuild(pool: Pool, *, name: Name, out: OutFolder, arch: Arch = None, force: Force = False) -> Report:
+    """Write a task as an ordinary model folder.
 
     brickwork pool rebuild pool --name b --out b
+    """
+    from brickwork import store
+    from brickwork.pools import PoolFolder
+
+    folder = PoolFolder.open(pool, arch=arch)
+    task = folder.task(name)
+    provenance = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
+    store.save(folder.pool.rebuild(task), out, force=force, provenance=provenance)
+    state = store.read_config(out).weights.state_hash
+    report = {"folder": str(out), "pool": str(pool), "name": name, "state_hash": state}
+    return Report(report, f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model in {out}")
+
+
+def info(
+    pool: Pool,
+    *,
+    name: Annotated[str | None, Setting("A task, to see how its indices are spread.")] = None,
+    arch: Arch = None,
+) -> Report:
+    """Show what a pool holds, or how the indices of one task are spread.
 
     brickwork pool info pool
+    """
+    from brickwork.pools import PoolFolder
+
+    folder = PoolFolder.open(pool, arch=arch)
+    if name is not None:
+        return _task_report(folder, name)
+    report = folder.to_dict()
+    lines = [str(folder.pool), f"there once: {report['bytes']:,} bytes, {report['base_bytes']:,} of them the base"]
+    for growth in report["grown"]:
+        users = ", ".join(growth["tasks"]) or "no task"
+        lines.append(f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}")
+    if report["tasks"]:
+        cells = [[r["name"], r["classes"], r["bytes"], r["relative_to"] or "itself", r["how"]] for r in report["tasks"]]
+        lines.append(table(["task", "classes", "bytes", "relative to", "how"], cells))
+    return Report(report, "\n".join([*lines, f"all together {report['total_bytes']:,} bytes"]))
+
+
+def show(
+    pool: Pool,
+    *,
+    out: out_file("Page to write.", ".html"),
+    name: Annotated[str | None, Setting("The task to show.", default_text="all")] = None,
+    arch: Arch = None,
+    force: Force = False,
+) -> Report:
+    """Draw which kernels tasks chose, what they have in common, and the kernels, as a page.
 
     brickwork pool show pool --out page.html
     """
-    refuse_foreign(context, action, TAKES, EVERYWHERE, {"two": "residual-layer"})
-    if len(source) > 1 and action != Action.cluster:
-        wanted = "a model folder" if action is Action.pretrain else "the pool"
-        hint = "; the network goes behind --model" if action is Action.encode else ""
-        raise RequestError(f"pool {action} takes one folder, {wanted}, and {len(source)} were given{hint}.")
-    values: dict[str, Any] = {**locals(), "out": out}
-    shared: dict[str, Any] = {"arch": arch, "as_json": as_json}
-    if action in (Action.pretrain, Action.cluster):
-        from brickwork.cli.pool_make import cluster, pretrain
+    from brickwork.pools import PoolFolder
+    from brickwork.report.pools import draw_pool, selection_rates
 
-        values["out"] = _needed("out", out, action)
-        make = {k: values[k] for k in (*sorted(TAKES[action] - {"data", "out", "force", "device", "seed"}),)}
-        options = {"out": values["out"], "data": data, "seed": seed, "device": str(device), "force": force, **shared}
-        if action == Action.cluster:
-            return cluster(source, make, **options)
-        defaults = {"epochs": 6 if epochs is None else epochs, "refresh": 1 if refresh is None else refresh}
-        return pretrain(source[0], {**make, **defaults}, **options)
-    if action in (Action.learn, Action.encode):
-        from brickwork.cli.pool_tasks import encode, learn
-
-        task = _needed("name", name, action)
-        more = {"grow": grow, "grow_bytes": read_size(grow_bytes, "grow-bytes")}
-        options = {"data": data, "seed": seed, "device": str(device), "force": force, "more": more, **shared}
-        if action == Action.encode:
-            return encode(
-                source[0],
-                task,
-                _needed("model", model, action),
-                metric=str(metric),
-                stay=stay,
-                precision=precision,
-                **options,
-            )
-        how = {k: values[k] for k in ("beta", "stay", "free", "anneal", "scale", "precision", "fold", *TRAINING)}
-        how |= {
-            "norms": str(norms),
-            "residual": tuple(two or ()),
-            "epochs": 30 if epochs is None else epochs,
-            "refresh": 4 if refresh is None else refresh,
-        }
-        _needed("data", data, action)
-        return learn(source[0], task, start=start, budget=read_size(budget), how=how, **options)
-    from brickwork.cli.pool_inspect import evaluate, info, rebuild, remove
-
-    if action == Action.info:
-        return info(source[0], name, **shared)
-    if action == Action.show:
-        from brickwork.cli.pool_show import show
-
-        return show(source[0], _needed("out", out, action), tasks=[name] if name else (), force=force, **shared)
-    task = _needed("name", name, action)
-    if action == Action.rm:
-        return remove(source[0], task, detach=detach, trim=trim, **shared)
-    if action == Action.rebuild:
-        return rebuild(source[0], task, _needed("out", out, action), force=force, **shared)
-    return evaluate(source[0], task, _needed("data", data, action), seed=seed, device=str(device), **shared)
+    folder = PoolFolder.open(pool, arch=arch)
+    if name is not None and name not in folder.tasks:
+        raise UnknownName("task", name, folder.tasks)
+    tasks = {task: folder.task(task) for task in ([name] if name else folder.tasks)}
+    sizes = {task: folder.bytes(task) for task in tasks}
+    draw_pool(folder.pool, tasks, sizes=sizes, title=f"Kernel pool: {pool.name}").save(out, force=force)
+    rows, cells = [], []
+    for label, task in tasks.items():
+        rates = selection_rates(folder.pool, task)
+        used = sum(int((rate > 0).sum()) for rate in rates.values()) / sum(map(len, rates.values()))
+        changed = None if task.reference is None else task.changed()
+        own = {"task": label, "classes": list(task.classes), "bytes": sizes[label]}
+        rows.append({**own, "changed": changed, "kernels_used": used})
+        cells.append((label, len(task.classes), sizes[label], _share(changed, "–"), f"{used:.1%}"))
+    text = table(["task", "classes", "bytes", "unlike its reference", "kernels used"], cells)
+    report = {"file": str(out), "pool": str(pool), "tasks": rows}
+    return Report(report, f"{text if rows else 'a pool without tasks'}\nsaved in {out}")
 
 
-def read_size(text: str | None, option: str = "budget") -> int | None:
-    """A number of bytes: 40000, 100K, 0.4M (thousands and millions).
+def rm(
+    pool: Pool,
+    *,
+    name: Name,
+    detach: Annotated[bool, Setting("Store tasks that are relative to this one on their own first.")] = False,
+    trim: Annotated[bool, Setting("Also drop kernels the pool grew by last that no task was made with.")] = False,
+    arch: Arch = None,
+) -> Report:
+    """Remove a task from a pool; the others stay as they are.
 
-    >>> read_size("0.4M"), read_size("100K"), read_size("512")
-    (400000, 100000, 512)
+    brickwork pool rm pool --name d
     """
-    if text is None:
+    from brickwork.pools import PoolFolder
+
+    folder = PoolFolder.open(pool, arch=arch)
+    bound, before = folder.relatives(name), folder.bytes()
+    folder.remove(name, detach=detach, trim=trim)
+    freed = before - folder.bytes()
+    report = {"folder": str(pool), "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": folder.tasks}
+    smaller = f", the pool {freed:,} bytes smaller" if freed else ""
+    return Report(report, f"{name} removed{smaller}; {len(folder.tasks)} tasks left")
+
+
+GROUP = make_group(
+    "pool",
+    "Learn task after task by choosing kernels from a frozen pool; no task ever changes another.",
+    (pretrain, cluster, learn, encode, eval_, rebuild, info, show, rm),
+)
+
+
+def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> Report:
+    """A new pool, saved and reported."""
+    from brickwork.pools import PoolFolder
+
+    folder = PoolFolder.create(out, pool, force=force)
+    if pool.short:
+        some = some_of([f"{name} ({count})" for name, count in pool.short.items()], 8)
+        log(
+            f"{counted(len(pool.short), 'layer')} with fewer than {pool.size} distinct kernels, so smaller pools: {some}"
+        )
+    report = {
+        "folder": str(out),
+        "models": [str(source) for source in sources],
+        "layers": {name: len(book) for name, book in pool.layers.items()},
+        "short": pool.short,
+        "pool_bytes": pool.size_bytes,
+        "bytes": folder.bytes(),
+        "base_bytes": folder.bytes("base"),
+        **pool.facts,
+    }
+    base = f"base {folder.bytes('base'):,} bytes; {folder.bytes():,} bytes in all, there once"
+    return Report(report, f"{pool}\n{base}; saved in {out}")
+
+
+def _start(folder: PoolFolder, start: str, arch: str | None) -> Any:
+    """What a start is called on the command line: words first, then tasks, then model folders."""
+    from brickwork import store
+
+    if start in ("base", "best"):
         return None
-    unit = {"K": 1e3, "M": 1e6}.get(text[-1:].upper(), 1.0)
-    number = text.rstrip("kKmM")
-    try:
-        size = int(float(number) * unit)
-    except (ValueError, OverflowError):
-        size = 0
-    if size < 1:
-        raise RequestError(f"--{option} is {text!r}; it must be a number of bytes, as in 40000, 100K or 0.4M.")
-    return size
+    if start == "random":
+        return start
+    if start in folder.tasks:
+        return folder.task(start)
+    if (Path(start) / "config.json").is_file():
+        return store.load(start, arch=arch)
+    raise UnknownName("start", start, ["base", "best", "random", *folder.tasks], "A model folder is taken too.")
 
 
-def _needed(name: str, value: Any, action: Action) -> Any:
-    if value is None:
-        raise RequestError(f"pool {action} needs --{name}; `brickwork pool --help` shows one in use.")
-    return value
+def _added(
+    folder: PoolFolder, name: str, task: PoolTask, images: ImageData | None, force: bool, request: dict[str, Any]
+) -> Report:
+    """A new task, judged, saved and reported."""
+    from brickwork.evaluation import evaluate_data
+
+    result = None
+    if images is not None and set(images.classes) <= set(task.classes):
+        result = evaluate_data(folder.pool.rebuild(task), images)
+    before = folder.bytes()
+    folder.add(name, task, force=force)
+    size, reference = folder.bytes(name), folder.header(name)["reference"]
+    # of what the file is relative to, which need not be what the task started from
+    changed = None if reference is None else folder.task(name).changed()
+    grew = {"kernels": 0 if task.brings is None else task.brings.count, "bytes": folder.bytes() - before}
+    report = {
+        "folder": str(folder.path),
+        "name": name,
+        "bytes": size,
+        "relative_to": None if reference is None else reference[0],
+        "changed": changed,
+        "pool_grew": grew,
+        "test_accuracy": None if result is None else result.accuracy,
+        **request,
+        **task.facts,
+    }
+    relative = (
+        "on its own" if reference is None else f"relative to {reference[0]}, {changed:.1%} of its indices changed"
+    )
+    right = "" if result is None else f"{result.accuracy:.2%} of {result.images} test images right; "
+    new = f"; the pool grew by {grew['kernels']} kernels, {grew['bytes']:,} bytes" if grew["kernels"] else ""
+    return Report(report, f"{name}: {right}{size:,} bytes, {relative}{new}")
+
+
+def _task_report(folder: PoolFolder, name: str) -> Report:
+    """How the indices of one task are spread over each layer's kernels."""
+    task = folder.task(name)
+    about = task.to_dict()
+    layers = [{**row, "of": len(folder.pool.layers[row["layer"]])} for row in about["layers"]]
+    report = {**folder.row(name), **about, "layers": layers}
+    cells = [[row["layer"], row["kernels"], row["used"], row["of"], _share(row["changed"], "")] for row in layers]
+    text = table(["layer", "kernels", "used", "of", "changed"], cells)
+    return Report(report, f"{task}, {report['bytes']:,} bytes\n{text}")
+
+
+def _share(value: float | None, missing: str) -> str:
+    return missing if value is None else f"{value:.1%}"

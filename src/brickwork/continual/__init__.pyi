@@ -1,6 +1,8 @@
 from brickwork.continual import registry as registry
-from brickwork.continual.base import Method as Method
+from brickwork.continual.base import ContinualMethod as ContinualMethod
 from brickwork.continual.bench import Bench as Bench
+from brickwork.continual.options import ContinualOptions as ContinualOptions
+from brickwork.continual.options import SplitOptions as SplitOptions
 from brickwork.continual.registry import method as method
 from brickwork.continual.registry import names as names
 from brickwork.continual.registry import parse as parse

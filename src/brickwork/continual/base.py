@@ -1,4 +1,4 @@
-"""The one interface of all methods, and the form most of them have: a shared trunk and a small file a task.
+"""The one interface of all methods, and the form most of them have: a shared trunk and a small file per task.
 
 A method keeps nothing in memory between tasks. The network that is judged is read back from the files whose bytes are
 counted, so a number that is reported belongs to what is on the disk.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,16 +16,19 @@ from torch import Tensor, nn
 from brickwork.continual.bench import TRUNK, Bench
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import flat, load_flat, load_head, small_of, stored_head
-from brickwork.errors import RequestError
+from brickwork.options import Options
 from brickwork.store.weights import read_safetensors
 
 
-class Method(ABC):
-    """Learn a task (`learn`), and give the network of a task back from the files (`network`)."""
+class ContinualMethod(Options, ABC):
+    """Learn a task (`learn`), and give the network of a task back from the files (`network`).
+
+    A method is an options class: its fields are what can be told in brackets, as in lora(rank=8).
+    """
 
     pooled = False  # whether its numbers depend on the pool of the bench
 
-    def begin(self, bench: Bench) -> None:  # noqa: B027  most methods have nothing to write
+    def begin(self, bench: Bench) -> None:
         """Write what is there before the first task."""
 
     @abstractmethod
@@ -51,15 +55,17 @@ class Method(ABC):
         """What learning a task begins with; its features are what earlier tasks can have done for it."""
         return bench.start
 
-    def tidy(self, bench: Bench, after: int) -> None:  # noqa: B027  most methods keep all files
+    def tidy(self, bench: Bench, after: int) -> None:
         """Remove files that are not needed after task `after`; it is on record by now."""
 
 
-class TaskFiles(Method):
-    """A trunk that is kept once and never changed, and one file a task: small tensors, head, and what a method adds."""
+class TaskFiles(ContinualMethod):
+    """A trunk that is kept once and never changed, and one file per task: small tensors, head, and what a method adds."""
 
-    lr: float
-    epochs: int | None
+    if TYPE_CHECKING:  # each method has its own, with a default
+        lr: float
+        epochs: int | None
+
     optimizer = "sgd"
     weight_decay = 5e-4
 
@@ -75,9 +81,8 @@ class TaskFiles(Method):
     def learn(self, bench: Bench, number: int) -> None:
         model = bench.fresh(number, self.opening(bench, number))
         self.prepare(model, bench, number)
-        bench.fit(
-            model, number, lr=self.lr, optimizer=self.optimizer, weight_decay=self.weight_decay, epochs=self.epochs
-        )
+        recipe: dict[str, Any] = {"optimizer": self.optimizer, "weight_decay": self.weight_decay}
+        bench.fit(model, number, lr=self.lr, epochs=self.epochs, **recipe)
         added = self.added(model)
         self.settle(model)
         small = {"small": flat(small_of(model))} if self.keeps_small else {}
@@ -107,14 +112,3 @@ class TaskFiles(Method):
 
     def restore(self, model: nn.Module, stored: dict[str, Tensor]) -> None:
         """Change the kernels of a network as the file says."""
-
-
-def check_positive(**values: float | int | None) -> None:
-    """One sentence for options that must be above 0; None is left to the bench."""
-    wrong = [
-        f"{name} is {value!r}"
-        for name, value in values.items()
-        if value is not None and not (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
-    ]
-    if wrong:
-        raise RequestError(f"{' and '.join(wrong)}; it must be a number above 0.")

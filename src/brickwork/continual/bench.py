@@ -13,15 +13,18 @@ from torch import Tensor, nn
 from brickwork.algebra import merge
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, with_head
+from brickwork.continual.options import ContinualOptions
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
 from brickwork.moments import reestimate_batch_norm
+from brickwork.pools import KernelPool
 from brickwork.prediction import input_of
 from brickwork.store.weights import read_safetensors
 from brickwork.training import train
 
 TRUNK = "trunk.safetensors"
 LARGEST_BATCH, SMALLEST_BATCH = 128, 16
+DEFAULTS = ContinualOptions.from_dict({})
 SHIFT = 1_000_000_007  # between the seeds of one soup's members
 
 
@@ -33,13 +36,13 @@ class Bench:
     start: nn.Module = field(repr=False)
     folder: Path
     device: torch.device
-    epochs: int = 30
-    batch_size: int | None = None
-    augment: str = "none"
-    seed: int = 0
-    progress: bool = False
-    pool: Any = None  # a brickwork.pools.KernelPool, for the methods that need one
+    options: ContinualOptions = DEFAULTS
+    pool: KernelPool | None = None  # for the methods that need one
     held: dict[str, Any] = field(default_factory=dict, repr=False)  # read from the folder once: it does not change
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed
 
     def task(self, number: int) -> ImageData:
         return self.scenario.tasks[number]
@@ -112,17 +115,17 @@ class Bench:
     def settings(self, number: int, count: int, epochs: int | None = None) -> dict[str, Any]:
         """What training a task of so many images has in common for all methods; lr and optimizer are each one's own."""
         return {
-            "epochs": epochs or self.epochs,
-            "batch_size": self.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, count // 12)),
+            "epochs": epochs or self.options.epochs,
+            "batch_size": self.options.batch_size or min(LARGEST_BATCH, max(SMALLEST_BATCH, count // 12)),
             "schedule": "onecycle",
             "weight_decay": 5e-4,
             "label_smoothing": 0.0,
             "optimizer": "sgd",
-            "augment": self.augment,
+            "augment": self.options.augment or "none",
             "seed": self.seed_of(number),
             "record": True,
             "device": self.device,
-            "progress": self.progress,
+            "progress": False,
         }
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import TaskFiles, check_positive
+from brickwork.continual.base import TaskFiles
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, kernels_of, put
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
@@ -18,17 +17,13 @@ from brickwork.outputs import logits_of
 
 
 @method("probe")
-@dataclass(frozen=True)
 class Probe(TaskFiles):
-    """A linear layer a task on the features of the start, which stays as it is, statistics included."""
+    """A linear layer per task on the features of the start, which stays as it is, statistics included."""
 
-    lr: float = 0.6
-    epochs: int | None = None
+    lr: float = rate(0.6)
+    epochs: int | None = passes()
 
     keeps_small = False
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
 
     def learn(self, bench: Bench, number: int) -> None:
         model = Probed(bench.fresh(number, self.opening(bench, number)))
@@ -67,15 +62,11 @@ class Probed(nn.Module):
 
 
 @method("bn-head")
-@dataclass(frozen=True)
 class NormsAndHead(TaskFiles):
-    """Batch norms, biases and a head a task; every kernel stays the start's."""
+    """Batch norms, biases and a head per task; every kernel stays the start's."""
 
-    lr: float = 0.05
-    epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
+    lr: float = rate(0.05)
+    epochs: int | None = passes()
 
     def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
         for module in kernels_of(model).values():

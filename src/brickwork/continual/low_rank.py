@@ -1,37 +1,31 @@
-"""A low-rank change of every layer a task, as LoRA (Hu et al. 2021) does: what many would do today."""
+"""A low-rank change of every layer per task, as LoRA (Hu et al. 2021) does: what many would do today."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import TaskFiles, check_positive
+from brickwork.continual.base import TaskFiles
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.networks import halved, kernels_of
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
-from brickwork.errors import RequestError
+from brickwork.options import option
 
 
 @method("lora")
-@dataclass(frozen=True)
 class LowRank(TaskFiles):
-    """W + BA with B (outputs × rank) and A (rank × the rest) a task, stored in float16; batch norms and a head."""
+    """W + BA with B (outputs × rank) and A (rank × the rest) per task, stored in float16; batch norms and a head."""
 
-    rank: int = 4
-    lr: float = 0.004
-    epochs: int | None = None
+    rank: int = option(default=4, at_least=1, help="Rank of the change.")
+    lr: float = rate(0.004)
+    epochs: int | None = passes()
 
     optimizer = "adam"
     weight_decay = 0.0
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
-        if not (isinstance(self.rank, int) and self.rank >= 1):
-            raise RequestError(f"rank is {self.rank!r}; it must be a whole number from 1 up.")
 
     def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
         source = torch.Generator().manual_seed(1000 * bench.seed + number)

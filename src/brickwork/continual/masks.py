@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import TaskFiles, check_positive
+from brickwork.continual.base import TaskFiles
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.networks import halved, kernels_of
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 
 
 @method("ksm")
-@dataclass(frozen=True)
 class SoftMasks(TaskFiles):
-    """A real factor for every kernel (output × input channel) a task, stored in float16; batch norms and a head."""
+    """A real factor for every kernel (output × input channel) per task, stored in float16; batch norms and a head."""
 
-    lr: float = 0.015
-    epochs: int | None = None
+    lr: float = rate(0.015)
+    epochs: int | None = passes()
 
     optimizer = "adam"
     weight_decay = 0.0
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
 
     def prepare(self, model: nn.Module, bench: Bench, number: int) -> None:
         for layer in kernels_of(model).values():
@@ -47,7 +42,7 @@ class SoftMasks(TaskFiles):
 
 
 class Mask(nn.Module):
-    """W · (1 + off), one number a kernel; at first 1, so that training begins with the trunk itself."""
+    """W · (1 + off), one number per kernel; at first 1, so that training begins with the trunk itself."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()

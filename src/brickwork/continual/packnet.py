@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import Method, check_positive
+from brickwork.continual.base import ContinualMethod
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.files import pack, unpack, write_tensors
 from brickwork.continual.networks import flat, halved, kernels_of, load_flat, load_head, small_of, stored_head
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
-from brickwork.errors import RequestError
+from brickwork.options import option
 from brickwork.store.weights import read_safetensors
 
 State = dict[str, Tensor]
 
 
 @method("packnet")
-@dataclass(frozen=True)
-class PackNet(Method):
+class PackNet(ContinualMethod):
     """A task trains the free weights, keeps the largest of each layer, sets the others free again and is trained on.
 
     prune: the share of a layer's free weights that is set free for later tasks, or "equal": every task keeps as many.
     Batch norms, biases and heads are of each task. The last task keeps all that is left.
     """
 
-    prune: float | str = 0.6
-    lr: float = 0.05
-    epochs: int | None = None
-    again: float = 0.3  # epochs after pruning, as a share of those before
+    prune: float | str = option(
+        default=0.6, above=0, below=1, help="Share of the free weights set free again, or equal."
+    )
+    lr: float = rate(0.05)
+    epochs: int | None = passes()
+    again: float = option(default=0.3, above=0, help="Epochs after pruning, as a share of those before.")
 
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs, again=self.again)
-        if self.prune != "equal" and not (isinstance(self.prune, float) and 0 < self.prune < 1):
-            raise RequestError(f"prune is {self.prune!r}; it must be 'equal' or a share between 0 and 1.")
+    def rules(self) -> Iterator[str]:
+        if isinstance(self.prune, str) and self.prune != "equal":
+            yield f"`prune` is {self.prune!r}; it must be 'equal' or a share between 0 and 1"
 
     def learn(self, bench: Bench, number: int) -> None:
         kernels, owners = self._packed(bench, number - 1)
@@ -48,7 +49,7 @@ class PackNet(Method):
             for name, layer in kernels_of(model).items():
                 # the first task begins with the start, later ones with free weights of 0, as they were left
                 layer.parametrizations.weight.original.copy_(kernels[name])
-        epochs = self.epochs or bench.epochs
+        epochs = self.epochs or bench.options.epochs
         bench.fit(model, number, lr=self.lr, epochs=epochs)
         left = len(bench.scenario) - number
         if left > 1:

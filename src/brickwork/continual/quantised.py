@@ -1,36 +1,30 @@
-"""A network of few bits a task: fine-tuned, its kernels rounded to a uniform grid a channel."""
+"""A network of few bits per task: fine-tuned, its kernels rounded to a uniform grid per channel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import TaskFiles, check_positive
+from brickwork.continual.base import TaskFiles
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.files import pack, unpack
 from brickwork.continual.networks import kernels_of
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
-from brickwork.errors import RequestError
+from brickwork.options import option
 
 
 @method("quantised")
-@dataclass(frozen=True)
 class Quantised(TaskFiles):
-    """Fine-tuned with rounding in the forward pass (aware) or rounded afterwards; whole network a task, weights only."""
+    """Fine-tuned with rounding in the forward pass or rounded afterwards; one whole network per task, weights only."""
 
-    bits: int = 8
-    aware: bool = True
-    lr: float = 0.05
-    epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
-        if not (isinstance(self.bits, int) and 2 <= self.bits <= 16):
-            raise RequestError(f"bits is {self.bits!r}; it must be a whole number from 2 to 16.")
+    bits: int = option(default=8, at_least=2, at_most=16, help="Bits per weight.")
+    aware: bool = option(default=True, help="Round in the forward pass of training.")
+    lr: float = rate(0.05)
+    epochs: int | None = passes()
 
     def begin(self, bench: Bench) -> None:
         """Nothing is shared: each task's network stands alone."""

@@ -1,9 +1,8 @@
-"""Methods by name: a decorator on a dataclass whose fields are the method's options.
+"""Methods by name: a decorator on an options class, whose fields are what can be told in brackets.
 
 @method("lora")
-@dataclass(frozen=True)
-class LowRank(Method):
-    rank: int = 4
+class LowRank(ContinualMethod):
+    rank: int = option(default=4, at_least=1, help="Rank of the change.")
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from brickwork.continual.base import Method
+from brickwork.continual.base import ContinualMethod
 from brickwork.errors import RequestError, UnknownName
+from brickwork.options import fields_of
 
-REGISTRY: dict[str, type[Method]] = {}
+REGISTRY: dict[str, type[ContinualMethod]] = {}
 #: modules of this package that register methods; the order here is the order of `names()`
 MODULES = ("whole", "frozen", "masks", "quantised", "low_rank", "packnet", "pooled")
-#: what the fields of a method may be, and how that is said
-KINDS = {"bool": "true or false", "str": "a word", "int": "a whole number", "float": "a number", "None": "None"}
-Kind = TypeVar("Kind", bound=type[Method])
+Kind = TypeVar("Kind", bound=type[ContinualMethod])
 
 
 def method(name: str) -> Callable[[Kind], Kind]:
@@ -43,42 +40,36 @@ def names() -> list[str]:
     return sorted(REGISTRY, key=lambda name: places.get(REGISTRY[name].__module__, len(places)))
 
 
-def make(text: str | Method) -> tuple[str, Method]:
+def make(text: str | ContinualMethod) -> tuple[str, ContinualMethod]:
     """`lora(rank=8, lr=0.01)` as a method, with the name it goes by: as written, options in their order.
 
     >>> make("lora( rank=8 )")
-    ('lora(rank=8)', LowRank(rank=8, lr=0.004, epochs=None))
+    ('lora(rank=8)', LowRank(rank=8))
     """
     _register()
-    if isinstance(text, Method):
-        return _called(text), text
-    found = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
-    if found is None:
+    if isinstance(text, ContinualMethod):
+        return name_of(text), text
+    parts = re.fullmatch(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", text)
+    if parts is None:
         raise RequestError(f"{text!r} is not a method; write NAME or NAME(option=value), as in lora(rank=8).")
-    if found[1] not in REGISTRY:
-        raise UnknownName("method", found[1], REGISTRY)
-    kind: Any = REGISTRY[found[1]]
+    if parts[1] not in REGISTRY:
+        raise UnknownName("method", parts[1], REGISTRY)
+    kind = REGISTRY[parts[1]]
     options: dict[str, object] = {}
-    for part in filter(None, (piece.strip() for piece in (found[2] or "").split(","))):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+    for piece in filter(None, (piece.strip() for piece in (parts[2] or "").split(","))):
+        name, equals, value = (word.strip() for word in piece.partition("="))
         if not equals or not value:
-            raise RequestError(f"{text!r}: an option is NAME=VALUE, not {part!r}.")
-        known = [f.name for f in fields(kind)]
-        if name not in known:
-            raise UnknownName(f"option of {found[1]}", name, known)
+            raise RequestError(f"{text!r}: an option is NAME=VALUE, not {piece!r}.")
+        if name not in fields_of(kind):
+            raise UnknownName(f"option of {parts[1]}", name, fields_of(kind))
         if name in options:
             raise RequestError(f"{text!r}: {name} is given twice.")
         options[name] = _value(value)
-    for field in fields(kind):
-        known = [k for k in KINDS if k in str(field.type).split(" | ")]
-        value = options.get(field.name, field.default)
-        if known and not any(_is(value, one) for one in known):
-            raise RequestError(f"{field.name} is {value!r}; it must be {' or '.join(KINDS[one] for one in known)}.")
-    made = kind(**options)
-    return _called(made), made
+    method = kind(**options)
+    return name_of(method), method
 
 
-def parse(text: str | Sequence[str | Method]) -> dict[str, Method]:
+def parse(text: str | Sequence[str | ContinualMethod]) -> dict[str, ContinualMethod]:
     """`finetune,lora(rank=8),pool` as methods by name; each once.
 
     >>> list(parse("probe,quantised(bits=8, aware=false)"))
@@ -87,13 +78,13 @@ def parse(text: str | Sequence[str | Method]) -> dict[str, Method]:
     pieces = _pieces(text) if isinstance(text, str) else list(text)
     if not pieces:
         raise RequestError(f"no methods were asked for; known are {', '.join(names())}.")
-    found: dict[str, Method] = {}
+    methods: dict[str, ContinualMethod] = {}
     for piece in pieces:
-        name, made = make(piece)
-        if name in found:
+        name, method = make(piece)
+        if name in methods:
             raise RequestError(f"{name} is asked for twice.")
-        found[name] = made
-    return found
+        methods[name] = method
+    return methods
 
 
 def _pieces(text: str) -> list[str]:
@@ -111,19 +102,11 @@ def _value(text: str) -> object:
         return text
 
 
-def _is(value: object, kind: str) -> bool:
-    if isinstance(value, bool) or kind == "bool":
-        return isinstance(value, bool) and kind == "bool"
-    if value is None or kind == "None":
-        return value is None and kind == "None"
-    return isinstance(value, {"str": str, "int": int}.get(kind, int | float))
-
-
-def _called(made: Any) -> str:
+def name_of(method: ContinualMethod) -> str:
     """NAME(option=value, …) with the options that are not the defaults."""
-    name = next(name for name, kind in REGISTRY.items() if kind is type(made))
-    told = [f"{f.name}={getattr(made, f.name)}" for f in fields(made) if getattr(made, f.name) != f.default]
-    return f"{name}({', '.join(told)})" if told else name
+    name = next(name for name, kind in REGISTRY.items() if kind is type(method))
+    changed = [f"{option}={value}" for option, value in method.changed().items()]
+    return f"{name}({', '.join(changed)})" if changed else name
 
 
 def _register() -> None:

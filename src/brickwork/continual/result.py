@@ -1,17 +1,20 @@
-"""What a run found: one method's accuracy matrix and bytes, and several methods side by side."""
+"""The results of a run: one method's accuracy matrix and bytes, and several methods side by side."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from brickwork.continual import metrics
+from brickwork.continual.options import ContinualOptions
+from brickwork.html_table import facts_table, rows_table
+from brickwork.options import Options
 from brickwork.words import counted
 
 MB = 2**20
@@ -44,6 +47,8 @@ class ContinualResult:
     curve: tuple[int, ...] = field(repr=False)
     seconds: float = 0.0
     untouched: np.ndarray | None = field(default=None, repr=False)  # b[j] of the forward transfer
+    options: Options | None = field(default=None, repr=False)  # the method itself
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)  # inputs by hash, the run's options
 
     @property
     def average_accuracy(self) -> float:
@@ -121,15 +126,15 @@ class ContinualResult:
             "curve_bytes": list(self.curve),
         }
 
+    def _repr_html_(self) -> str:
+        return facts_table([(name, "–" if value is None else str(value)) for name, value in self.row().items()])
+
     def __str__(self) -> str:
-        told = (
-            f"forgetting {_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}"
-        )
-        if self.untouched is not None:
-            told += f", forward transfer {_percent(self.forward_transfer, '+')}"
+        forward = "" if self.untouched is None else f", forward transfer {_percent(self.forward_transfer, '+')}"
         return (
-            f"{self.method}: {counted(len(self.tasks), 'task')}, average accuracy {self.average_accuracy:.2%}, {told}; "
-            f"{self.bytes_per_task / MB:.3f} MB a task, {self.shared_bytes / MB:.2f} MB shared, "
+            f"{self.method}: {counted(len(self.tasks), 'task')}, average accuracy {self.average_accuracy:.2%}, forgetting "
+            f"{_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}{forward}; "
+            f"{self.bytes_per_task / MB:.3f} MB per task, {self.shared_bytes / MB:.2f} MB shared, "
             f"{self.total_bytes / MB:.2f} MB in all"
         )
 
@@ -140,10 +145,16 @@ class Comparison:
 
     scenario: str
     results: dict[str, ContinualResult]
+    options: ContinualOptions | None = field(default=None, repr=False)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Of every method: inputs by hash, and options."""
+        return {name: dict(result.provenance) for name, result in self.results.items()}
 
     def front(self) -> list[str]:
         """Methods that none beats: no other has as few bytes and as good an accuracy, and one of both better."""
-        points = {name: (found.total_bytes, -found.average_accuracy) for name, found in self.results.items()}
+        points = {name: (result.total_bytes, -result.average_accuracy) for name, result in self.results.items()}
         return [
             name
             for name, own in points.items()
@@ -151,9 +162,9 @@ class Comparison:
         ]
 
     def table(self) -> list[dict[str, Any]]:
-        """Tidy rows, one a method."""
+        """Tidy rows, one per method."""
         front = set(self.front())
-        return [{**found.row(), "on_front": name in front} for name, found in self.results.items()]
+        return [{**result.row(), "on_front": name in front} for name, result in self.results.items()]
 
     def csv(self) -> str:
         text = io.StringIO()
@@ -166,25 +177,20 @@ class Comparison:
         return {
             "scenario": self.scenario,
             "front": self.front(),
-            "methods": {name: found.to_dict() for name, found in self.results.items()},
+            "methods": {name: result.to_dict() for name, result in self.results.items()},
         }
 
     def __str__(self) -> str:
         head, rows = self._cells()
-        widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
         lines = [
-            "  ".join(
-                cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(r, widths, strict=True))
-            )
-            for r in [head, *rows]
+            "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+            for row in [head, *rows]
         ]
         return "\n".join([self.scenario, *lines])
 
     def _repr_html_(self) -> str:
-        head, rows = self._cells()
-        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        return f"<p>{html.escape(self.scenario)}</p><table><tr>{titles}</tr>{body}</table>"
+        return rows_table(*self._cells(), lines=[self.scenario])
 
     def plot(self, axes: Any = None) -> Any:
         """Average accuracy over megabytes in all, the front joined, drawn with matplotlib; the axes are returned."""
@@ -204,35 +210,19 @@ class Comparison:
         return axes
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        forward = any(found.untouched is not None for found in self.results.values())
-        head = [
-            "method",
-            "accuracy",
-            "forgetting",
-            "backward",
-            *(["forward"] if forward else []),
-            "MB a task",
-            "shared",
-            "in all",
-            "seconds",
-            "front",
-        ]
+        forward = any(result.untouched is not None for result in self.results.values())
+        head = ["method", "accuracy", "forgetting", "backward", *(["forward"] if forward else [])]
+        head += ["MB per task", "shared", "in all", "seconds", "front"]
         front, rows = set(self.front()), []
-        for name, found in self.results.items():
-            rows.append(
-                [
-                    name,
-                    _percent(found.average_accuracy),
-                    _percent(found.forgetting),
-                    _percent(found.backward_transfer, "+"),
-                    *([_percent(found.forward_transfer, "+")] if forward else []),
-                    f"{found.bytes_per_task / MB:.3f}",
-                    f"{found.shared_bytes / MB:.2f}",
-                    f"{found.total_bytes / MB:.2f}",
-                    f"{found.seconds:.1f}",
-                    "*" if name in front else "",
-                ]
+        for name, result in self.results.items():
+            scores = [result.average_accuracy, result.forgetting]
+            transfers = [result.backward_transfer, *([result.forward_transfer] if forward else [])]
+            own, shared, total = (
+                size / MB for size in (result.bytes_per_task, result.shared_bytes, result.total_bytes)
             )
+            sizes = [f"{own:.3f}", f"{shared:.2f}", f"{total:.2f}", f"{result.seconds:.1f}"]
+            cells = [*map(_percent, scores), *(_percent(value, "+") for value in transfers), *sizes]
+            rows.append([name, *cells, "*" if name in front else ""])
         return head, rows
 
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ import torch
 from torch import nn
 
 from brickwork.atomic import write_file
-from brickwork.continual.base import Method
+from brickwork.continual.base import ContinualMethod
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import fingerprint, weigh
+from brickwork.continual.options import ContinualOptions
 from brickwork.continual.readout import readout
 from brickwork.continual.registry import parse
 from brickwork.continual.result import Comparison, ContinualResult
@@ -31,38 +32,37 @@ from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
 from brickwork.devices import pick
 from brickwork.errors import RequestError
+from brickwork.options import takes
 from brickwork.origin import attach, origin_of
+from brickwork.pools import KernelPool
 from brickwork.pools.layers import head_of as last_layer
 from brickwork.prediction import predict
 from brickwork.progress import bar
 from brickwork.store.config import origin_config
 from brickwork.store.weights import state_hash
-from brickwork.training import settings_for
+from brickwork.training import default_augment
 
 JOURNAL = "journal.json"
 VERSION = 1  # of the methods' numbers: journals of another one are not gone on with
 
 
+@takes(ContinualOptions)
 def run(
     scenario: Scenario,
-    methods: str | Sequence[str | Method],
+    methods: str | Sequence[str | ContinualMethod],
     start: nn.Module,
     *,
     out: str | os.PathLike[str] | None = None,
-    epochs: int = 30,
-    batch_size: int | None = None,
-    augment: str | None = None,
-    forward: bool = False,
-    pool: Any = None,
-    seed: int = 0,
+    pool: KernelPool | None = None,
     device: str | torch.device | None = "auto",
     progress: bool = True,
+    options: ContinualOptions,
 ) -> Comparison:
     """Learn the tasks of a scenario with each method, all from the same start, and compare accuracy and bytes.
 
-    methods: "finetune,lora(rank=8)", or a list. out: a folder with a sub-folder a method, found again by a second run;
-    without one the files are weighed and thrown away. augment: as in `train`; by default what suits the data. forward:
-    also measure each task just before it is learned. pool: a KernelPool, else one is clustered from the start.
+    methods: "finetune,lora(rank=8)", or a list. out: a folder with a sub-folder per method, found again by a second run;
+    without one the files are weighed and thrown away. augment: as in `train`; by default what suits the data of the first
+    task. forward: also measure each task just before it is learned. pool: else one is clustered from the start.
 
     >>> from brickwork import data, zoo
     >>> from brickwork.continual import split_classes
@@ -71,29 +71,21 @@ def run(
     ['probe']
     """
     chosen = parse(methods)
-    if epochs < 1 or (batch_size is not None and batch_size < 1):
-        raise RequestError(f"epochs is {epochs} and batch_size {batch_size}; they must be 1 or more.")
     where = pick(device)
-    source = scenario.tasks[0].name.split("#")[0].split(":")[0].split("@")[0]
-    augment = settings_for(None, 1, source, augment=augment).augment
-    with _folder(out) as folder:
-        found = {}
-        steps = len(chosen) * len(scenario)
+    options = replace(options, augment=options.augment or default_augment(scenario.tasks[0].source.split("#")[0]))
+    results = {}
+    with _folder(out) as folder, bar("tasks", len(chosen) * len(scenario), show=progress) as advance:
         begun = _ready(start, scenario, where)
-        with bar("tasks", steps, show=progress) as advance:
-            for name, method in chosen.items():
-                bench = Bench(
-                    scenario, begun, folder / folder_name(name), where, epochs, batch_size, augment, seed, pool=pool
-                )
-                found[name] = run_method(name, method, bench, forward=forward, advance=advance)
-        return Comparison(str(scenario), found)
+        for name, method in chosen.items():
+            bench = Bench(scenario, begun, folder / folder_name(name), where, options, pool=pool)
+            results[name] = run_method(name, method, bench, advance=advance)
+    return Comparison(str(scenario), results, options)
 
 
-def run_method(
-    name: str, method: Method, bench: Bench, *, forward: bool = False, advance: Any = None
-) -> ContinualResult:
+def run_method(name: str, method: ContinualMethod, bench: Bench, *, advance: Any = None) -> ContinualResult:
     """One method over the tasks of a bench, going on after the last task on record."""
-    journal = Journal(bench.folder / JOURNAL, facts_of(name, method, bench, forward))
+    forward = bench.options.forward
+    journal = Journal(bench.folder / JOURNAL, facts_of(name, method, bench))
     if not journal.tasks:
         bench.folder.mkdir(parents=True, exist_ok=True)
         method.begin(bench)
@@ -117,7 +109,7 @@ def run_method(
             matrix[i - 1, i] = row["before"]
     untouched = None
     if forward:
-        first = method.opening(bench, 0)  # a method's own form of the start: rounded, or said in kernels
+        first = method.opening(bench, 0)  # a method's own form of the start: rounded, or in kernels
         untouched = np.array([readout(first, task, bench.device, bench.head) for task in bench.scenario.tasks])
     return ContinualResult(
         name,
@@ -127,10 +119,12 @@ def run_method(
         tuple(row["total"] for row in journal.tasks),
         round(sum(row["seconds"] for row in journal.tasks), 3),
         untouched,
+        method,
+        journal.facts,
     )
 
 
-def _judged(method: Method, bench: Bench, after: int, earlier: list[dict[str, Any]]) -> dict[str, Any]:
+def _judged(method: ContinualMethod, bench: Bench, after: int, earlier: list[dict[str, Any]]) -> dict[str, Any]:
     """Accuracy on every task so far and the bytes; a task whose files did not change keeps its accuracy."""
     accuracy, signs = [], []
     for number in range(after + 1):
@@ -153,7 +147,7 @@ def share_right(model: nn.Module, task: ImageData, device: torch.device) -> floa
 
 
 class Journal:
-    """What is done, one entry a task; a file that is replaced in one step after every task."""
+    """What is done, one entry per task; a file that is replaced in one step after every task."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path, self.facts = path, facts
@@ -161,15 +155,15 @@ class Journal:
         if not path.exists():
             return
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            theirs, tasks = found["facts"], found["tasks"]
+            record = json.loads(path.read_text(encoding="utf-8"))
+            theirs, tasks = record["facts"], record["tasks"]
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(f"{path} is damaged; remove {path.parent} to start over.") from error
         # a journal that was written before a fact was recorded cannot tell, and is gone on with
         different = [key for key in facts if theirs.get(key, facts[key]) != facts[key]]
         if different:
             raise RequestError(
-                f"{path.parent} holds another run (other {', '.join(different)}); choose another --out, or pass --force "
+                f"{path.parent} holds another run (other {', '.join(different)}); choose another `out`, or give `force` "
                 "to start over."
             )
         self.tasks = tasks
@@ -181,8 +175,8 @@ class Journal:
             Path(draft).write_text(text + "\n", encoding="utf-8")
 
 
-def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str, Any]:
-    """Everything that a run's numbers depend on, as JSON values."""
+def facts_of(name: str, method: ContinualMethod, bench: Bench) -> dict[str, Any]:
+    """Everything that a run's numbers depend on, as JSON values; inputs by hash."""
     digest = hashlib.sha256()
     for task in bench.scenario.tasks:
         for part in (task.train_images, task.train_labels, task.test_images, task.test_labels):
@@ -192,7 +186,7 @@ def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str
     return {
         "version": VERSION,
         "method": name,
-        "options": json.loads(json.dumps(asdict(method))),  # type: ignore[call-overload]
+        "options": method.to_dict(),
         "tasks": bench.scenario.to_dict(),
         "images": digest.hexdigest(),
         "start": state_hash(bench.start),
@@ -202,11 +196,7 @@ def facts_of(name: str, method: Method, bench: Bench, forward: bool) -> dict[str
         "head": last_layer(bench.start),
         "pool": None if pool is None else pool.hash,
         "pool's base": None if pool is None or pool.base is None else pool.base.hash,
-        "epochs": bench.epochs,
-        "batch_size": bench.batch_size,
-        "augment": bench.augment,
-        "forward": forward,
-        "seed": bench.seed,
+        **bench.options.to_dict(),
     }
 
 

@@ -1,37 +1,35 @@
-"""Whole networks: one a task, one for all tasks at once, and one that is trained on task after task."""
+"""Whole networks: one per task, one for all tasks at once, and one that is trained on task after task."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import Method, check_positive
+from brickwork.continual.base import ContinualMethod
 from brickwork.continual.bench import Bench, load_partly
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import head_of, head_tensors, with_head
+from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
+from brickwork.options import option
 from brickwork.store.weights import read_safetensors
 
 
 @method("finetune")
-@dataclass(frozen=True)
-class Finetune(Method):
-    """The start fine-tuned on each task alone: a whole network in float32 a task.
+class Finetune(ContinualMethod):
+    """The start fine-tuned on each task alone: a whole network in float32 per task.
 
     soup: so many times, and the average of the networks kept.
     """
 
-    lr: float = 0.02
-    epochs: int | None = None
-    soup: int = 1
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs, soup=self.soup)
+    lr: float = rate(0.02)
+    epochs: int | None = passes()
+    soup: int = option(default=1, at_least=1, help="Trainings whose average is kept.")
 
     def learn(self, bench: Bench, number: int) -> None:
         model = bench.fit_soup(number, self.soup, lr=self.lr, epochs=self.epochs)
@@ -44,15 +42,11 @@ class Finetune(Method):
 
 
 @method("joint")
-@dataclass(frozen=True)
-class Joint(Method):
+class Joint(ContinualMethod):
     """One network trained on all tasks at once, when the last one has come; a task is judged among its own classes."""
 
-    lr: float = 0.05
-    epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
+    lr: float = rate(0.05)
+    epochs: int | None = passes()
 
     def learn(self, bench: Bench, number: int) -> None:
         if number + 1 < len(bench.scenario):
@@ -91,15 +85,11 @@ class Joint(Method):
 
 
 @method("sequential")
-@dataclass(frozen=True)
-class Sequential(Method):
+class Sequential(ContinualMethod):
     """One network fine-tuned on task after task, with a head for each; nothing keeps it from forgetting."""
 
-    lr: float = 0.02
-    epochs: int | None = None
-
-    def __post_init__(self) -> None:
-        check_positive(lr=self.lr, epochs=self.epochs)
+    lr: float = rate(0.02)
+    epochs: int | None = passes()
 
     def learn(self, bench: Bench, number: int) -> None:
         model = bench.fit(bench.fresh(number, self.opening(bench, number)), number, lr=self.lr, epochs=self.epochs)

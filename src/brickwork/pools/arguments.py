@@ -32,10 +32,10 @@ def same_arguments(mine: Origin, theirs: Origin, outputs: tuple[int, int]) -> No
         if zoo.needs_import(mine.arch) and one in (outputs[0], _ABSENT) and two in (outputs[1], _ABSENT):
             continue
         raise BadModel(
-            f"the network is a {mine.arch} built {_said(name, two)}, and the pool's was built {_said(name, one)}: another "
+            f"the network is a {mine.arch} built {_built(name, two)}, and the pool's was built {_built(name, one)}: another "
             "network, though its layers have the same shapes. Build it with the pool's arguments, or make a pool from it."
         )
 
 
-def _said(name: str, value: Any) -> str:
+def _built(name: str, value: Any) -> str:
     return f"without {name}" if value is _ABSENT else f"with {name}={value!r}"

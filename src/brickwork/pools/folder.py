@@ -1,4 +1,4 @@
-"""A pool on disk: `pool.safetensors`, `pool.json`, `base.task`, what it grew by, and one file a task under `tasks/`.
+"""A pool on disk: `pool.safetensors`, `pool.json`, `base.task`, what it grew by, and one file per task under `tasks/`.
 
 There is no list of tasks beside the files, so that two processes can add at once and none is lost. A lock is held only
 while a file is put in place or removed. No file is ever changed by a later task: a pool grows by files of their own.
@@ -7,22 +7,25 @@ while a file is put in place or removed. No file is ever changed by a later task
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from brickwork.atomic import write_file, write_folder
 from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
+from brickwork.html_table import rows_table
 from brickwork.pools.growth import Growth, settle
 from brickwork.pools.growth_file import growth_files, growth_path, write_growth
+from brickwork.pools.options import CodebookOptions
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.pool_file import BOOKS, POOL, read_pool, with_growths, write_pool
-from brickwork.pools.task import Task
+from brickwork.pools.task import PoolTask
 from brickwork.pools.taskfile import read_header, read_task, write_task
 from brickwork.store.folder import Arch
 
@@ -68,7 +71,7 @@ class PoolFolder:
         """The names of the tasks, sorted."""
         return sorted(p.stem for p in (self.path / TASKS).glob("*.task") if not p.name.startswith("."))
 
-    def add(self, name: str, task: Task, *, force: bool = False, relative: str | None = "auto") -> Path:
+    def add(self, name: str, task: PoolTask, *, force: bool = False, relative: str | None = "auto") -> Path:
         """Write a task under a name. relative: "auto" takes what gives the smallest file; a task's name, "base" or None.
 
         Relative to what it started from where that is in the folder, to the base, or on its own. A task that another is
@@ -97,12 +100,12 @@ class PoolFolder:
         if name == BASE:
             raise RequestError(f"{BASE!r} is the network the pool was made from; choose another name.")
         if path.exists() and not force:
-            raise OutputExists(path, "--name")
+            raise OutputExists(path, "name")
         if path.exists() and (bound := self.relatives(name)):
-            raise RequestError(f"{name!r} cannot be replaced: {', '.join(bound)} is told relative to it. {_DETACH}")
+            raise RequestError(f"{name!r} cannot be replaced: {', '.join(bound)} is stored relative to it. {_DETACH}")
         return path
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> PoolTask:
         """The task of that name."""
         path = self._file(name)
         try:
@@ -121,7 +124,7 @@ class PoolFolder:
         return self.pool.rebuild(self.task(name), device=device)
 
     def remove(self, name: str, *, detach: bool = False, trim: bool = False) -> None:
-        """Delete a task. One that others are relative to is refused, or with `detach` they are told on their own first.
+        """Delete a task. One that others are relative to is refused, or with `detach` they are stored on their own first.
 
         The pool keeps the kernels that it grew by; trim: but for those at its end that no task was made with.
         """
@@ -131,7 +134,9 @@ class PoolFolder:
                 raise UnknownName("task", name, self.tasks)
             bound = self.relatives(name)
             if bound and not detach:
-                raise RequestError(f"{name!r} cannot be removed: {', '.join(bound)} is told relative to it. {_DETACH}")
+                raise RequestError(
+                    f"{name!r} cannot be removed: {', '.join(bound)} is stored relative to it. {_DETACH}"
+                )
             for other in bound:
                 task = self.task(other)
                 data = min((write_task(task, self.pool, r) for r in (None, *self._base())), key=len)
@@ -153,7 +158,7 @@ class PoolFolder:
         """The tasks whose files are relative to this one."""
         return [other for other in self.tasks if (self.header(other)["reference"] or [None])[0] == name]
 
-    def header(self, name: str) -> dict:
+    def header(self, name: str) -> dict[str, Any]:
         """What a task's file says of itself, without decoding it."""
         path = self._file(name)
         if not path.exists():
@@ -183,33 +188,87 @@ class PoolFolder:
         later = growth_files(self.path)[list(self.pool.versions).index(version) :]
         return [path for path in self.shared if path not in later]
 
+    @property
+    def options(self) -> CodebookOptions | None:
+        """How the pool was made."""
+        return self.pool.options
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What the pool was made from, by hash, and how."""
+        return self.pool.provenance
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values: what the pool holds, what it grew by, its tasks, and bytes on disk."""
+        tasks = [self.row(name) for name in self.tasks]
+        return {
+            "folder": str(self.path),
+            **self.pool.to_dict(),
+            "bytes": self.bytes(),
+            "base_bytes": self.bytes(BASE) if self.pool.base is not None else 0,
+            "grown": self._growths(),
+            "tasks": tasks,
+            "total_bytes": self.bytes() + sum(row["bytes"] for row in tasks),
+        }
+
+    def row(self, name: str) -> dict[str, Any]:
+        """What is known of a task without decoding it."""
+        header = self.header(name)
+        return {
+            "name": name,
+            "classes": len(header["origin"]["classes"] or ()),
+            "bytes": self.bytes(name),
+            "relative_to": (header["reference"] or [None])[0],
+            "how": header["facts"].get("how", ""),
+        }
+
+    def _growths(self) -> list[dict[str, Any]]:
+        """What the pool grew by: kernels, bytes on disk, and the tasks that use any of them."""
+        sizes = list(self.pool.versions.values())
+        tasks = {name: self.task(name) for name in self.tasks} if self.pool.grown else {}
+        growths = []
+        for (old, new), file in zip(itertools.pairwise(sizes), growth_files(self.path), strict=True):
+            users = [
+                name
+                for name, task in tasks.items()
+                if any(bool(((codes >= old[k]) & (codes < new[k])).any()) for k, codes in task.codes.items())
+            ]
+            kernels = sum(new.values()) - sum(old.values())
+            growths.append({"kernels": kernels, "bytes": file.stat().st_size, "tasks": users})
+        return growths
+
+    def _repr_html_(self) -> str:
+        head = ["name", "classes", "bytes", "relative_to", "how"]
+        rows = [[str(self.row(name)[key] or "") for key in head] for name in self.tasks]
+        return rows_table(head, rows, lines=[str(self.pool), f"{self.bytes():,} bytes for all tasks"])
+
     def _file(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
             raise RequestError(f"a task cannot be called {name!r}; letters, digits, '.', '_', '+' and '-' make a name.")
         return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
 
     def _references(
-        self, name: str, task: Task, relative: str | None, pool: KernelPool
-    ) -> list[tuple[str, Task] | None]:
-        """What the task could be told relative to. A chain is two long at most: a task is quick to load.
+        self, name: str, task: PoolTask, relative: str | None, pool: KernelPool
+    ) -> list[tuple[str, PoolTask] | None]:
+        """What the task could be stored relative to. A chain is two long at most: a task is quick to load.
 
         A budget was kept relative to what the task started from, however long that makes the chain.
         """
         if relative is None:
             return [None]
         if relative == name:
-            raise RequestError(f"{name!r} cannot be told relative to itself; name another task, or base.")
+            raise RequestError(f"{name!r} cannot be stored relative to itself; name another task, or base.")
         if relative != "auto":
             return [(relative, self.task(relative))]
-        found: list[tuple[str, Task] | None] = [None, *self._base()]
+        references: list[tuple[str, PoolTask] | None] = [None, *self._base()]
         wanted = task.reference
         for other in self.tasks if wanted is not None else []:
             header = self.header(other)
             short = (header["reference"] or [BASE])[0] == BASE or "budget" in task.facts
             known = header["pool"] in pool.at(task.pool).versions
             if other != name and header["task"] == wanted.hash and short and known:  # type: ignore[union-attr]
-                found.append((other, self.task(other)))
-        return found
+                references.append((other, self.task(other)))
+        return references
 
     def _stored(self) -> KernelPool:
         """The pool as it is on the disk now."""
@@ -242,23 +301,27 @@ class PoolFolder:
         self.pool = stored.at(list(stored.versions)[last])
         return free
 
-    def _base(self) -> list[tuple[str, Task]]:
+    def _base(self) -> list[tuple[str, PoolTask]]:
         return [] if self.pool.base is None else [(BASE, self.pool.base)]
 
-    def _find(self, name: str, wanted: str) -> Task:
-        found = self.task(name)
-        if found.hash != wanted:
-            raise BadFile(f"{self._file(name)} is not the task that another was told relative to; it was replaced.")
-        return found
+    def _find(self, name: str, wanted: str) -> PoolTask:
+        task = self.task(name)
+        if task.hash != wanted:
+            raise BadFile(f"{self._file(name)} is not the task that another was stored relative to; it was replaced.")
+        return task
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
+        """One process at a time; where the system has no such locks, nothing keeps two apart."""
         with (self.path / ".lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, however the process ends
+            with contextlib.suppress(ImportError):  # Windows has no fcntl
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, however the process ends
             yield
 
     def __repr__(self) -> str:
         return f"PoolFolder({self.path}: {self.pool!r}, {len(self.tasks)} tasks)"
 
 
-_DETACH = "Remove that first, or use remove(..., detach=True) (command line: pool rm --detach)."
+_DETACH = "Remove that first, or give `detach`: it is stored on its own then."

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from brickwork.errors import BadData
+from brickwork.pools.codebook_weight import spread
 from brickwork.pools.nearest import nearest
-from brickwork.pools.straight import spread
 
 DAMPING = 0.01  # of the mean diagonal: directions that the images hardly show
 
@@ -28,8 +28,8 @@ def choose_in_gram(
     length = book.shape[1]
     rows = weight.detach().double().reshape(groups, -1, size).clone()
     blocks = size // length
-    found = torch.zeros(groups, rows.shape[1], blocks, dtype=torch.int64, device=weight.device)
-    kept = None if old is None else old.to(weight.device).long().reshape(found.shape)
+    indices = torch.zeros(groups, rows.shape[1], blocks, dtype=torch.int64, device=weight.device)
+    kept = None if old is None else old.to(weight.device).long().reshape(indices.shape)
     book = book.to(rows)
     unit = spread(book)[0] * stay
     order = gram.diagonal(dim1=-2, dim2=-1).mean(0).reshape(blocks, length).sum(1).argsort(descending=True, stable=True)
@@ -47,10 +47,10 @@ def choose_in_gram(
                 before = kept[g, :, order[k]]
                 gain = (seen - kernels[before]).square().sum(1) - (seen - kernels[index]).square().sum(1)
                 index = torch.where(gain > unit * whiten.square().mean() * length, index, before)
-            found[g, :, order[k]] = index
+            indices[g, :, order[k]] = index
             # the later channels take up what this one leaves
             work[:, later] -= (seen - kernels[index]) @ factor[now, later]
-    return found.reshape(-1)
+    return indices.reshape(-1)
 
 
 def strengths(gram: Tensor, outputs: int, length: int) -> Tensor:

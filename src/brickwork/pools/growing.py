@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from brickwork.errors import RequestError
 from brickwork.pools.clusters import k_means_beside
 from brickwork.pools.gram_choice import strengths
 from brickwork.pools.growth import Growth
 from brickwork.pools.layers import weight_of
 from brickwork.pools.nearest import nearest
+from brickwork.pools.options import GrowOptions
 from brickwork.pools.task import exact_in, in_half, rounded
 
 if TYPE_CHECKING:
@@ -22,23 +22,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Room:
-    """How far a pool may grow for one task: so many `kernels` a layer at most, in a file of at most `size` bytes."""
+class GrowthBudget:
+    """How far a pool may grow for one task: at most so many `kernels` per layer, in a file of at most `size` bytes."""
 
     kernels: int
     size: int | None = None
 
     @classmethod
-    def of(cls, grow: int | None, grow_bytes: int | None) -> Room | None:
+    def of(cls, options: GrowOptions) -> GrowthBudget | None:
         """From the options of `learn` and `encode`; None: not at all."""
-        if grow is None:
-            if grow_bytes is not None:
-                raise RequestError(f"grow_bytes is {grow_bytes}, and grow, kernels a layer at most, is not given.")
-            return None
-        for name, value in (("grow", grow), ("grow_bytes", grow_bytes)):
-            if value is not None and value < 1:
-                raise RequestError(f"{name} is {value}; it must be 1 or more, or left out.")
-        return cls(grow, grow_bytes)
+        return None if options.grow is None else cls(options.grow, options.grow_bytes)
 
     def shares(self, pool: KernelPool, weights: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, int]:
         """How many kernels each layer may get. Within `size` bytes, those that save most for their bytes come first.
@@ -49,7 +42,7 @@ class Room:
         if self.size is None:
             return dict.fromkeys(pool.layers, self.kernels)
         worth: list[tuple[float, str]] = []
-        wide = False  # one kernel that 16 bits cannot tell makes the whole file one of 32
+        wide = False  # one kernel that 16 bits cannot hold makes the whole file one of 32
         for number, (name, book) in enumerate(pool.layers.items()):
             vectors = weights[name].reshape(-1, book.shape[1])
             new = new_kernels(vectors, book, self.kernels, seed=seed + number)
@@ -66,13 +59,13 @@ class Room:
         return _counted(pool, worth[:low])
 
     def narrow(self, pool: KernelPool, counts: Mapping[str, int]) -> bool:
-        """Whether so many kernels fit the file only in 16 bits a number, whatever they turn out to be."""
+        """Whether so many kernels fit the file only in 16 bits per number, whatever they turn out to be."""
         return self.size is not None and not self._fits(pool, counts, wide=True)
 
     def _fits(self, pool: KernelPool, counts: Mapping[str, int], *, wide: bool) -> bool:
         from brickwork.pools.growth_file import growth_bytes
 
-        value = 0.1 if wide else 0.0  # one that 16 bits do not tell exactly, or one that they do
+        value = 0.1 if wide else 0.0  # one that 16 bits do not hold exactly, or one that they do
         books = {name: pool.layers[name] for name, n in counts.items() if n}
         rows = {name: torch.full((counts[name], b.shape[1]), value, dtype=b.dtype) for name, b in books.items()}
         return not rows or growth_bytes(Growth(pool.hash, rows), pool) <= (self.size or 0)
@@ -81,18 +74,18 @@ class Room:
 def new_kernels(
     vectors: Tensor, book: Tensor, count: int, *, weights: Tensor | None = None, narrow: bool = False, seed: int = 0
 ) -> Tensor:
-    """At most `count` kernels to go behind those of `book`, in numbers that 16 bits tell exactly; none that it has.
+    """At most `count` kernels to go behind those of `book`, in numbers that 16 bits hold exactly; none that it has.
 
-    Where 16 bits would lose them they stay as they are; narrow: also then, to the nearest that 16 bits tell.
+    Where 16 bits would lose them they stay as they are; narrow: also then, to the nearest that 16 bits hold.
     """
     if count < 1:
         return book[:0]
-    found = k_means_beside(vectors, book.to(vectors), count, weights=weights, seed=seed)
-    found = in_half(found) if narrow else rounded(found, 16)
-    found = torch.unique(found, dim=0).to(book)
-    if not len(found):
-        return found
-    return found[(found != book[nearest(found, book)]).any(1)]
+    centres = k_means_beside(vectors, book.to(vectors), count, weights=weights, seed=seed)
+    centres = in_half(centres) if narrow else rounded(centres, 16)
+    centres = torch.unique(centres, dim=0).to(book)
+    if not len(centres):
+        return centres
+    return centres[(centres != book[nearest(centres, book)]).any(1)]
 
 
 def _savings(vectors: Tensor, book: Tensor, new: Tensor) -> list[float]:
@@ -127,14 +120,14 @@ def without_unused(
     return kept, moved
 
 
-class GrowingBooks:
-    """The codebooks of a pool, and what they grow by while a network is said in them, layer after layer."""
+class GrowingCodebooks:
+    """The codebooks of a pool, and what they grow by while a network is encoded, layer after layer."""
 
-    def __init__(self, pool: KernelPool, model: nn.Module, room: Room | None, *, seed: int = 0) -> None:
+    def __init__(self, pool: KernelPool, model: nn.Module, budget: GrowthBudget | None, *, seed: int = 0) -> None:
         self.before, self.seed = pool, seed
         weights = {name: weight_of(model, name).cpu() for name in pool.shapes}
-        self.counts = {} if room is None else room.shares(pool, weights, seed=seed)
-        self.narrow = room is not None and room.narrow(pool, self.counts)
+        self.counts = {} if budget is None else budget.shares(pool, weights, seed=seed)
+        self.narrow = budget is not None and budget.narrow(pool, self.counts)
         self.new: dict[str, Tensor] = {}
 
     def of(self, name: str, weight: Tensor, gram: Tensor | None = None) -> Tensor:
@@ -142,16 +135,13 @@ class GrowingBooks:
         book = self.before.layers[name].to(weight)
         if self.counts.get(name) and name not in self.new:
             cost = None if gram is None else strengths(gram, len(weight), book.shape[1])
-            self.new[name] = self._found(name, weight.detach().reshape(-1, book.shape[1]), book, cost)
+            vectors, seed = weight.detach().reshape(-1, book.shape[1]), self.seed + list(self.before.layers).index(name)
+            new = new_kernels(vectors, book, self.counts[name], weights=cost, narrow=self.narrow, seed=seed)
+            self.new[name] = new.cpu().to(self.before.layers[name].dtype)
         return torch.cat([book, self.new[name].to(book)]) if name in self.new else book
 
-    def _found(self, name: str, vectors: Tensor, book: Tensor, cost: Tensor | None) -> Tensor:
-        seed = self.seed + list(self.before.layers).index(name)
-        found = new_kernels(vectors, book, self.counts[name], weights=cost, narrow=self.narrow, seed=seed)
-        return found.cpu().to(self.before.layers[name].dtype)
-
     def drop_unused(self, codes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Without the new kernels that nothing was said in; the indices as they are then."""
+        """Without the new kernels that nothing uses; the indices as they are then."""
         self.new, moved = without_unused(self.before, self.new, {name: index.cpu() for name, index in codes.items()})
         return moved
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 import torch
 
 from brickwork.pools.clusters import sums_by
-from brickwork.pools.growing import Room, new_kernels, without_unused
+from brickwork.pools.growing import GrowthBudget, new_kernels, without_unused
 from brickwork.pools.growth import Growth
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
 from brickwork.pools.task import in_half, rounded
 
-FREE = 0.6  # of a run in which the pool grows: weights that are used as they are show best what is missing
 GROWS_AT = 0.4  # of a run without a free part
 FIXED_AT = 0.6  # of what is left then: from here on new kernels stay as they are, and the network settles with them
 
@@ -26,9 +25,15 @@ class GrowingSearch:
     """
 
     def __init__(
-        self, search: Search, pool: KernelPool, room: Room, before: Callable[[int, int], None], *, seed: int = 0
+        self,
+        search: Search,
+        pool: KernelPool,
+        budget: GrowthBudget,
+        before: Callable[[int, int], None],
+        *,
+        seed: int = 0,
     ) -> None:
-        self.search, self.pool, self.room, self.before, self.seed = search, pool, room, before, seed
+        self.search, self.pool, self.budget, self.before, self.seed = search, pool, budget, before, seed
         self.joined = self.fixed = self.narrow = False
         self.joins_at = search.free or GROWS_AT
         self.fixed_at = self.joins_at + FIXED_AT * (1 - self.joins_at)
@@ -73,8 +78,8 @@ class GrowingSearch:
         self.joined = True
         vectors = {name: c.vectors(self.search.temporary(name)) for name, c in self.search.layers.items()}
         whole = {name: v.reshape(self.pool.shapes[name].shape).cpu() for name, v in vectors.items()}
-        counts = self.room.shares(self.pool, whole, seed=self.seed)
-        self.narrow = self.room.narrow(self.pool, counts)
+        counts = self.budget.shares(self.pool, whole, seed=self.seed)
+        self.narrow = self.budget.narrow(self.pool, counts)
         for number, (name, chosen) in enumerate(self.search.layers.items()):
             new = new_kernels(vectors[name], chosen.book, counts[name], narrow=self.narrow, seed=self.seed + number)
             chosen.use_book(torch.cat([chosen.book, new]))
@@ -91,7 +96,7 @@ class GrowingSearch:
 
     @torch.no_grad()
     def _fix(self) -> None:
-        """To numbers that 16 bits tell exactly; what nothing chooses, or the pool has, is dropped."""
+        """To numbers that 16 bits hold exactly; what nothing chooses, or the pool has, is dropped."""
         self.fixed = True
         for name, chosen in self.search.layers.items():
             old = len(self.pool.layers[name])

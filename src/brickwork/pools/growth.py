@@ -19,10 +19,11 @@ from torch import Tensor
 
 from brickwork.errors import BadModel
 from brickwork.store import state_hash
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     from brickwork.pools.pool import KernelPool
-    from brickwork.pools.task import Task
+    from brickwork.pools.task import PoolTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,24 +52,22 @@ class Growth:
         return sum(map(len, self.layers.values()))
 
     def __repr__(self) -> str:
-        many = "layer" if len(self.layers) == 1 else "layers"
-        return f"Growth({self.count} kernels in {len(self.layers)} {many})"
+        return f"Growth({counted(self.count, 'kernel')} in {counted(len(self.layers), 'layer')})"
 
 
 def versions_of(pool: KernelPool) -> dict[str, dict[str, int]]:
     """Every link of a pool's chain, the first one first: its hash, and how many kernels each layer had by then."""
     sizes = {name: len(book) - sum(more.get(name, 0) for more in pool.grown) for name, book in pool.layers.items()}
-    books = {f"first.{name}": pool.layers[name][:size] for name, size in sizes.items()}
-    books |= {f"second.{name}": book for name, book in pool.residual.items()}
-    said = [pool.head, {k: [list(v.shape), v.length] for k, v in pool.shapes.items()}, pool.origin.arch]
-    last = hashlib.sha256((json.dumps(said, sort_keys=True) + state_hash(books)).encode()).hexdigest()
-    found = {last: sizes}
+    books = {name: pool.layers[name][:size] for name, size in sizes.items()}
+    network = [pool.head, {k: [list(v.shape), v.length] for k, v in pool.shapes.items()}, pool.origin.arch]
+    last = hashlib.sha256((json.dumps(network, sort_keys=True) + state_hash(books)).encode()).hexdigest()
+    versions = {last: sizes}
     for more in pool.grown:
         rows = {name: pool.layers[name][sizes[name] : sizes[name] + n] for name, n in more.items()}
         sizes = {**sizes, **{name: sizes[name] + n for name, n in more.items()}}
         last = Growth(last, rows).hash
-        found[last] = sizes
-    return found
+        versions[last] = sizes
+    return versions
 
 
 def growths_of(pool: KernelPool) -> list[Growth]:
@@ -104,7 +103,7 @@ def grow(pool: KernelPool, growth: Growth) -> KernelPool:
     return grown
 
 
-def settle(stored: KernelPool, pool: KernelPool, task: Task) -> tuple[KernelPool, Task, list[Growth]]:
+def settle(stored: KernelPool, pool: KernelPool, task: PoolTask) -> tuple[KernelPool, PoolTask, list[Growth]]:
     """A task of `pool` for the pool that is stored, which may have grown otherwise since: both, and what is to be added.
 
     Kernels that are not stored yet go behind those that are, and the task's indices follow them: the network is the same.

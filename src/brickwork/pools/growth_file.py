@@ -27,29 +27,29 @@ def growth_path(folder: Path, number: int) -> Path:
 
 def growth_files(folder: Path) -> list[Path]:
     """The files that are there, in the order of the growths; BadFile where one is missing in between."""
-    found = sorted(folder.glob("grown-[0-9]*.safetensors"))
-    for number, path in enumerate(found, 1):
+    files = sorted(folder.glob("grown-[0-9]*.safetensors"))
+    for number, path in enumerate(files, 1):
         if path != growth_path(folder, number):
             raise BadFile(f"{growth_path(folder, number)} is missing: the pool has grown by it, and again after it.")
-    return found
+    return files
 
 
 def write_growth(growth: Growth, pool: KernelPool, path: Path) -> None:
     """Write kernels for `pool`, in 16 bits a number where that loses nothing."""
-    write_safetensors({KERNELS: _flat(growth.layers, pool)}, path, _said(growth, pool))
+    write_safetensors({KERNELS: _flat(growth.layers, pool)}, path, _notes(growth, pool))
 
 
 def growth_bytes(growth: Growth, pool: KernelPool) -> int:
     """What `write_growth` will take."""
-    return len(save({KERNELS: _flat(growth.layers, pool)}, _said(growth, pool)))
+    return len(save({KERNELS: _flat(growth.layers, pool)}, _notes(growth, pool)))
 
 
 def read_growth(path: Path, pool: KernelPool) -> Growth:
     """The kernels of a file that follow those of `pool`; checked against the hash of what they make of it."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            said, flat = file.metadata() or {}, file.get_tensor(KERNELS)
-        counts, wanted = json.loads(said["layers"]), said["hash"]
+            notes, flat = file.metadata() or {}, file.get_tensor(KERNELS)
+        counts, wanted = json.loads(notes["layers"]), notes["hash"]
         numbers = [
             count * book.shape[1] for count, book in zip(counts, pool.layers.values(), strict=True) if count >= 0
         ]
@@ -67,7 +67,7 @@ def read_growth(path: Path, pool: KernelPool) -> Growth:
     return growth
 
 
-def _said(growth: Growth, pool: KernelPool) -> dict[str, str]:
+def _notes(growth: Growth, pool: KernelPool) -> dict[str, str]:
     counts = [len(growth.layers.get(name, ())) for name in pool.layers]
     return {
         "format": "pt",

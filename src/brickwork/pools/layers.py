@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 
 from brickwork.errors import BadModel, UnknownName
 from brickwork.origin import origin_of
-from brickwork.pools.straight import Chosen
+from brickwork.pools.codebook_weight import CodebookWeight
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,13 @@ def head_of(model: nn.Module, name: str | None = None) -> str:
         raise UnknownName("layer", name, known)
     classes = len(origin_of(model).classes or ())
     fitting = [path for path in known if not classes or outputs_of(model, path) == classes]
-    found = name or (fitting or known)[-1]
-    if found not in fitting:
+    head = name or (fitting or known)[-1]
+    if head not in fitting:
         raise BadModel(
-            f"{found!r} has {outputs_of(model, found)} outputs, and the network {classes} class names; name the layer that "
-            "makes the logits with head=LAYER (--head LAYER)."
+            f"{head!r} has {outputs_of(model, head)} outputs, and the network {classes} class names; name the layer that "
+            "makes the logits in `head`."
         )
-    return found
+    return head
 
 
 def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLayer]:
@@ -64,11 +65,11 @@ def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLa
     A k×k convolution has vectors of k·k numbers, whatever its groups. The scalars of 1×1 and linear layers are taken
     `group` at a time along the inputs (or as many as divide both), one by one by default.
 
-    >>> found = find_layers(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 8, 1), nn.Linear(8, 2)), head="2")
-    >>> [(layer.name, layer.count, layer.length) for layer in found.values()]
+    >>> layers = find_layers(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 8, 1), nn.Linear(8, 2)), head="2")
+    >>> [(layer.name, layer.count, layer.length) for layer in layers.values()]
     [('0', 12, 9), ('1', 32, 1)]
     """
-    found: dict[str, PoolLayer] = {}
+    layers: dict[str, PoolLayer] = {}
     seen = {id(model.get_submodule(head).weight)}
     for name, module in model.named_modules():
         if not isinstance(module, (_ConvNd, nn.Linear)) or id(_stored(name, module)) in seen:
@@ -76,10 +77,10 @@ def find_layers(model: nn.Module, head: str, group: int = 1) -> dict[str, PoolLa
         seen.add(id(_stored(name, module)))
         shape = tuple(_stored(name, module).shape)
         length = math.prod(shape[2:])
-        found[name] = PoolLayer(name, shape, math.gcd(shape[1], group) if length == 1 else length)
-    if not found:
+        layers[name] = PoolLayer(name, shape, math.gcd(shape[1], group) if length == 1 else length)
+    if not layers:
         raise BadModel(f"{head!r} is the only layer with weights of its own; there is nothing left to pool.")
-    return found
+    return layers
 
 
 def _stored(name: str, module: nn.Module) -> Tensor:
@@ -87,7 +88,7 @@ def _stored(name: str, module: nn.Module) -> Tensor:
     if "weight" in module._parameters:
         return module.weight  # type: ignore[return-value]
     rules = getattr(getattr(module, "parametrizations", None), "weight", None)
-    if rules is None or not all(isinstance(rule, Chosen) for rule in rules):
+    if rules is None or not all(isinstance(rule, CodebookWeight) for rule in rules):
         raise BadModel(
             f"the weight of layer {name!r} is computed from others (weight norm?); make it a plain one first."
         )
@@ -131,18 +132,10 @@ def _plain_head(old: nn.Module, classes: int, head: str) -> nn.Linear | nn.Conv1
         return nn.Linear(old.in_features, classes, old.bias is not None, dtype=old.weight.dtype)
     for kind in (nn.Conv1d, nn.Conv2d):
         if isinstance(old, kind) and old.groups == 1:
-            return kind(
-                old.in_channels,
-                classes,
-                old.kernel_size,
-                old.stride,
-                old.padding,
-                old.dilation,
-                1,  # type: ignore[arg-type]
-                old.bias is not None,
-                old.padding_mode,
-                dtype=old.weight.dtype,
-            )
+            alike: Any = {name: getattr(old, name) for name in ("stride", "padding", "dilation", "padding_mode")}
+            kernel: Any = old.kernel_size
+            bias = old.bias is not None
+            return kind(old.in_channels, classes, kernel, bias=bias, dtype=old.weight.dtype, **alike)
     raise BadModel(f"the head {head!r} is a {type(old).__name__}; a new one for {classes} classes cannot be made.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,150 +11,111 @@ import torch
 from torch import nn
 
 from brickwork import zoo
+from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
+from brickwork.options import fields_of, takes
 from brickwork.origin import attach, origin_of
 from brickwork.pools.budget import Budget
-from brickwork.pools.growing import Room
-from brickwork.pools.growing_search import FREE, GrowingSearch
+from brickwork.pools.growing import GrowthBudget
+from brickwork.pools.growing_search import GrowingSearch
 from brickwork.pools.layers import outputs_of, replace_head
+from brickwork.pools.options import LearnOptions
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.search import Search
-from brickwork.pools.task import PRECISIONS, Task, class_names
+from brickwork.pools.task import PoolTask, labelled
 from brickwork.prediction import input_of
-from brickwork.training import train
+from brickwork.training import TrainOptions, train
 
-Start = Task | nn.Module | str | None
+Start = PoolTask | nn.Module | str | None
+RECORDED = ("epochs", "lr", "commitment", "refresh", "stay", "seed")
 
 
+@takes(LearnOptions)
 def learn(
     pool: KernelPool,
-    images: Images,
-    labels: Any,
+    data: ImageData | Images,
+    labels: Any = None,
     *,
     classes: Sequence[str] | int | None = None,
     start: Start = None,
-    beta: float = 0.5,
-    epochs: int = 30,
-    lr: float = 0.02,
-    refresh: int = 4,
-    stay: float = 0.0,
-    free: float | None = None,
-    anneal: bool = False,
-    scale: bool = False,
-    residual: Collection[str] = (),
-    budget: int | None = None,
-    precision: int = 16,
-    norms: str = "running",
-    fold: bool = False,
-    grow: int | None = None,
-    grow_bytes: int | None = None,
-    seed: int = 0,
     device: str | torch.device | None = "auto",
     progress: bool = True,
-    **training: Any,
-) -> Task:
+    options: LearnOptions,
+) -> PoolTask:
     """A task for these images, in kernels of the pool; the pool and the start are left unchanged.
 
-    start: the pool's base (None), a task, a network of the pool's architecture, or "random".
-    beta: of the commitment β Σ mean((kernel − weight)²). refresh: choose kernels every so many steps (the paper: in
-    every one; 4 was as accurate at half the cost). stay: keep an index of the start until another kernel is closer by this
-    many times the usual squared distance of neighbours; what stays costs almost no bytes. free: for this share of the run
-    (0; 0.6 where the pool grows) the network uses the temporary kernels as they are. anneal: from soft to hard over the
-    run. scale: a factor a layer. residual: layers that use two kernels in each place. budget: bytes that the task's file
-    may take; only the changes of an index that gain most are made. precision: bits of the head's and the norms' values.
-    norms: "running" statistics, or "measured" anew on the images afterwards; fold: told with the start's statistics, in
-    half as many numbers. grow: the task may bring so many new kernels a layer (`Task.brings`), in a file of `grow_bytes` at
-    most, which join where training leaves the pool's. Further options go to `brickwork.training.train`.
+    data: an ImageData, whose training split is used, or images with `labels`. start: the pool's base (None), a task, a
+    network of the pool's architecture, or "random". commitment: β of β Σ mean((kernel − weight)²). refresh: choose kernels
+    every so many steps (the paper: in every one; 4 was as accurate at half the cost). stay: keep an index of the start
+    until another kernel is closer by this many times the usual squared distance of neighbours; what stays costs almost no
+    bytes. free: for this share of the run (0; 0.6 where the pool grows) the network uses the temporary kernels as they
+    are. budget: bytes that the task's file may take; only the changes of an index that gain most are made. bits: of the
+    head's and the norms' values. norms: "running" statistics, or "measured" anew on the images afterwards; fold: stored
+    with the start's statistics, in half as many numbers. grow: the task may bring so many new kernels per layer
+    (`PoolTask.brings`), in a file of `grow_bytes` at most, which join where training leaves the pool's.
     """
-    names = class_names(classes, labels)
-    if precision not in PRECISIONS:
-        raise RequestError(f"precision is {precision}; it must be {', '.join(map(str, PRECISIONS))}.")
-    if norms not in ("running", "measured"):
-        raise RequestError(f"norms is {norms!r}; it must be 'running' or 'measured'.")
-    if budget is not None and norms == "measured":
-        raise RequestError(
-            "a budget is kept to the byte, which statistics measured afterwards would undo; leave one out."
-        )
-    room = Room.of(grow, grow_bytes)
-    free = (0.0 if room is None else FREE) if free is None else free
-    reference = start if isinstance(start, Task) else pool.base
+    images, names = labelled(data, labels, classes)
+    reference = start if isinstance(start, PoolTask) else pool.base
     if reference is not None:
         pool.check_reference(reference)
-    model = starting_model(pool, start, names, seed)
+    model = starting_model(pool, start, names, options.seed)
     search = Search(
         model,
         pool,
         reference,
-        beta=beta,
-        refresh=refresh,
-        stay=stay,
-        anneal=anneal,
-        scale=scale,
-        residual=residual,
-        changes=None if budget is None else 0,
-        free=free,
+        commitment=options.commitment,
+        refresh=options.refresh,
+        stay=options.stay,
+        changes=None if options.budget is None else 0,
+        free=options.free_share,
     )
+    facts = {"how": "learn", **_recorded(options), "images": len(images)}
+    # what is measured anew goes with the weights of norms as they were trained, not with folded ones
+    fold = options.fold and options.norms == "running"
 
-    measure = norms == "measured"
-
-    def told(facts: dict[str, Any]) -> Task:
-        extra = {name: index.cpu().int() for name, index in search.extra.items()}
-        # what is measured anew goes with the weights of norms as they were trained, not with folded ones
+    def make_task() -> PoolTask:
         brings = None if growing is None else growing.growth
         home = pool if brings is None else pool.grown_by(brings)
-        return home.task_of(
-            model,
-            codes=search.codes,
-            extra=extra,
-            scales=search.scales,
-            precision=precision,
-            reference=reference,
-            fold=fold and not measure,
-            facts=facts,
-            brings=brings,
-        )
+        parts: dict[str, Any] = {"codes": search.codes, "facts": facts, "brings": brings}
+        return home.task_of(model, bits=options.bits, reference=reference, fold=fold, **parts)
 
-    facts = {
-        "how": "learn",
-        "epochs": epochs,
-        "lr": lr,
-        "beta": beta,
-        "refresh": refresh,
-        "stay": stay,
-        "seed": seed,
-        "images": len(images),
-        **({"free": free} if free else {}),
-    }
-    limit = None if budget is None else Budget(budget, search, pool, lambda: told(facts))
-    before = search.step if limit is None else limit.step
-    growing = None if room is None else GrowingSearch(search, pool, room, before, seed=seed)
+    budget = None if options.budget is None else Budget(options.budget, search, pool, make_task)
+    before_step = search.step if budget is None else budget.step
+    growth = GrowthBudget.of(options)
+    growing = None if growth is None else GrowingSearch(search, pool, growth, before_step, seed=options.seed)
     result = train(
         model,
-        images,
+        data,
         labels,
-        epochs=epochs,
-        lr=lr,
-        seed=seed,
+        classes=names,
         device=device,
         progress=progress,
-        before_step=before if growing is None else growing.step,
-        classes=names,
-        **training,
+        before_step=before_step if growing is None else growing.step,
+        **options.training(),
     )
     if growing is None:
         search.choose()
     else:
         growing.finish()
-    facts = {**facts, "training_accuracy": round(result.history[-1]["accuracy"], 6)}
-    if limit is not None:
-        facts["budget"] = budget
-        limit.settle(lambda: told(facts))
-    task = told(facts)
+    facts["training_accuracy"] = round(result.history[-1]["accuracy"], 6)
+    if budget is not None:
+        budget.settle()
+    task = make_task()
     search.finish()
-    return measured_norms(pool, task, images, device=device, fold=fold) if measure else task
+    if options.norms == "measured":
+        return measured_norms(pool, task, images, device=device, fold=options.fold)
+    return task
+
+
+def _recorded(options: LearnOptions) -> dict[str, Any]:
+    """The options that a task's file keeps: those of the search, and three of training; every byte of it counts."""
+    left_out = {*fields_of(TrainOptions), "record", "bits", "free"}
+    changed = {name: value for name, value in options.changed().items() if name not in left_out}
+    free = {"free": options.free_share} if options.free_share else {}
+    return {name: getattr(options, name) for name in RECORDED} | changed | free
 
 
 def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: int) -> nn.Module:
@@ -162,10 +123,10 @@ def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: i
     if start is None:
         if pool.base is None:
             raise RequestError(
-                "the pool has no base network to start from; give start=, a task, a network or 'random'."
+                "the pool has no base network to start from; give `start`, a task, a network or 'random'."
             )
         model, known = pool.rebuild(pool.base), pool.base.classes
-    elif isinstance(start, Task):
+    elif isinstance(start, PoolTask):
         model, known = pool.rebuild(start), start.classes
     elif isinstance(start, nn.Module):
         pool.check(start)
@@ -173,7 +134,7 @@ def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: i
     elif start == "random":
         model, known = _random(pool, seed), ()
     else:
-        raise RequestError(f"start is {start!r}; it must be None, a task, a network or 'random'.")
+        raise RequestError(f"`start` is {start!r}; it must be None, a task, a network or 'random'.")
     if tuple(known) != tuple(names) or outputs_of(model, pool.head) != len(names):
         replace_head(model, pool.head, len(names), seed=seed)
     attach(model, replace(origin_of(model), classes=tuple(names)))
@@ -182,31 +143,22 @@ def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: i
 
 def measured_norms(
     pool: KernelPool,
-    task: Task,
+    task: PoolTask,
     images: Images,
     *,
     device: str | torch.device | None = "auto",
     batch_size: int = 250,
     fold: bool = False,
-) -> Task:
+) -> PoolTask:
     """The task with batch-norm statistics measured on these (unlabelled) images through the network as it is stored."""
     where = pick(device)
     model = pool.rebuild(task, device=where)
     inputs = torch.as_tensor(images)
-    parts = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
-    prepared = (input_of(model, part, where) for part in parts)
+    batches = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
+    prepared = (input_of(model, batch, where) for batch in batches)
     model = reestimate_batch_norm(model, prepared).cpu()
-    return pool.for_task(task).task_of(
-        model,
-        codes=task.codes,
-        extra=task.extra,
-        scales=task.scales,
-        precision=task.precision,
-        reference=task.reference,
-        fold=fold,
-        facts=task.facts,
-        brings=task.brings,
-    )
+    parts: dict[str, Any] = {"codes": task.codes, "facts": task.facts, "brings": task.brings}
+    return pool.for_task(task).task_of(model, bits=task.precision, reference=task.reference, fold=fold, **parts)
 
 
 def _random(pool: KernelPool, seed: int) -> nn.Module:

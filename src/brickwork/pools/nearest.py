@@ -39,8 +39,8 @@ def nearest(vectors: Tensor, codebook: Tensor, *, way: str = "auto") -> Tensor:
     if way == "sorted":
         return Sorted(codebook).find(vectors)
     if way == "compiled":
-        found = search_cpu(vectors.numpy(), codebook.numpy(), torch.get_num_threads())
-        return torch.from_numpy(found)
+        index = search_cpu(vectors.numpy(), codebook.numpy(), torch.get_num_threads())
+        return torch.from_numpy(index)
     if way == "faiss":
         return _faiss(vectors, codebook)
     return _products(vectors, codebook)

@@ -1,4 +1,4 @@
-"""The statistics of batch norms: rounded no further than they bear, or told as another task's."""
+"""The statistics of batch norms: rounded no further than they bear, or stored as another task's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_statistics_of(model: nn.Module, own: Mapping[str, Tensor], other: Mappi
 
     Exactly the same function in evaluation; in training a batch's own statistics meet a weight meant for others.
     """
-    told = dict(own)
+    folded = dict(own)
     for path, norm in model.named_modules():
         names = [f"{path}.{leaf}" if path else leaf for leaf in ("running_mean", "running_var", "weight", "bias")]
         if (
@@ -32,13 +32,13 @@ def with_statistics_of(model: nn.Module, own: Mapping[str, Tensor], other: Mappi
         mean, var, weight, bias = (own[name].double() for name in names)
         there, spread = (other[name].double() for name in names[:2])
         deviation = (var + norm.eps).sqrt()
-        told[names[0]], told[names[1]] = other[names[0]].clone(), other[names[1]].clone()
-        told[names[2]] = (weight * (spread + norm.eps).sqrt() / deviation).to(own[names[2]].dtype)
-        told[names[3]] = (bias + weight * (there - mean) / deviation).to(own[names[3]].dtype)
-    return told
+        folded[names[0]], folded[names[1]] = other[names[0]].clone(), other[names[1]].clone()
+        folded[names[2]] = (weight * (spread + norm.eps).sqrt() / deviation).to(own[names[2]].dtype)
+        folded[names[3]] = (bias + weight * (there - mean) / deviation).to(own[names[3]].dtype)
+    return folded
 
 
-def rounded_variance(value: Tensor, precision: int, eps: float) -> Tensor:
+def rounded_variance(value: Tensor, bits: int, eps: float) -> Tensor:
     """`rounded`, but as it is where a variance is so small that what is lost would count beside `eps`.
 
     A norm divides by √(variance + eps): 0 in place of a variance of 1e-8 is nothing to an eps of 1e-5, and a wrong scale
@@ -49,7 +49,7 @@ def rounded_variance(value: Tensor, precision: int, eps: float) -> Tensor:
     >>> rounded_variance(tiny, 16, 1e-5)[1].item(), torch.equal(rounded_variance(tiny, 16, 1e-12), tiny)
     (0.0, True)
     """
-    back = rounded(value, precision)
+    back = rounded(value, bits)
     lost = (back - value).abs() > LOSS * (value.abs() + eps)
     return value if bool(lost.any()) else back
 

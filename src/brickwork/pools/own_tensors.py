@@ -12,14 +12,14 @@ from brickwork.errors import BadModel
 from brickwork.pools.coder import number_models
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
-from brickwork.pools.task import Task, exact_in
+from brickwork.pools.task import PoolTask, exact_in
 
-#: how a tensor is told: all zero, as in the reference, in 12 or 16 bits a value, or as its bytes are
+#: how a tensor is stored: all zero, as in the reference, in 12 or 16 bits per value, or as its bytes are
 ZERO, SAME, SHORT, HALF, RAW = "0=stb"
 
 
-def write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) -> tuple[str, bytes]:
-    """How each tensor is told, a letter each, and the bytes of those that are told as they are.
+def write_own(stream: Stream, pool: KernelPool, task: PoolTask, other: PoolTask | None) -> tuple[str, bytes]:
+    """How each tensor is stored, one letter per tensor, and the bytes of those that are stored as they are.
 
     In the order of the pool's network, which they are read in: that of the task's may be another, as after pruning.
     """
@@ -44,17 +44,16 @@ def write_own(stream: Stream, pool: KernelPool, task: Task, other: Task | None) 
             raw += value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         if kind in (SHORT, HALF):
             model = models.setdefault(_family(pool, name, kind), number_models())
-            stream.numbers(
-                _steps(value, kind) - _steps(before, kind) if before is not None else _steps(value, kind), model
-            )
+            steps = _steps(value, kind)
+            stream.numbers(steps if before is None else steps - _steps(before, kind), model)
         kinds += kind
     return kinds, raw
 
 
 def read_own(
-    stream: Stream, pool: KernelPool, other: Task | None, outputs: int | None, kinds: str, rest: io.BytesIO
+    stream: Stream, pool: KernelPool, other: PoolTask | None, outputs: int | None, kinds: str, rest: io.BytesIO
 ) -> dict[str, Tensor]:
-    """The tensors that `write_own` wrote; `rest` is at the bytes of those that are told as they are."""
+    """The tensors that `write_own` wrote; `rest` is at the bytes of those that are stored as they are."""
     models: dict[tuple[str, bool, str], np.ndarray] = {}
     own = {}
     for (name, like), kind in zip(_expected(pool).items(), kinds, strict=True):
@@ -65,7 +64,7 @@ def read_own(
         before = _comparable(other, name, value)
         if kind == SAME:
             if before is None:
-                raise ValueError(f"{name} is said to be as in the reference, which has none of that shape")
+                raise ValueError(f"{name} is stored as in the reference, which has none of that shape")
             value = before.clone()
         elif kind in (SHORT, HALF):
             model = models.setdefault(_family(pool, name, kind), number_models())
@@ -100,7 +99,7 @@ def _from_steps(steps: np.ndarray, kind: str, like: Tensor) -> Tensor:
     return torch.from_numpy(bits.view(np.float16)).reshape(like.shape).to(like.dtype)
 
 
-def _comparable(other: Task | None, name: str, value: Tensor) -> Tensor | None:
+def _comparable(other: PoolTask | None, name: str, value: Tensor) -> Tensor | None:
     before = None if other is None else other.own.get(name)
     fits = before is not None and before.shape == value.shape and before.dtype == value.dtype
     return before if fits and bool(torch.isfinite(before.half()).all()) else None  # type: ignore[union-attr]

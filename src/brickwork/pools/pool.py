@@ -11,23 +11,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.data.images import ImageData
+from brickwork.data.pixels import Images
 from brickwork.errors import BadModel
+from brickwork.html_table import rows_table
+from brickwork.options import Options, takes
 from brickwork.origin import Origin, origin_of
 from brickwork.pools.arguments import same_arguments
 from brickwork.pools.growth import Growth, grow, versions_of
 from brickwork.pools.layers import PoolLayer, find_layers, outputs_of, same_layers, weight_of
 from brickwork.pools.nearest import nearest
 from brickwork.pools.norms import eps_of, rounded_variance, with_statistics_of
+from brickwork.pools.options import ClusterOptions, CodebookOptions, PretrainOptions, restored
 from brickwork.pools.rebuilding import bare, rebuilt
 from brickwork.pools.streams import neighbours
-from brickwork.pools.task import Task, rounded
+from brickwork.pools.task import PoolTask, rounded
+from brickwork.store import state_hash
 from brickwork.store.weights import check_finite, state_of, tied_names
 from brickwork.words import counted
 
 
 @dataclass(frozen=True, eq=False)
 class KernelPool:
-    """Codebooks (K, length), one a layer, by the layer's name; `base` is the network they were made from.
+    """Codebooks (K, length), one per layer, by the layer's name; `base` is the network they were made from.
 
     >>> from brickwork import zoo
     >>> pool = KernelPool.cluster([zoo.build("lenet", seed=0)], size=16)
@@ -44,26 +50,45 @@ class KernelPool:
     template: nn.Module = field(repr=False)  # the network without values of its own
     size: int = 512  # of a codebook, as it was asked for
     group: int = 1  # scalars of 1×1 and linear layers in a vector, as it was asked for
-    residual: Mapping[str, Tensor] = field(default_factory=dict, repr=False)  # codebooks of what one kernel leaves
     tied: Mapping[str, str] = field(default_factory=dict, repr=False)
-    base: Task | None = field(default=None, repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    base: PoolTask | None = field(default=None, repr=False)
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # how it was made; JSON values
     grown: tuple[Mapping[str, int], ...] = ()  # kernels that were added to layers, growth after growth
     _neighbours: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def cluster(cls, models: Sequence[nn.Module] | nn.Module, **options: Any) -> KernelPool:
+    @takes(ClusterOptions)
+    def cluster(
+        cls,
+        models: Sequence[nn.Module] | nn.Module,
+        data: ImageData | Images | None = None,
+        *,
+        device: str | torch.device | None = "cpu",
+        progress: bool = False,
+        options: ClusterOptions,
+    ) -> KernelPool:
         """k-means of the kernels of networks, no training: see `brickwork.pools.clustering.cluster`."""
         from brickwork.pools.clustering import cluster
 
-        return cluster(models, **options)
+        return cluster(models, data, device=device, progress=progress, options=options)
 
     @classmethod
-    def pretrain(cls, model: nn.Module, images: Any, labels: Any, **options: Any) -> KernelPool:
+    @takes(PretrainOptions)
+    def pretrain(
+        cls,
+        model: nn.Module,
+        data: ImageData | Images,
+        labels: Any = None,
+        *,
+        classes: Sequence[str] | int | None = None,
+        device: str | torch.device | None = "auto",
+        progress: bool = True,
+        options: PretrainOptions,
+    ) -> KernelPool:
         """Codebooks trained together with a network: see `brickwork.pools.pretraining.pretrain`."""
         from brickwork.pools.pretraining import pretrain
 
-        return pretrain(model, images, labels, **options)
+        return pretrain(model, data, labels, classes=classes, device=device, progress=progress, options=options)
 
     @classmethod
     def of(
@@ -75,7 +100,6 @@ class KernelPool:
         *,
         size: int,
         group: int = 1,
-        residual: Mapping[str, Tensor] | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> KernelPool:
         """A pool of these codebooks whose base is `model`, each kernel by its nearest."""
@@ -89,11 +113,23 @@ class KernelPool:
             template=bare(model),
             size=size,
             group=group,
-            residual=residual or {},
             tied=tied_names(state),
             facts=facts or {},
         )
-        return replace(pool, base=pool.task_of(model, precision=16))
+        return replace(pool, base=pool.task_of(model))
+
+    @property
+    def options(self) -> CodebookOptions | None:
+        """How it was made, where that is on record."""
+        kinds: dict[str | None, type[CodebookOptions]] = {"cluster": ClusterOptions, "pretrain": PretrainOptions}
+        kind = kinds.get(self.facts.get("made"))
+        own = {"size": self.size, "group": self.group, "head": self.head}
+        return None if kind is None else restored(kind, self.facts, **own)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What it was made from, by hash, and how."""
+        return {"arch": self.origin.arch, "hash": self.hash, **self.facts}
 
     @property
     def head_weight(self) -> str:
@@ -103,7 +139,7 @@ class KernelPool:
     @property
     def size_bytes(self) -> int:
         """Of all codebooks."""
-        return sum(t.numel() * t.element_size() for t in [*self.layers.values(), *self.residual.values()])
+        return sum(t.numel() * t.element_size() for t in self.layers.values())
 
     def neighbours(self, name: str) -> np.ndarray:
         """From each kernel of a layer's codebook the others by their distance (K, K−1)."""
@@ -130,7 +166,7 @@ class KernelPool:
     def grown_by(self, growth: Growth) -> KernelPool:
         """The pool with new kernels behind its own, as `learn` and `encode` bring them; this one is left as it is.
 
-        Whatever was said in its kernels stays as it was: no index changes its meaning.
+        Every task stays as it was: no index changes its meaning.
         """
         return grow(self, growth)
 
@@ -146,7 +182,7 @@ class KernelPool:
         vars(earlier)["versions"] = dict(list(self.versions.items())[: place + 1])
         return earlier
 
-    def for_task(self, task: Task) -> KernelPool:
+    def for_task(self, task: PoolTask) -> KernelPool:
         """The pool as it was when the task was made, with the kernels that it brings; refused where it is of another."""
         if task.pool in self.versions:
             return self.at(task.pool)
@@ -157,7 +193,7 @@ class KernelPool:
             "belongs to, as it is now if it has grown since."
         )
 
-    def check_reference(self, task: Task) -> None:
+    def check_reference(self, task: PoolTask) -> None:
         """Refuse a task to start from, or to stay with, that uses kernels which the pool does not have."""
         if task.pool not in self.versions:
             raise BadModel(
@@ -170,14 +206,15 @@ class KernelPool:
         model: nn.Module,
         *,
         codes: Mapping[str, Tensor] | None = None,
-        precision: int = 16,
-        reference: Task | None = None,
+        bits: int = 16,
+        reference: PoolTask | None = None,
         fold: bool = False,
         **more: Any,
-    ) -> Task:
+    ) -> PoolTask:
         """A network of this architecture as a task: every kernel by its nearest, unless `codes` says which.
 
-        fold: batch norms are told with the reference's statistics, the same function from half as many numbers.
+        bits: of a value of norms and head. fold: batch norms are stored with the reference's statistics, the same function
+        from half as many numbers.
         """
         self.check(model)
         if codes is None:
@@ -199,36 +236,31 @@ class KernelPool:
             if name.endswith("num_batches_tracked"):
                 own[name] = torch.zeros_like(value)
             elif name.endswith("running_var"):
-                own[name] = rounded_variance(value, precision, eps_of(model, name))
+                own[name] = rounded_variance(value, bits, eps_of(model, name))
             else:
-                own[name] = rounded(value, precision)
-        return Task(
+                own[name] = rounded(value, bits)
+        return PoolTask(
             pool=self.hash,
             origin=self._origin_for(origin_of(model), outputs_of(model, self.head)),
             codes={n: codes[n].detach().cpu().int() for n in self.shapes},
             own=own,
-            precision=precision,
+            precision=bits,
             reference=reference,
             **more,
         )
 
-    def rebuild(self, task: Task, *, device: str | torch.device = "cpu") -> nn.Module:
+    def rebuild(self, task: PoolTask, *, device: str | torch.device = "cpu") -> nn.Module:
         """The task's network: an ordinary module, in evaluation mode, the same bits every time."""
         return rebuilt(self, task).to(device)
 
-    def weight(self, task: Task, name: str) -> Tensor:
+    def weight(self, task: PoolTask, name: str) -> Tensor:
         """A layer's dense weight, in memory of its own."""
         book, codes = self.layers[name], task.codes.get(name)
         layer = self.shapes[name]
         if codes is None or len(codes) != layer.count:
-            found = "none" if codes is None else f"{len(codes)}"
-            raise BadModel(f"the task is of another network: {name} has {layer.count} kernels, and it names {found}.")
-        vectors = book.index_select(0, codes)  # several times as fast as book[codes]
-        if name in task.extra:
-            vectors = vectors + self.residual[name].index_select(0, task.extra[name])
-        if name in task.scales:
-            vectors = vectors * task.scales[name]
-        return vectors.reshape(layer.shape)
+            count = "none" if codes is None else f"{len(codes)}"
+            raise BadModel(f"the task is of another network: {name} has {layer.count} kernels, and it names {count}.")
+        return book.index_select(0, codes).reshape(layer.shape)  # several times as fast as book[codes]
 
     def check(self, model: nn.Module) -> None:
         """Refuse a network that this pool has no kernels for, or that would be rebuilt as another, by what differs."""
@@ -252,7 +284,7 @@ class KernelPool:
     def _check_tied(self, model: nn.Module) -> None:
         """Refuse a network with two tensors where the pool's has one: a task holds one of them, and the other would go."""
         state = {k: v for k, v in model.state_dict().items() if not (v.is_meta or k.endswith("num_batches_tracked"))}
-        for layer in self.shapes.values():  # whether these are one is told by the layers
+        for layer in self.shapes.values():  # whether these are one is known from the layers
             state.pop(layer.parameter, None)
         for alias, name in self.tied.items():
             if alias in state and name in state and not torch.equal(state[alias], state[name]):
@@ -270,6 +302,24 @@ class KernelPool:
             args[word] = classes
         return replace(origin, args=args, provenance={})
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, without the kernels."""
+        return {
+            "hash": self.hash,
+            "arch": self.origin.arch,
+            "layers": {name: list(book.shape) for name, book in self.layers.items()},
+            "short": self.short,
+            "head": self.head,
+            "made": dict(self.facts),
+        }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [name, "×".join(map(str, layer.shape)), f"{len(self.layers[name])} of {layer.length}"]
+            for name, layer in self.shapes.items()
+        ]
+        return rows_table(["layer", "weight", "kernels"], rows, lines=[repr(self)])
+
     def __repr__(self) -> str:
         most = max(len(book) for book in self.layers.values())
         grown = f", grown {counted(len(self.grown), 'time')}" if self.grown else ""
@@ -279,6 +329,13 @@ class KernelPool:
         )
 
 
+def made_facts(made: str, models: Sequence[nn.Module], options: Options, recorded: Sequence[str]) -> dict[str, Any]:
+    """What is kept of how a pool was made: its networks by hash, and options that a pool does not know itself."""
+    changed = {name: value for name, value in options.changed().items() if name not in ("size", "group", "head", "record")}
+    kept = {name: getattr(options, name) for name in recorded} | changed
+    return {"made": made, "networks": len(models), "sources": [state_hash(model) for model in models], **kept}
+
+
 def kinds_of(kinds: set[torch.dtype]) -> str:
-    """Types of numbers, as they are told."""
+    """Names of types of numbers."""
     return " and ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))

@@ -19,16 +19,15 @@ from brickwork.store.folder import Arch, build_module
 from brickwork.store.weights import read_safetensors, write_safetensors
 
 POOL, BOOKS = "pool.json", "pool.safetensors"
+FORMAT = "brickwork.pool/1"
 
 
 def write_pool(pool: KernelPool, folder: Path) -> None:
     """Into an empty folder. The pool as it was made is one file, and every growth another."""
     first = pool.at(next(iter(pool.versions)))
-    books = {f"first.{k}": v for k, v in first.layers.items()}
-    books |= {f"second.{k}": v for k, v in pool.residual.items()}
-    write_safetensors(books, folder / BOOKS, {"format": "pt", "brickwork": brickwork.__version__})
-    said = {
-        "format": 1,
+    write_safetensors(dict(first.layers), folder / BOOKS, {"format": "pt", "brickwork": brickwork.__version__})
+    description = {
+        "format": FORMAT,
         "brickwork": brickwork.__version__,
         "hash": first.hash,
         "head": pool.head,
@@ -39,34 +38,36 @@ def write_pool(pool: KernelPool, folder: Path) -> None:
         "origin": origin_config(pool.origin),
         "facts": dict(pool.facts),
     }
-    (folder / POOL).write_text(json.dumps(said, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    lines = [f" {json.dumps(name)}: {json.dumps(value, allow_nan=False)}" for name, value in description.items()]
+    (folder / POOL).write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     for number, growth in enumerate(growths_of(pool), 1):
         write_growth(growth, pool.at(growth.after), growth_path(folder, number))
 
 
 def read_pool(path: Path, arch: Arch | None = None) -> KernelPool:
     """The pool of a folder, checked, without its base."""
-    said = _read_json(path)
+    description = _read_json(path)
     try:
-        origin = OriginConfig.model_validate(said["origin"])
-        shapes = {name: PoolLayer(name, tuple(shape), int(length)) for name, (shape, length) in said["layers"].items()}
-        head, size, group, tied = said["head"], int(said["size"]), int(said["group"]), dict(said["tied"])
+        origin = OriginConfig.model_validate(description["origin"])
+        layers = description["layers"].items()
+        shapes = {name: PoolLayer(name, tuple(shape), int(length)) for name, (shape, length) in layers}
+        head, tied = description["head"], dict(description["tied"])
+        size, group = int(description["size"]), int(description["group"])
     except (ValidationError, KeyError, TypeError, ValueError) as error:
         raise BadFile(f"{path / POOL} is not valid: {error}.") from error
     books = read_safetensors(path / BOOKS)
     pool = KernelPool(
-        layers={name: books[f"first.{name}"] for name in shapes if f"first.{name}" in books},
+        layers={name: books[name] for name in shapes if name in books},
         shapes=shapes,
         head=head,
         origin=Origin.from_dict(origin.model_dump()),
         template=build_module(origin, path, arch=arch),
         size=size,
         group=group,
-        residual={k.removeprefix("second."): v for k, v in books.items() if k.startswith("second.")},
         tied=tied,
-        facts=said.get("facts", {}),
+        facts=description.get("facts", {}),
     )
-    if pool.hash != said.get("hash"):
+    if pool.hash != description.get("hash"):
         raise BadFile(f"{path / BOOKS} is damaged: its codebooks are not those that {POOL} was written for.")
     pool.check(pool.template)
     return with_growths(path, pool)
@@ -82,11 +83,17 @@ def with_growths(path: Path, pool: KernelPool) -> KernelPool:
 def _read_json(path: Path) -> dict:
     file = path / POOL
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        description = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise BadFile(f"{path} is not a pool: it has no {POOL}.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFile(f"{file} is not JSON: {error}.") from error
-    if not isinstance(said, dict) or said.get("format") != 1:
-        raise BadFile(f"{file} is not the description of a pool that this Brickwork reads (format 1).")
-    return said
+    written = description.get("format") if isinstance(description, dict) else None
+    if isinstance(written, int):
+        raise BadFile(
+            f"{file} is of the older format {written}; make the pool anew with this version, or rebuild its tasks with the "
+            "version that wrote it: brickwork pool rebuild."
+        )
+    if written != FORMAT:
+        raise BadFile(f"{file} is of format {written!r}; this version reads {FORMAT!r}.")
+    return description

@@ -10,92 +10,71 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images
-from brickwork.errors import RequestError
+from brickwork.options import takes
 from brickwork.origin import attach, origin_of
+from brickwork.pools.codebook_weight import CodebookWeight
 from brickwork.pools.layers import outputs_of, replace_head
-from brickwork.pools.pool import KernelPool
+from brickwork.pools.options import PretrainOptions
+from brickwork.pools.pool import KernelPool, made_facts
 from brickwork.pools.search import Search
-from brickwork.pools.straight import Chosen
-from brickwork.pools.task import class_names
+from brickwork.pools.task import labelled
 from brickwork.training import train
 
 SMOOTH = 1e-5  # of a count, so that no entry is divided by nothing
+RECORDED = ("epochs", "lr", "commitment", "decay", "seed")
 
 
+@takes(PretrainOptions)
 def pretrain(
     model: nn.Module,
-    images: Images,
-    labels: Any,
+    data: ImageData | Images,
+    labels: Any = None,
     *,
-    size: int = 512,
     classes: Sequence[str] | int | None = None,
-    epochs: int = 6,
-    lr: float = 0.02,
-    beta: float = 0.5,
-    decay: float = 0.99,
-    refresh: int = 1,
-    revive: int = 100,
-    group: int = 1,
-    head: str | None = None,
-    seed: int = 0,
     device: str | torch.device | None = "auto",
     progress: bool = True,
-    **training: Any,
+    options: PretrainOptions,
 ) -> KernelPool:
     """A pool whose codebooks are trained with a copy of `model`, which becomes the base; the model is left unchanged.
 
-    Begins with k-means of the model's kernels, so a trained network needs a few epochs only. Every `refresh` steps each
-    kernel moves to the running mean (`decay`) of the temporary kernels that choose it; every `revive` steps those that
-    none chooses start anew from ones that are in use.
+    data: an ImageData, whose training split is used, or images with `labels`. Begins with k-means of the model's kernels,
+    so a trained network needs a few epochs only. Every `refresh` steps each kernel moves to the running mean (`decay`) of
+    the temporary kernels that choose it; every `revive` steps those that none chooses start anew from ones in use.
     """
-    if not 0 <= decay < 1:
-        raise RequestError(f"decay is {decay}; it must be 0 or more and below 1.")
-    if revive < 1:
-        raise RequestError(f"revive is {revive}; it must be 1 or more.")
-    names = class_names(classes, labels)
-    pool = KernelPool.cluster([model], size=size, group=group, head=head, seed=seed)
-    pupil = copy.deepcopy(model).cpu().requires_grad_(True)
+    images, names = labelled(data, labels, classes)
+    size, group, seed = options.size, options.group, options.seed
+    pool = KernelPool.cluster([model], size=size, group=group, head=options.head, seed=seed)
+    student = copy.deepcopy(model).cpu().requires_grad_(True)
     known = origin_of(model).classes
-    if outputs_of(pupil, pool.head) != len(names) or (known is not None and known != names):
-        replace_head(pupil, pool.head, len(names), seed=seed)
-    attach(pupil, replace(origin_of(pupil), classes=names))
-    search = Search(pupil, pool, None, beta=beta, refresh=refresh)
-    books = Books(search, decay=decay, refresh=refresh, revive=revive, seed=seed)
+    if outputs_of(student, pool.head) != len(names) or (known is not None and known != names):
+        replace_head(student, pool.head, len(names), seed=seed)
+    attach(student, replace(origin_of(student), classes=names))
+    search = Search(student, pool, None, commitment=options.commitment, refresh=options.refresh)
+    books = MovingCodebooks(search, decay=options.decay, revive=options.revive, seed=seed)
     train(
-        pupil,
-        images,
+        student,
+        data,
         labels,
-        epochs=epochs,
-        lr=lr,
-        seed=seed,
+        classes=names,
         device=device,
         progress=progress,
         before_step=books.step,
-        classes=names,
-        **training,
+        **options.training(),
     )
     search.finish()
-    pupil.cpu()
+    student.cpu()
     layers = {name: chosen.book.detach().cpu() for name, chosen in search.layers.items()}
-    facts = {
-        "made": "pretrain",
-        "epochs": epochs,
-        "lr": lr,
-        "beta": beta,
-        "decay": decay,
-        "seed": seed,
-        "images": len(images),
-        "revived": books.revived,
-    }
-    return KernelPool.of(pupil, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
+    facts = made_facts("pretrain", [model], options, RECORDED) | {"images": len(images), "revived": books.revived}
+    return KernelPool.of(student, layers, pool.shapes, pool.head, size=size, group=group, facts=facts)
 
 
-class Books:
+class MovingCodebooks:
     """Codebooks that follow a search: running counts and sums for each of their entries."""
 
-    def __init__(self, search: Search, *, decay: float, refresh: int, revive: int, seed: int) -> None:
-        self.search, self.decay, self.refresh, self.revive = search, decay, refresh, revive
+    def __init__(self, search: Search, *, decay: float, revive: int, seed: int) -> None:
+        self.search, self.decay, self.revive = search, decay, revive
         self.draw = torch.Generator().manual_seed(seed)
         self.counts: dict[str, Tensor] = {}
         self.sums: dict[str, Tensor] = {}
@@ -103,7 +82,7 @@ class Books:
 
     def step(self, step: int, steps: int) -> None:
         """Before a training step: choose, then move."""
-        due = step % self.refresh == 0
+        due = step % self.search.refresh == 0
         if due:
             for chosen in self.search.layers.values():
                 chosen.fresh = False  # the codebook has moved since
@@ -116,9 +95,9 @@ class Books:
             # the very end is left to settle
             if step and step % self.revive == 0 and step < 0.8 * steps:
                 self._revive(name, chosen, vectors)
-            chosen.take(self.search.temporary(name), chosen.index)
+            chosen.use(chosen.index)
 
-    def _follow(self, name: str, chosen: Chosen, vectors: Tensor) -> None:
+    def _follow(self, name: str, chosen: CodebookWeight, vectors: Tensor) -> None:
         sums = torch.zeros_like(chosen.book, dtype=torch.float64).index_add_(0, chosen.index, vectors.double())
         ones = torch.ones(len(vectors), dtype=torch.float64, device=vectors.device)
         counts = torch.zeros(len(chosen.book), dtype=torch.float64, device=vectors.device)
@@ -132,7 +111,7 @@ class Books:
         means = self.sums[name] / self.counts[name].clamp(min=SMOOTH)[:, None]
         chosen.book.copy_(torch.where(used[:, None], means.to(chosen.book.dtype), chosen.book))
 
-    def _revive(self, name: str, chosen: Chosen, vectors: Tensor) -> None:
+    def _revive(self, name: str, chosen: CodebookWeight, vectors: Tensor) -> None:
         """Entries that hardly any kernel chooses take the place of ones that are badly served."""
         dead = (self.counts[name] < 0.03 * min(1.0, len(vectors) / len(chosen.book))).nonzero()[:, 0]
         if not len(dead):

@@ -10,14 +10,14 @@ from torch import nn
 from brickwork.errors import BadModel
 from brickwork.origin import attach
 from brickwork.pools.layers import outputs_of, replace_head
-from brickwork.pools.task import Task
+from brickwork.pools.task import PoolTask
 from brickwork.store.folder import complete_in_state
 
 if TYPE_CHECKING:
     from brickwork.pools.pool import KernelPool
 
 
-def rebuilt(pool: KernelPool, task: Task) -> nn.Module:
+def rebuilt(pool: KernelPool, task: PoolTask) -> nn.Module:
     """An ordinary module in evaluation mode; a task of another pool or network is refused."""
     pool = pool.for_task(task)
     model = copy.deepcopy(pool.template)

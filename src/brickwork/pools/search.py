@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from brickwork.errors import RequestError, UnknownName
+from brickwork.errors import RequestError
+from brickwork.pools.codebook_weight import CodebookWeight
 from brickwork.pools.pool import KernelPool
-from brickwork.pools.straight import Chosen
-from brickwork.pools.task import Task
-
-HARD_FROM = 0.7  # of an annealed run: from here on the network is used exactly as the pool's kernels
+from brickwork.pools.task import PoolTask
 
 
 class Search:
@@ -28,56 +26,34 @@ class Search:
         self,
         model: nn.Module,
         pool: KernelPool,
-        old: Task | None,
+        old: PoolTask | None,
         *,
-        beta: float = 0.5,
+        commitment: float = 0.5,
         refresh: int = 1,
         stay: float = 0.0,
-        anneal: bool = False,
-        scale: bool = False,
-        residual: Collection[str] = (),
         changes: int | None = None,
         free: float = 0.0,
     ) -> None:
-        for name, value, good, allowed in (
-            ("beta", beta, beta >= 0, "0 or more"),
-            ("refresh", refresh, refresh >= 1, "1 or more"),
-            ("stay", stay, stay >= 0, "0 or more"),
-            ("changes", changes, changes is None or changes >= 0, "0 or more"),
-            ("free", free, 0 <= free < 1, "0 or more and below 1"),
-        ):
-            if not good:
-                raise RequestError(f"{name} is {value}; it must be {allowed}.")
         if (stay or changes is not None) and old is None:
-            raise RequestError("stay and a budget need a task to stay with; start from one, or from the pool's base.")
-        for name in residual:
-            if name not in pool.layers:
-                raise UnknownName("layer of the pool", name, pool.layers)
-            if name not in pool.residual:
-                raise RequestError(f"the pool has no second codebook for {name!r}; make it with residual=SIZE.")
-        self.model, self.refresh, self.stay, self.anneal, self.changes = model, refresh, stay, anneal, changes
-        self.free = free
-        self.layers: dict[str, Chosen] = {}
+            raise RequestError(
+                "`stay` and a `budget` need a task to stay with; start from one, or from the pool's base."
+            )
+        self.model, self.refresh, self.stay, self.changes, self.free = model, refresh, stay, changes, free
+        self.layers: dict[str, CodebookWeight] = {}
         self.weights: dict[str, float] = {}  # what a squared distance of the layer counts for
         self.started = False
-        self.places: list[nn.Module] = []  # where the kernels are used; a weight that two layers share, in both
+        self.users: list[nn.Module] = []  # modules that use the kernels; a weight that two layers share, both
         keep = old if (stay or changes is not None) else None
         for name, layer in pool.shapes.items():
-            module = model.get_submodule(name)
-            weight = module.weight
+            weight = model.get_submodule(name).weight
             assert isinstance(weight, Tensor)
-            chosen = Chosen(
-                weight,
-                pool.layers[name],
-                beta=beta,
-                scaled=scale,
-                soft=anneal or free > 0,
-                second=pool.residual[name] if name in residual else None,
-                old=None if keep is None else keep.codes[name],
+            old_codes = None if keep is None else keep.codes[name]
+            chosen = CodebookWeight(
+                weight, pool.layers[name], commitment=commitment, old=old_codes, may_be_free=free > 0
             )
-            for place in [m for m in model.modules() if m._parameters.get("weight") is weight]:
-                parametrize.register_parametrization(place, "weight", chosen, unsafe=True)
-                self.places.append(place)
+            for user in [m for m in model.modules() if m._parameters.get("weight") is weight]:
+                parametrize.register_parametrization(user, "weight", chosen, unsafe=True)
+                self.users.append(user)
             self.layers[name] = chosen
             # of the energy of one filter: what a norm behind the layer leaves of the change
             energy = float(weight.detach().square().mean()) * weight[0].numel()
@@ -85,12 +61,9 @@ class Search:
 
     def step(self, step: int, steps: int) -> None:
         """Before a training step."""
-        if self.anneal or self.free:
-            soft = max(0.0, 1 - (step + 1) / (HARD_FROM * steps)) if self.anneal else 0.0
-            if step < self.free * steps:
-                soft = 1.0
+        if self.free:
             for chosen in self.layers.values():
-                chosen.softness.fill_(soft)
+                chosen.free.fill_(1.0 if step < self.free * steps else 0.0)
         if step % self.refresh == 0 or not self.started:
             self.choose()
 
@@ -98,22 +71,17 @@ class Search:
     def choose(self) -> None:
         """Choose kernels for the weights as they are now."""
         self.started = True
-        found, gains = {}, {}
+        indices, gains = {}, {}
         for name, chosen in self.layers.items():
-            weight = self.temporary(name)
-            index = chosen.assign(weight)
-            if chosen.old is not None:
-                gain = chosen.gain(weight, index)
-                index = torch.where(gain > self.stay * chosen.unit, index, chosen.old)
-                if self.changes is not None:
-                    gains[name] = torch.where(index == chosen.old, 0.0, gain * self.weights[name])
-            found[name] = index
+            indices[name], gain = chosen.staying(self.temporary(name), self.stay)
+            if self.changes is not None and chosen.old is not None and gain is not None:
+                gains[name] = torch.where(indices[name] == chosen.old, 0.0, gain * self.weights[name])
         if self.changes is not None:
-            self._limit(found, gains, self.changes)
+            self._limit(indices, gains, self.changes)
         for name, chosen in self.layers.items():
-            chosen.take(self.temporary(name), found[name])
+            chosen.use(indices[name])
 
-    def _limit(self, found: dict[str, Tensor], gains: Mapping[str, Tensor], changes: int) -> None:
+    def _limit(self, indices: dict[str, Tensor], gains: Mapping[str, Tensor], changes: int) -> None:
         """Only the changes that gain most, over all layers; no number leaves the device."""
         every = torch.cat(list(gains.values()))
         if changes >= len(every):
@@ -124,7 +92,7 @@ class Search:
         for name, gain in gains.items():
             old = self.layers[name].old
             assert old is not None
-            found[name] = torch.where(gain > least, found[name], old)
+            indices[name] = torch.where(gain > least, indices[name], old)
 
     def temporary(self, name: str) -> Tensor:
         """The temporary kernels of a layer."""
@@ -132,19 +100,10 @@ class Search:
 
     def finish(self) -> None:
         """The model is an ordinary one again, its weights the temporary kernels."""
-        for place in self.places:
-            parametrize.remove_parametrizations(place, "weight", leave_parametrized=False)
+        for user in self.users:
+            parametrize.remove_parametrizations(user, "weight", leave_parametrized=False)
 
     @property
     def codes(self) -> dict[str, Tensor]:
         """The indices that are in use."""
         return {name: chosen.index for name, chosen in self.layers.items()}
-
-    @property
-    def extra(self) -> dict[str, Tensor]:
-        """Indices into the second codebooks."""
-        return {name: c.more for name, c in self.layers.items() if c.more is not None}
-
-    @property
-    def scales(self) -> dict[str, float]:
-        return {name: float(c.scale) for name, c in self.layers.items() if c.scaled}

@@ -15,13 +15,13 @@ from brickwork.devices import pick
 from brickwork.errors import RequestError
 from brickwork.moments import Moments, solve_ridge
 from brickwork.pools.pool import KernelPool
-from brickwork.pools.task import Task, class_names
+from brickwork.pools.task import PoolTask, class_names
 from brickwork.prediction import logit_batches
 
 
 def rank_starts(
     pool: KernelPool,
-    tasks: Mapping[str, Task],
+    tasks: Mapping[str, PoolTask],
     images: Images,
     labels: Any,
     *,

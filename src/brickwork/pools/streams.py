@@ -1,7 +1,7 @@
 """Indices and small tensors as one stream of bytes, written or read by the same calls.
 
 Indices go on their own (down a tree of models that learns how often each kernel is chosen) or relative to those of another
-task: a flag says where one changed, and the new kernel is told by its rank among the neighbours of the old one, since a
+task: a flag says where one changed, and the new kernel is coded by its rank among the neighbours of the old one, since a
 kernel that gives way mostly gives way to one nearby.
 """
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from brickwork.pools.packing import pack, packed_size, unpack
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.streams import Stream
-from brickwork.pools.task import Task
+from brickwork.pools.task import PoolTask
 
-#: how a layer's indices are told: relative to the reference's, on their own in the stream, or packed among the bytes
+#: how a layer's indices are stored: relative to the reference's, on their own in the stream, or packed among the bytes
 RELATIVE, OWN, PACKED = "rop"
 #: from this share of changed indices on a layer is cheaper on its own
 _MOSTLY = 0.9
@@ -34,49 +34,50 @@ def groups_of(pool: KernelPool, streams: int | None = None) -> list[list[str]]:
     return [[name for name in pool.shapes if name in group] for group in groups]
 
 
-def write_codes(pool: KernelPool, task: Task, other: Task | None) -> tuple[str, list[Stream], bytes]:
-    """How each layer is told, a letter each; the streams, still open; and the bytes of packed layers."""
+def write_codes(pool: KernelPool, task: PoolTask, other: PoolTask | None) -> tuple[str, list[Stream], bytes]:
+    """How each layer is stored, one letter per layer; the streams, still open; and the bytes of packed layers."""
     groups = groups_of(pool)
     streams = [Stream() for _ in groups]
-    told: dict[str, tuple[str, bytes]] = {}
+    stored: dict[str, tuple[str, bytes]] = {}
 
     def write(number: int) -> None:
         for name in groups[number]:
-            told[name] = _write(streams[number], pool, task.codes[name], other, name)
+            stored[name] = _write(streams[number], pool, task.codes[name], other, name)
 
     _all_at_once(write, len(groups))
-    return ("".join(told[name][0] for name in pool.shapes), streams, b"".join(told[name][1] for name in pool.shapes))
+    modes, packed = zip(*(stored[name] for name in pool.shapes), strict=True)
+    return "".join(modes), streams, b"".join(packed)
 
 
 def read_codes(
-    pool: KernelPool, other: Task | None, modes: str, streams: Sequence[Stream], rest: io.BytesIO
+    pool: KernelPool, other: PoolTask | None, modes: str, streams: Sequence[Stream], rest: io.BytesIO
 ) -> dict[str, Tensor]:
     """What `write_codes` wrote; `rest` is at the bytes of packed layers. ValueError where it does not fit."""
-    found: dict[str, np.ndarray] = {}
-    told = dict(zip(pool.shapes, modes, strict=True))
-    for name, mode in told.items():
+    indices: dict[str, np.ndarray] = {}
+    stored = dict(zip(pool.shapes, modes, strict=True))
+    for name, mode in stored.items():
         count, size = pool.shapes[name].count, len(pool.layers[name])
         if mode == PACKED:
-            found[name] = unpack(rest.read(packed_size(count, size)), count, size)
+            indices[name] = unpack(rest.read(packed_size(count, size)), count, size)
         elif mode not in (OWN, RELATIVE):
-            raise ValueError(f"{name} is told in a way that is not known, {mode!r}")
+            raise ValueError(f"{name} is stored in a way that is not known, {mode!r}")
         elif mode == RELATIVE and other is None:
             raise ValueError(f"{name} is relative to a task, and none is named")
     groups = groups_of(pool, len(streams))
 
     def read(number: int) -> None:
         for name in groups[number]:
-            if told[name] != PACKED:
-                found[name] = _read(streams[number], pool, other, name, told[name])
+            if stored[name] != PACKED:
+                indices[name] = _read(streams[number], pool, other, name, stored[name])
 
     _all_at_once(read, len(groups))
-    for name, codes in found.items():
+    for name, codes in indices.items():
         if len(codes) and codes.max() >= len(pool.layers[name]):
             raise ValueError(f"{name} names kernel {codes.max()} of {len(pool.layers[name])}")
-    return {name: torch.from_numpy(found[name]) for name in pool.shapes}
+    return {name: torch.from_numpy(indices[name]) for name in pool.shapes}
 
 
-def _write(stream: Stream, pool: KernelPool, index: Tensor, other: Task | None, name: str) -> tuple[str, bytes]:
+def _write(stream: Stream, pool: KernelPool, index: Tensor, other: PoolTask | None, name: str) -> tuple[str, bytes]:
     codes, layer, size = index.numpy(), pool.shapes[name], len(pool.layers[name])
     if other is not None:
         old = other.codes[name].numpy()
@@ -92,7 +93,7 @@ def _write(stream: Stream, pool: KernelPool, index: Tensor, other: Task | None, 
     return OWN, b""
 
 
-def _read(stream: Stream, pool: KernelPool, other: Task | None, name: str, mode: str) -> np.ndarray:
+def _read(stream: Stream, pool: KernelPool, other: PoolTask | None, name: str, mode: str) -> np.ndarray:
     layer = pool.shapes[name]
     none = np.zeros(layer.count, np.int32)
     if mode == OWN or other is None:

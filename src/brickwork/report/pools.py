@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from brickwork.errors import RequestError
-from brickwork.pools import KernelPool, Task
+from brickwork.pools import KernelPool, PoolTask
 from brickwork.report.book import Book, gallery
 from brickwork.report.chart import BLUE, GRID, heading
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text, shortened
@@ -23,7 +23,11 @@ LOW, HIGH_END = (np.array([33.0, 102, 172]), np.array([178.0, 24, 43]))  # the m
 
 
 def draw_pool(
-    pool: KernelPool, tasks: Mapping[str, Task], *, sizes: Mapping[str, int] | None = None, title: str = "A kernel pool"
+    pool: KernelPool,
+    tasks: Mapping[str, PoolTask],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    title: str = "A kernel pool",
 ) -> Book:
     """One page: selection rates of up to five tasks (paper 4, Figures 1 to 5), the kernels, the overlap of all tasks."""
     drawings = [draw_selection(pool, name, tasks[name]) for name in list(tasks)[:MOST]]
@@ -33,7 +37,7 @@ def draw_pool(
     return gallery(title, drawings, f"{pool}. {counted(len(tasks), 'task')}.{more}")
 
 
-def selection_rates(pool: KernelPool, task: Task) -> dict[str, np.ndarray]:
+def selection_rates(pool: KernelPool, task: PoolTask) -> dict[str, np.ndarray]:
     """For each layer how often each kernel was chosen, h_i / d: shares that sum to 1 (paper 4, Section 6)."""
     if task.pool not in pool.versions:  # a pool that has grown still knows its earlier tasks
         raise RequestError("the task was learned with another pool; draw it with its own.")
@@ -44,7 +48,7 @@ def selection_rates(pool: KernelPool, task: Task) -> dict[str, np.ndarray]:
     return rates
 
 
-def draw_selection(pool: KernelPool, name: str, task: Task) -> Drawing:
+def draw_selection(pool: KernelPool, name: str, task: PoolTask) -> Drawing:
     """Selection rate over the index of the kernel, one panel per layer."""
     marks = heading(f"Kernels that {name} chose")
     rows, top = [], 84.0
@@ -90,12 +94,12 @@ def draw_kernels(pool: KernelPool) -> Drawing:
     return Drawing("Kernels", 900.0, top, tuple(marks), about, head, tuple(rows), part="pools")
 
 
-def overlap(one: Task, other: Task) -> float:
+def overlap(one: PoolTask, other: PoolTask) -> float:
     """The share of places at which two tasks chose the same kernel."""
     return 1.0 - one.changed(other)
 
 
-def draw_overlap(pool: KernelPool, tasks: Mapping[str, Task], sizes: Mapping[str, int] | None = None) -> Drawing:
+def draw_overlap(pool: KernelPool, tasks: Mapping[str, PoolTask], sizes: Mapping[str, int] | None = None) -> Drawing:
     """The share of equal indices of every two tasks, and by layer how much tasks agree with the pool's own network."""
     names = list(tasks)
     size = float(max(12, min(46, 420 // len(names))))
@@ -120,7 +124,7 @@ def draw_overlap(pool: KernelPool, tasks: Mapping[str, Task], sizes: Mapping[str
     return Drawing("Overlap", side + 470, height, tuple(marks), about, head, tuple(rows), part="pools")
 
 
-def _by_layer(pool: KernelPool, tasks: Mapping[str, Task], left: float, top: float) -> list[Mark]:
+def _by_layer(pool: KernelPool, tasks: Mapping[str, PoolTask], left: float, top: float) -> list[Mark]:
     """Bars: the mean share of kernels that are still those of the pool's own network, layer by layer."""
     if pool.base is None:
         return []

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from brickwork.pools.nearest import Sorted, nearest
 
 
-class Straight(torch.autograd.Function):
+class StraightThrough(torch.autograd.Function):
     """The kernels forward; backward the gradient as it comes, plus that of pull/2 · ‖weight − kernels‖².
 
     The commitment is part of this gradient instead of the loss: it costs one pass over the weight, and a recorded step
@@ -32,51 +32,44 @@ class Straight(torch.autograd.Function):
         return gradient, None, None
 
 
-class Chosen(nn.Module):
+class CodebookWeight(nn.Module):
     """The parametrization of one layer's weight: temporary kernels (the weight itself) and the pool's nearest to them.
 
-    book (K, d): the layer's codebook. second: a codebook for what the first leaves. old: indices to stay with.
+    book (K, d): the layer's codebook. old: indices to stay with. While `free` is 1 the temporary kernels are used as they
+    are; may_be_free: whether it ever is.
     """
 
     book: Tensor
     reach: Tensor
     index: Tensor
-    second: Tensor | None
-    more: Tensor | None
     old: Tensor | None
     kernels: Tensor
-    scale: Tensor
-    softness: Tensor
+    free: Tensor
 
     def __init__(
         self,
         weight: Tensor,
         book: Tensor,
         *,
-        beta: float = 0.5,
-        second: Tensor | None = None,
+        commitment: float = 0.5,
         old: Tensor | None = None,
-        scaled: bool = False,
-        soft: bool = False,
+        may_be_free: bool = False,
     ) -> None:
         super().__init__()
-        self.scaled, self.soft = scaled, soft
-        self.pull = 2 * beta / weight.numel()  # of β · mean((kernels − weight)²)
+        self.may_be_free = may_be_free
+        self.pull = 2 * commitment / weight.numel()  # of β · mean((kernels − weight)²)
         book = book.to(weight)
         self.unit, reach = spread(book)
         count = weight.numel() // book.shape[1]
-        held = {
+        buffers = {
             "book": book,
             "reach": reach,
-            "second": None if second is None else second.to(weight),
             "old": None if old is None else old.to(weight.device).long(),
             "index": torch.zeros(count, dtype=torch.int64) if old is None else old.clone().long(),
-            "more": None if second is None else torch.zeros(count, dtype=torch.int64),
             "kernels": weight.detach().clone(),
-            "scale": torch.ones((), dtype=weight.dtype),
-            "softness": torch.ones((), dtype=weight.dtype),
+            "free": torch.ones((), dtype=weight.dtype),
         }
-        for name, value in held.items():
+        for name, value in buffers.items():
             self.register_buffer(name, value, persistent=False)
         self.fresh = False  # whether the codebook is the one of the last choice
         self.sorted: Sorted | None = None
@@ -88,16 +81,15 @@ class Chosen(nn.Module):
         self.fresh = False
 
     def forward(self, weight: Tensor) -> Tensor:
-        used = Straight.apply(weight, self.kernels, self.pull)
-        return used + self.softness * (weight - self.kernels).detach() if self.soft else used
+        used = StraightThrough.apply(weight, self.kernels, self.pull)
+        return used + self.free * (weight - self.kernels).detach() if self.may_be_free else used
 
     def vectors(self, weight: Tensor) -> Tensor:
-        """The temporary kernels (N, d), in units of the layer's scale."""
-        vectors = weight.detach().reshape(-1, self.book.shape[1])
-        return vectors / self.scale if self.scaled else vectors
+        """The temporary kernels (N, d)."""
+        return weight.detach().reshape(-1, self.book.shape[1])
 
-    def assign(self, weight: Tensor) -> Tensor:
-        """The nearest kernel of each, (N,)."""
+    def nearest_to(self, weight: Tensor) -> Tensor:
+        """The index of the kernel nearest to each temporary one, (N,)."""
         vectors = self.vectors(weight)
         if self.book.shape[1] == 1:
             if self.sorted is None or not self.fresh:
@@ -113,25 +105,19 @@ class Chosen(nn.Module):
         index[unsure] = nearest(vectors[unsure], self.book) if len(unsure) else unsure
         return index
 
-    def gain(self, weight: Tensor, index: Tensor) -> Tensor:
-        """How much closer (squared) these kernels are than the old ones, (N,)."""
-        assert self.old is not None
+    def staying(self, weight: Tensor, stay: float) -> tuple[Tensor, Tensor | None]:
+        """The nearest kernels, but old ones where they gain too little; and what they gain, if there are old ones."""
+        index = self.nearest_to(weight)
+        if self.old is None:
+            return index, None
         vectors = self.vectors(weight)
-        return (vectors - self.book[self.old]).square().sum(1) - (vectors - self.book[index]).square().sum(1)
+        gain = (vectors - self.book[self.old]).square().sum(1) - (vectors - self.book[index]).square().sum(1)
+        return torch.where(gain > stay * self.unit, index, self.old), gain
 
-    def take(self, weight: Tensor, index: Tensor) -> None:
-        """Use these kernels from now on; with two codebooks, what they leave is chosen from the second."""
+    def use(self, index: Tensor) -> None:
+        """Use the kernels of these indices from now on."""
         self.index.copy_(index)
-        found = self.book[index]
-        vectors = self.vectors(weight)
-        if self.second is not None and self.more is not None:
-            self.more.copy_(nearest(vectors - found, self.second))
-            found = found + self.second[self.more]
-        if self.scaled:
-            flat = weight.detach().reshape(found.shape)
-            self.scale.copy_((flat * found).sum() / found.square().sum().clamp(min=1e-20))
-            found = found * self.scale
-        self.kernels.copy_(found.reshape(self.kernels.shape))
+        self.kernels.copy_(self.book[index].reshape(self.kernels.shape))
 
 
 def spread(book: Tensor) -> tuple[float, Tensor]:
