@@ -197,14 +197,20 @@ def test_help_has_an_example_and_every_common_option(run, verb):
 
 
 EARLY = [
-    ("compress a --data digits:A --budget 2 --seed -1", "--budget is '2'; it must be above 0 and at most 1; --seed is '-1'"),
+    (
+        "compress a --data digits:A --budget 2 --seed -1",
+        "--budget is '2'; it must be above 0 and at most 1; --seed is '-1'",
+    ),
     ("compress a --data digits:A --attribution frats", "did you mean 'frat'?"),
     ("disassemble a --classes 0,ten --data digits:A", "unknown class 'ten'"),
     ("treat a --data digits:A --rule rout", "did you mean 'route'?"),
     ("treat a --data digits:A --rule plain --strength 1", "--strength is not used by --rule plain"),
     ("treat a --data digits:A --strength -1", "--strength is '-1'; it must be 0 or more; `brickwork treat -h`"),
     ("treat a --data digits:A --threshold nan", "--threshold is 'nan'; it must be 0 or more"),
-    ("treat a --data digits:A --epochs 0 --lr -1", "--epochs is '0'; it must be 1 or more; --lr is '-1'; it must be above 0"),
+    (
+        "treat a --data digits:A --epochs 0 --lr -1",
+        "--epochs is '0'; it must be 1 or more; --lr is '-1'; it must be above 0",
+    ),
     ("treat a --data digits:A --scored 0", "--scored is '0'; it must be 1 or more"),
     ("treat a --data digts", "did you mean 'digits'?"),
     ("treat none --data digits", "none does not exist"),
@@ -231,7 +237,10 @@ EARLY = [
     ("transfer a --data dim.npz --what all --routes digits", "--what all holds nothing"),
     ("transfer a --data dim.npz --what all --threshold 1.0", "--what all holds nothing"),
     ("transfer a --data dim.npz --batch-size 0", "--batch-size is '0'; it must be 1 or more"),
-    ("adapt a --known digits --new digits --ridge -1 --seed -2", "--ridge is '-1'; it must be 0 or more; --seed is '-2'"),
+    (
+        "adapt a --known digits --new digits --ridge -1 --seed -2",
+        "--ridge is '-1'; it must be 0 or more; --seed is '-2'",
+    ),
     ("adapt a --known digits --new digits --images 0", "--images is '0'; it must be 1 or more"),
 ]
 

@@ -94,7 +94,11 @@ def test_a_page_and_a_graph(run, logits, tmp_path):
         assert code == 2 and message in err and out == "" and err.count("\n") == 1, err
     assert sorted(p.name for p in tmp_path.iterdir() if p.suffix in (".html", ".png")) == []
     code, _, err = run("fit", logits, "--logits", logits, "--out", tmp_path / "n")
-    assert code == 2 and "no such option '--logits'; it belongs to brickwork depend show" in err and not (tmp_path / "n").exists()
+    assert (
+        code == 2
+        and "no such option '--logits'; it belongs to brickwork depend show" in err
+        and not (tmp_path / "n").exists()
+    )
 
 
 def test_from_a_model(run, tmp_path):
@@ -112,7 +116,10 @@ def test_from_a_model(run, tmp_path):
         (["fit", "{logits}"], "--out is missing: folder to write the map to"),
         (["fit", "{logits}", "--out", "{out}", "--lam", "-1"], "λ must be above 0"),
         (["fit", "{logits}", "--out", "{out}", "--data", "digits"], "--data is for model folders"),
-        (["fit", "{logits}", "--out", "{out}", "--class", "a"], "no such option '--class'; it belongs to brickwork depend show"),
+        (
+            ["fit", "{logits}", "--out", "{out}", "--class", "a"],
+            "no such option '--class'; it belongs to brickwork depend show",
+        ),
         (["fit", "none.npz", "--out", "{out}"], "none.npz is no file of logits"),
         (["fit", "{folder}", "--out", "{out}"], "give --data"),
         (["fit", "{logits}", "--out", "{out}", "--targets", "{folder}", "--data", "digits"], "not one of each"),
@@ -161,7 +168,10 @@ def test_add_classes(run, tmp_path):
         (("add", tmp_path / "a"), "--data is missing: images: digits:A"),
         (("add", tmp_path / "a", "--data", "digits:4-5@5", "--out", tmp_path / "d"), "knows '4' already"),
         (("add", tmp_path / "a", "--data", "digits:5@5", "--out", tmp_path / "d"), "one new class alone"),
-        (("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"), "no such option '--class'"),
+        (
+            ("add", tmp_path / "a", "--data", "digits:5@5", "--class", "5", "--out", tmp_path / "d"),
+            "no such option '--class'",
+        ),
         (("show", tmp_path / "a", "--base-data", "digits:A"), "it belongs to brickwork depend add"),
         (
             ("add", tmp_path / "a", "--data", "digits:5@5", "--on", "branch", "--out", tmp_path / "d"),

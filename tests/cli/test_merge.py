@@ -121,10 +121,7 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
     (tmp_path / "r.yaml").write_text("models: [a, b]\nmethod: match\n")
     one = ["--data", "digits:A"]
     for wrong, message in (
-        (
-            [a, b, "--method", "match"],
-            "match needs --data, unlabelled images of each model's task, once per model",
-        ),
+        ([a, b, "--method", "match"], "match needs --data, unlabelled images of each model's task, once per model"),
         ([a, b, "--method", "greedy_soup"], "greedy_soup needs --data, labelled images"),
         ([a, b, "--method", "match", *one], "there are 1 for 2 models"),
         ([a, b, "--method", "adamerging", *one], "adamerging needs a base"),

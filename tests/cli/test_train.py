@@ -110,7 +110,10 @@ def test_a_segmenter_and_its_masks(tmp_path):
         (["lenet", "digit:A"], "did you mean 'digits'?"),
         (["lenet", "digits:zero"], "unknown class 'zero'"),
         (["lenet", "digits@none"], "a number of images a class"),
-        (["lenet", "digits", "--lr", "-1", "--optimizer", "sdg"], "--lr is '-1'; it must be above 0; --optimizer is 'sdg'"),
+        (
+            ["lenet", "digits", "--lr", "-1", "--optimizer", "sdg"],
+            "--lr is '-1'; it must be above 0; --optimizer is 'sdg'",
+        ),
         (["lenet", "digits", "--milestones", "x"], "--milestones is 'x'; it must be a whole number"),
         (["lenet", "digits", "--arg", "num_classes=3"], "num_classes comes from the data"),
         (["lenet", "empty/"], "holds no images"),
@@ -145,7 +148,19 @@ def test_more_outputs_than_classes_are_refused_before_training(tmp_path, monkeyp
 
 
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
-    arguments = ["train", "lenet", "digits:A@40", "--out", "c", "--size", "8", "--checkpoint", "kept", "--epochs", "120"]
+    arguments = [
+        "train",
+        "lenet",
+        "digits:A@40",
+        "--out",
+        "c",
+        "--size",
+        "8",
+        "--checkpoint",
+        "kept",
+        "--epochs",
+        "120",
+    ]
     command = [sys.executable, "-m", "brickwork", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
@@ -190,10 +205,7 @@ def test_training_goes_on_from_a_folder(trained, tmp_path):
         (["train", start, "digits", "--out", "x"], "has 5 classes and the data 10"),
         (["train", start, "digits:B", "--size", "8", "--out", "x"], "leave out --arg and --size"),
         (["train", "lenet", "digits:B", "--epochs", "0", "--cut", "5:6", "--out", "x"], "trains nothing"),
-        (
-            ["train", "lenet", "digits:B", "--epochs", "-3", "--out", "x"],
-            "--epochs is '-3'; it must be 0 or more",
-        ),
+        (["train", "lenet", "digits:B", "--epochs", "-3", "--out", "x"], "--epochs is '-3'; it must be 0 or more"),
     ):
         done = brickwork(*wrong, cwd=tmp_path)
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "x").exists()

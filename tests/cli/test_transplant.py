@@ -5,7 +5,6 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -413,7 +412,7 @@ def test_show(run, tmp_path):
         (["--category", "cat", "--way", "closd-form"], "did you mean 'closed-form'?"),
         (["--category", "dog", "--layer", "conv9"], "unknown layer of the task module 'conv9'"),
         (["--category", "dog", "--data", "digits"], "1 --category and 2 --data"),
-        ([], "transplant show needs --category"),
+        ([], "--category is missing: name of a category"),
     ):
         rest = ["--task", "classify", "--data", DIGITS, "--out", tmp_path / "w.html"]
         code, out, err = run("show", "net", *arguments, *rest)
@@ -438,7 +437,10 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
         ([*CONNECT, "--way", "closed-form", "--lr", 0.1], "--lr is not used by closed-form; leave it out"),
         ([*CONNECT, "--way", "closed-form", "--lr", 1e-3], "--lr is not used by closed-form"),  # its default, and typed
         ([*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"], "--kernel is '2'; it must be odd"),
-        ([*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"], "--dummy is 'third'; it must be one of first, second, lowest"),
+        (
+            [*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"],
+            "--dummy is 'third'; it must be one of first, second, lowest",
+        ),
         ([*CONNECT, "--teacher", "classify"], "cat does not reach classify, so that cannot be its teacher"),
         ([*CONNECT, "--data", "digits:0-4", "--labels", 2], "select as many classes as the task has"),
         ([*CONNECT, "--data", "digits:0-2@5000"], "5000 train images a class asked for"),
@@ -509,9 +511,15 @@ def test_tune_says_which_answers_differ_now(run, folders):
     )
     for wrong, word in (
         (["--category", "cat", "--task", "classify", "--data", DIGITS, "--parts", "heads"], "'heads'"),
-        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"], "--lr is '1e30'; it must be above 0 and below 1"),
+        (
+            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"],
+            "--lr is '1e30'; it must be above 0 and below 1",
+        ),
         (["--category", "dog", "--task", "cats", "--data", DIGITS], "does not reach"),
-        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"], "no such option '--way'; it belongs to brickwork transplant connect, show"),
+        (
+            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"],
+            "no such option '--way'; it belongs to brickwork transplant connect, show",
+        ),
         (["--category", "cat", "--task", "classify"], "--data is missing: images: digits"),
     ):
         code, out, err = run("tune", "joined", *wrong, "--out", "other", "--device", "cpu")

@@ -38,7 +38,9 @@ def cancel(
     force: Force = False,
     options: CancelOptions,
 ) -> Report:
-    """Why tasks cancel: training in sequence against assigning what was learned, θ₀ + g₁ + g₂ (paper 1, appendix B).
+    """Measure why tasks trained in sequence cancel each other.
+
+    Training in sequence is compared with assigning what was learned, θ₀ + g₁ + g₂ (paper 1, appendix B).
 
     Measures the conflict of the two gradients and the paper's second-order term, layer by layer, and how far the term
     predicts the real difference of the two networks, for every learning rate and number of steps.

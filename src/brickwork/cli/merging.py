@@ -56,7 +56,7 @@ def merge(
     images: ImagesOptions,
     given: Given,
 ) -> Report:
-    """Merge models of one architecture into a folder: tensor by tensor, or on images.
+    """Merge models of one architecture, by weights or on images.
 
     Without --data memory for a few tensors is enough, and torch is not needed.
 

@@ -46,7 +46,7 @@ def train(
     links: CutLinkOptions,
     running: RunningOptions,
 ) -> Report | None:
-    """Train an architecture on a data set, or go on from a model folder, and save a model folder.
+    """Train an architecture, or a model folder further, on a data set.
 
     brickwork train lenet digits:A --out a
 
@@ -120,7 +120,9 @@ def evaluate(
     device: Device = "auto",
     options: EvalOptions,
 ) -> Report:
-    """Evaluate a model folder on a data set, whose classes are found among the model's by name.
+    """Evaluate a model folder on a data set.
+
+    The classes of the data are found among the model's by name.
 
     brickwork eval a digits:A --json
     """
@@ -142,7 +144,7 @@ def info(
     arch: Arch = None,
     options: InfoOptions,
 ) -> Report:
-    """Layers, channel spaces, parameters and FLOPs of an architecture or a model folder.
+    """Show layers, channel spaces and sizes of a model folder or architecture.
 
     FLOPs are for one example, two for each multiply-add of convolutions, linear layers and attention.
     A channel space is a set of channels that are cut together. --dry-run shows a cut and writes nothing.

@@ -62,7 +62,9 @@ def add(
     options: LearnTaskOptions,
     given: Given,
 ) -> Report:
-    """Add both halves of a network to a net, or one; with --data, a task learned on existing categories.
+    """Add both halves of a network to a net, or one.
+
+    With --data, the task is learned on categories of the net.
 
     brickwork transplant add dog --at pool1 --category dog --task classify --out net
 
@@ -191,7 +193,9 @@ def connect(
     options: AdapterOptions,
     given: Given,
 ) -> Report:
-    """Plug a category module into a task module it never saw; what worked before stays as it is, bit for bit.
+    """Plug a category module into a task module it never saw.
+
+    What worked before stays as it is, bit for bit.
 
     brickwork transplant connect net2 --category cat --task classify --data digits --way closed-form --out net3
     """
@@ -236,7 +240,9 @@ def tune(
     force: Force = False,
     options: TuneOptions,
 ) -> Report:
-    """Train parts of a net together on some routes, and say which routes answer differently now.
+    """Train parts of a net together on some routes.
+
+    It says which routes answer differently now.
 
     brickwork transplant tune net --category dog --category cat --task classify --data digits --out tuned
     """
@@ -259,7 +265,7 @@ def tune(
 
 
 def list_(net: Net, *, arch: Arch = None) -> Report:
-    """List the parts of a net with their shapes and sizes, and who reaches whom through what.
+    """List the parts of a net, and which category reaches which task.
 
     brickwork transplant list net3
     """
@@ -301,7 +307,9 @@ def export(
     arch: Arch = None,
     force: Force = False,
 ) -> Report:
-    """Write a part as a model folder, or the ordinary network that a category and its own task are.
+    """Write a part as a model folder.
+
+    With --category and --task: the ordinary network that a category and its own task are.
 
     brickwork transplant export net3 --category cat --out part
     """
@@ -337,7 +345,9 @@ def show(
     options: CompareOptions,
     given: Given,
 ) -> Report:
-    """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong.
+    """Compare ways to learn an adapter, as a picture.
+
+    Adapters are learned and none is kept; drawn is where each puts the images, and how often it is wrong.
 
     brickwork transplant show net3 --category cat --task classify --data digits --way back-distill --way direct-learn
     --labels 10 --out page.html
@@ -364,7 +374,9 @@ def run(
     device: Device = "auto",
     force: Force = False,
 ) -> Report:
-    """Grow a net as a recipe says; a run that was stopped goes on after its last whole step.
+    """Grow a net as a recipe says.
+
+    A run that was stopped goes on after its last whole step.
 
     brickwork transplant run recipe.yaml --out net
     """
@@ -397,6 +409,6 @@ def _pairs(categories: Sequence[str], data: Sequence[Any]) -> list[tuple[str, An
 
 GROUP = make_group(
     "transplant",
-    "Plug category modules into task modules through small learned adapters.",
+    "Plug category modules into task modules through small adapters.",
     (add, connect, tune, list_, export, show, run),
 )

@@ -29,7 +29,7 @@ def treat(
     force: Force = False,
     options: TreatOptions,
 ) -> Report:
-    """Fine-tune a model folder with the route of each class as a constraint; accuracy before and after.
+    """Fine-tune a model folder, held to the route of each class.
 
     brickwork treat a --data digits:A --rule route --epochs 5 --out a-treated
     """
@@ -60,7 +60,9 @@ def distil(
     options: DistilOptions,
     given: Given,
 ) -> Report:
-    """Train a student model folder towards what its teachers answer; student and teachers stay as they are.
+    """Train a student model folder towards what its teachers answer.
+
+    Student and teachers stay as they are.
 
     brickwork distil small --teacher a --data digits:A --no-labels --out taught
     """
@@ -102,7 +104,9 @@ def transfer(
     options: TransferOptions,
     given: Given,
 ) -> Report:
-    """Train a model folder on images of another kind, holding what belongs to a class; accuracy before and after.
+    """Train a model folder on images of another kind.
+
+    What belongs to a class is held, so that it is not forgotten.
 
     brickwork transfer a --data grey-photos --routes photos --what independent --out a-grey
     """
@@ -134,7 +138,9 @@ def adapt(
     force: Force = False,
     options: AdaptOptions,
 ) -> Report:
-    """Match a model folder to images of another kind on unlabelled pairs; nothing is trained.
+    """Match a model folder to images of another kind.
+
+    The images come in pairs, unlabelled: the kind the model knows, and the new one.
 
     brickwork adapt a --known photos --new grey-photos --out a-grey
     """

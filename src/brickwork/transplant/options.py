@@ -181,7 +181,8 @@ class CompareOptions(AdapterOptions):
         unused = set.intersection(*(set(plan.unused(given)) for plan in plans))
         if unused:
             raise RequestError(f"`{min(unused)}` is used by none of these ways; leave it out.")
-        return plans
+        known = fields_of(AdapterOptions)  # an option is for the ways that use it; for the others it was not given
+        return [replace(plan, **{name: known[name].default for name in plan.unused()}) for plan in plans]
 
 
 class LearnTaskOptions(Options):
