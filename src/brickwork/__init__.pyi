@@ -1,9 +1,15 @@
 __version__: str
 
+from brickwork import continual as continual
+from brickwork import data as data
+from brickwork import dependencies as depend
 from brickwork import errors as errors
+from brickwork import pools as pool
+from brickwork import transplant as transplant
 from brickwork import zoo as zoo
 from brickwork.algebra import Delta as Delta
 from brickwork.algebra import assign as assign
+from brickwork.algebra import cancel as cancel
 from brickwork.algebra import delta as delta
 from brickwork.algebra import merge as merge
 from brickwork.algebra import sweep as sweep
@@ -23,7 +29,10 @@ from brickwork.bricks import transfer as transfer
 from brickwork.bricks import treat as treat
 from brickwork.dependencies import CovLasso as CovLasso
 from brickwork.dependencies import DependencyMap as DependencyMap
+from brickwork.evaluation import evaluate as eval
+from brickwork.inspection import info as info
 from brickwork.pools import KernelPool as KernelPool
 from brickwork.store import load as load
 from brickwork.store import save as save
+from brickwork.training import train as train
 from brickwork.transplant import TransplantNet as TransplantNet

@@ -236,6 +236,7 @@ EARLY = [
     ("assemble a01 a2 --source a --data digits --images 0", "--images is '0'; it must be 1 or more"),
     ("transfer a --data dim.npz --what all --routes digits", "--what all holds nothing"),
     ("transfer a --data dim.npz --what all --threshold 1.0", "--what all holds nothing"),
+    ("transfer a --data dim.npz --weight-decay 0.1", "--weight-decay would move what --what independent holds"),
     ("transfer a --data dim.npz --batch-size 0", "--batch-size is '0'; it must be 1 or more"),
     (
         "adapt a --known digits --new digits --ridge -1 --seed -2",

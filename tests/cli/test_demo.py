@@ -112,6 +112,7 @@ def test_ctrl_c_leaves_the_old_demo(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     deadline = time.monotonic() + 120
     while len(os.listdir(tmp_path)) == 1 and process.poll() is None and time.monotonic() < deadline:

@@ -147,6 +147,11 @@ def test_more_outputs_than_classes_are_refused_before_training(tmp_path, monkeyp
     assert "the network has 10 outputs and digits:A@2 5 classes (0, 1, 2, 3, 4); build it with as many" in told.err
 
 
+def heeding_ctrl_c() -> None:
+    """A job in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
     arguments = [
         "train",
@@ -159,11 +164,13 @@ def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path)
         "--checkpoint",
         "kept",
         "--epochs",
-        "120",
+        "40",
     ]
     command = [sys.executable, "-m", "brickwork", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heeding_ctrl_c
+    )
     deadline = time.monotonic() + 100
     while not (tmp_path / "kept" / FILE).exists():
         assert process.poll() is None and time.monotonic() < deadline

@@ -15,8 +15,6 @@ from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, L
 from brickwork.words import counted, sides, table
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from brickwork.transplant import TransplantNet
 
 CONFIG = "transplant.json"  # marks the folder of a net
@@ -73,7 +71,7 @@ def add(
     from brickwork import data as data_sets
     from brickwork import store
     from brickwork.devices import pick
-    from brickwork.transplant import TransplantNet, add_learned_task
+    from brickwork.transplant import TransplantNet, add
     from brickwork.transplant.growth import images_for
     from brickwork.transplant.parts import input_shape_of
 
@@ -90,32 +88,12 @@ def add(
     network = store.load(model, arch=run.arch, device=where)
     if net is None:
         net = TransplantNet(_input_shape(model, input_shape_of(network), input_shape))
-    note: dict[str, Any] = {}
-    if specs:
-        assert task is not None and at is not None
-        images = [images_for(net, spec, options.seed) for spec in specs]
-        done = add_learned_task(net, network, task, at=at, carry=carry, on=category, data=images, options=options)
-        grown, note = done.net, done.note
-    else:
-        grown = _grown(net, network, at, carry, category, task, only == "task" or (is_part and task is not None))
-    grown.save(out, force=run.force)
-    return _added(out, model, net, grown, note)
-
-
-def _grown(
-    net: TransplantNet,
-    model: nn.Module,
-    at: str | None,
-    carry: Sequence[str],
-    categories: Sequence[str],
-    task: str | None,
-    task_alone: bool,
-) -> TransplantNet:
-    from brickwork.transplant.parts import grown_by
-
-    if task_alone:
-        return grown_by(net, model, at=at, carry=carry, task=task, on=categories)
-    return grown_by(net, model, at=at, carry=carry, category=categories[0], task=task)
+    images = [images_for(net, spec, options.seed) for spec in specs]
+    task_alone = only == "task" or (is_part and task is not None)
+    named: dict[str, Any] = {"on": category} if task_alone else {"category": category[0]}
+    done = add(net, network, at=at, carry=carry, task=task, data=images, options=options, **named)
+    done.net.save(out, force=run.force)
+    return _added(out, model, net, done.net, done.note)
 
 
 def _check(

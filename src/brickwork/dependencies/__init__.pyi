@@ -5,7 +5,9 @@ from brickwork.dependencies.gram import LogitGram as LogitGram
 from brickwork.dependencies.gram import logit_gram as logit_gram
 from brickwork.dependencies.heads import fit_head as fit_head
 from brickwork.dependencies.map import DependencyMap as DependencyMap
+from brickwork.dependencies.mapping import fit_map as fit
 from brickwork.dependencies.mapping import fit_map as fit_map
+from brickwork.dependencies.new_classes import add_classes as add
 from brickwork.dependencies.new_classes import add_classes as add_classes
 from brickwork.dependencies.partial import CoefficientPenalty as CoefficientPenalty
 from brickwork.dependencies.path import DependencyPath as DependencyPath

@@ -1,3 +1,4 @@
+from brickwork.pools.clustering import cluster as cluster
 from brickwork.pools.encoding import encode as encode
 from brickwork.pools.folder import PoolFolder as PoolFolder
 from brickwork.pools.growth import Growth as Growth
@@ -7,5 +8,6 @@ from brickwork.pools.options import EncodeOptions as EncodeOptions
 from brickwork.pools.options import LearnOptions as LearnOptions
 from brickwork.pools.options import PretrainOptions as PretrainOptions
 from brickwork.pools.pool import KernelPool as KernelPool
+from brickwork.pools.pretraining import pretrain as pretrain
 from brickwork.pools.starts import rank_starts as rank_starts
 from brickwork.pools.task import PoolTask as PoolTask

@@ -2,6 +2,7 @@ from brickwork.blueprint.splitting import Split as Split
 from brickwork.blueprint.splitting import split as split
 from brickwork.transplant.adapter import Adapter as Adapter
 from brickwork.transplant.adapter import balance as balance
+from brickwork.transplant.adding import add as add
 from brickwork.transplant.chain import Chain as Chain
 from brickwork.transplant.chain import Dummy as Dummy
 from brickwork.transplant.closed_form import solve_features as solve_features
@@ -18,4 +19,6 @@ from brickwork.transplant.options import WAYS as WAYS
 from brickwork.transplant.options import AdapterOptions as AdapterOptions
 from brickwork.transplant.options import LearnTaskOptions as LearnTaskOptions
 from brickwork.transplant.options import TuneOptions as TuneOptions
+from brickwork.transplant.parts import alone as export
 from brickwork.transplant.recipe import read_recipe as read_recipe
+from brickwork.transplant.recipe_run import run_recipe as run

@@ -74,7 +74,7 @@ def _joined_rows(lab: Lab, source: str, arch: str, name: str, pick: Pick, budget
     nets = list(halves.values())
     given: dict[str, Any] = {}
     if len(nets) == 1:  # both parts of one network
-        given = {"source": nets[0], "images": lab.data(f"{source}:{pick[0][0]}").train_images[:3000]}
+        given = {"source": nets[0], "data": lab.data(f"{source}:{pick[0][0]}").train_images[:3000]}
     original, paper, paper_tuned = ASSEMBLED.get(f"{source} {arch} {name}", (None, None, None))
     theirs = cut_parts(lab, halves, source, pick, **PAPERS_WAY)
     chosen = lab.classes_of(source, [n for brick in theirs for n in brick.classes])
