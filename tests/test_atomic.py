@@ -34,7 +34,7 @@ def test_a_new_folder_with_its_parents(tmp_path):
 
 
 def test_an_existing_folder_is_refused_before_the_work(tmp_path, old):
-    with pytest.raises(OutputExists, match="--force"), write_folder(old):
+    with pytest.raises(OutputExists, match="give force"), write_folder(old):
         raise AssertionError("the block must not run")
     assert (old / "config.json").read_text() == "old"
 
@@ -147,13 +147,13 @@ def test_files_have_the_usual_rights_whoever_wrote_them(tmp_path):
 
 @pytest.mark.parametrize("check", [check_output, check_file])
 def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(tmp_path, check):
-    with pytest.raises(RequestError, match="File name too long; choose another --out"):
+    with pytest.raises(RequestError, match="File name too long; choose another out"):
         check(tmp_path / ("x" * 300))
     (tmp_path / "file").write_text("")
-    with pytest.raises(RequestError, match="file is not a folder; choose another --out"):
+    with pytest.raises(RequestError, match="file is not a folder; choose another out"):
         check(tmp_path / "file" / "x")
     if os.path.isdir("/proc"):
-        with pytest.raises(RequestError, match="nothing can be made in /proc; choose another --out"):
+        with pytest.raises(RequestError, match="nothing can be made in /proc; choose another out"):
             check("/proc/no/such/place")
     check(tmp_path / "new" / "place")
     assert listing(tmp_path) == ["file"]

@@ -105,7 +105,7 @@ def test_one_of_several_tensors_is_not_guessed():
 
 @pytest.mark.parametrize("output", [None, "text", {}, {"a": 1}])
 def test_no_logits_is_refused(output):
-    with pytest.raises(BadModel, match="holds no tensor"):
+    with pytest.raises(BadModel, match="returned no tensor"):
         logits_of(output)
 
 

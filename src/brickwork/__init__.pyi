@@ -11,9 +11,7 @@ from torch.nn.modules.module import Module
 
 from brickwork import continual as continual
 from brickwork import data as data
-from brickwork import dependencies as depend
 from brickwork import errors as errors
-from brickwork import pools as pool
 from brickwork import transplant as transplant
 from brickwork import zoo as zoo
 from brickwork.algebra import Delta as Delta
@@ -321,7 +319,7 @@ def transfer(
     attribution: str = "frat",
     scored: int = 1000,
     routes: tuple[ndarray | Tensor, ndarray | Tensor] | ImageData | None = None,
-    validation: tuple[Any, Any] | None = None,
+    validation: tuple[Any, ...] | None = None,
     device: str | device | None = None,
     progress: bool = True,
     options: TransferOptions | None = None,

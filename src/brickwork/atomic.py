@@ -30,7 +30,7 @@ def write_folder(path: str | Path, *, force: bool = False, owns: Sequence[str] =
     """Yield an empty folder to write into; it becomes `path` when the block ends well.
 
     `force` replaces a folder that is empty or holds one of the files in `owns`, and no other: a mistyped
-    `--out` must not delete somebody's photographs. The old
+    output must not delete somebody's photographs. The old
     folder is removed only after the new one is in place.
     """
     path = Path(path)
@@ -81,12 +81,12 @@ def check_output(path: str | Path, *, force: bool = False, owns: Sequence[str] =
     if not force:
         raise OutputExists(path)
     if path.is_symlink() or not path.is_dir():
-        raise RequestError(f"{path} is not a folder; --force replaces folders only. Choose another --out.")
+        raise RequestError(f"{path} is not a folder; `force` replaces folders only. Choose another `out`.")
     inside = {entry.name for entry in path.iterdir()}
     if inside and not inside & set(owns):
         raise RequestError(
-            f"{path} was not written by Brickwork (it holds no {' or '.join(owns)}), so --force does not "
-            "replace it. Choose another --out, or remove it yourself."
+            f"{path} was not written by Brickwork (it holds no {' or '.join(owns)}), so `force` does not "
+            "replace it. Choose another `out`, or remove it yourself."
         )
     return _check_place(path)
 
@@ -107,13 +107,13 @@ def _check_place(path: Path) -> None:
     with _explained(path):
         above = next(p for p in path.absolute().parents if p.exists())
         if not above.is_dir():
-            raise RequestError(f"cannot write {path}: {above} is not a folder; choose another --out.")
+            raise RequestError(f"cannot write {path}: {above} is not a folder; choose another `out`.")
         probe = above / _beside(path, "tmp").name
         try:
             probe.mkdir()
             probe.rmdir()
         except FileNotFoundError as error:  # /proc and the like
-            raise RequestError(f"cannot write {path}: nothing can be made in {above}; choose another --out.") from error
+            raise RequestError(f"cannot write {path}: nothing can be made in {above}; choose another `out`.") from error
 
 
 def file_hash(path: Path) -> str:
@@ -156,7 +156,7 @@ def _explained(path: Path) -> Iterator[None]:
                 f"cannot write {path}: {os.strerror(error.errno or 0)}; what was there before is unchanged."
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG):
-            raise RequestError(f"cannot write {path}: {os.strerror(error.errno)}; choose another --out.") from error
+            raise RequestError(f"cannot write {path}: {os.strerror(error.errno)}; choose another `out`.") from error
         raise
 
 

@@ -1,10 +1,12 @@
-"""Which device a computation runs on."""
+"""Which device a computation runs on, and where tensors lie in its memory."""
 
 from __future__ import annotations
 
 import torch
 
 from brickwork.errors import RequestError
+
+ALIGNMENT = 64  # bytes: of every tensor that torch allocates on a CPU
 
 
 def pick(device: str | torch.device | None = "auto") -> torch.device:
@@ -22,9 +24,9 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
     except RuntimeError:
         raise RequestError(f"`device` is {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise RequestError(f"device {found} is not there ({torch.cuda.device_count()} CUDA devices); use `device` cpu.")
+        raise RequestError(f"device {found} is not there ({torch.cuda.device_count()} CUDA devices); use cpu.")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise RequestError("device mps is not there; use `device` cpu.")
+        raise RequestError("device mps is not there; use cpu.")
     return found
 
 
@@ -33,3 +35,12 @@ def describe(device: str | torch.device | None = "auto") -> dict[str, str]:
     where = pick(device)
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
     return {"hardware": name, "torch": torch.__version__}
+
+
+def aligned(value: torch.Tensor) -> torch.Tensor:
+    """The same values where torch itself would have put them, at a multiple of 64 bytes.
+
+    A file's tensors lie at any address, and the products of some CPUs' libraries differ in their last bits with it: a
+    network that comes back from a file would not answer as the one that was saved.
+    """
+    return value.clone() if value.device.type == "cpu" and value.data_ptr() % ALIGNMENT else value

@@ -56,7 +56,7 @@ class Setting:
         if self.choices and value not in self.choices:
             return one_of(self.choices)
         if isinstance(value, numbers.Real) and not isinstance(value, bool):
-            low = (self.above is None or value > self.above) and (self.at_least is None or value >= self.at_least)
+            low = (self.above is None or value > self.above) and (self.at_least is None or value >= self.at_least)  # type: ignore[operator]
             high = (self.below is None or value < self.below) and (self.at_most is None or value <= self.at_most)
             if not (low and high and math.isfinite(value)):
                 return self.bounds()
@@ -203,15 +203,17 @@ def _is_a(value: Any, kind: type) -> bool:
     return kind is object or kind is Any or isinstance(value, kind)
 
 
-@functools.cache
-def fields_of(cls: Any) -> dict[str, Field]:
+_FIELDS: dict[type, dict[str, Field]] = {}
+
+
+def fields_of(cls: type[Options]) -> dict[str, Field]:
     """The options of an options class by name, in their order."""
-    hints = typing.get_type_hints(cls)
-    return {
-        f.name: Field.of(f.name, hints[f.name], f.default, f.metadata["setting"])
-        for f in dataclasses.fields(cls)
-        if "setting" in f.metadata
-    }
+    if cls not in _FIELDS:
+        hints = typing.get_type_hints(cls)
+        _FIELDS[cls] = {
+            f.name: Field.of(f.name, hints[f.name], f.default, f.metadata["setting"]) for f in dataclasses.fields(cls)
+        }
+    return _FIELDS[cls]
 
 
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option,))

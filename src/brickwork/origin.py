@@ -8,9 +8,10 @@ without pickle and without naming code to import.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 ATTRIBUTE = "brickwork_origin"
 

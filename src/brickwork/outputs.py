@@ -1,9 +1,9 @@
-"""The logits in whatever a model returns."""
+"""Which of the things that a model returns holds the logits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -13,8 +13,10 @@ from brickwork.errors import BadModel
 NAMES = ("logits", "out")  # what classifiers and torchvision's segmenters call them
 
 
-def logits_of(output: Any) -> Tensor:
-    """A tensor itself; the first one of a tuple; of a dict or dataclass `logits` or `out`, or the only tensor.
+def logits_of(output: Any, which: str | int | None = None, *, guess: bool = True) -> Tensor:
+    """The output of that name or number; without one: a tensor itself, `logits` or `out`, or the only tensor.
+
+    Of several tensors in a tuple the first is taken, unless nothing may be guessed: surgery asks for `output` then.
 
     >>> import torch
     >>> logits_of((torch.ones(2, 3), "more")).shape
@@ -22,27 +24,37 @@ def logits_of(output: Any) -> Tensor:
     >>> logits_of({"aux": torch.zeros(1), "logits": torch.ones(2, 3)}).shape
     torch.Size([2, 3])
     """
-    if isinstance(output, Tensor):
-        return output
+    named = {"0": output} if isinstance(output, Tensor) else _named_tensors(output)
+    if which is not None:
+        if str(which) not in named:
+            raise BadModel(
+                f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}"
+            )
+        return named[str(which)]
     for name in NAMES:
-        named = output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-        if isinstance(named, Tensor):
-            return named
-    if isinstance(output, tuple | list):
-        for part in output:
-            if isinstance(part, Tensor):
-                return part
-    parts: dict[str, Any] = {}
-    if isinstance(output, Mapping):
-        parts = dict(output)
-    elif is_dataclass(output):
-        parts = {field.name: getattr(output, field.name) for field in fields(output)}
-    tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
-    if len(tensors) > 1:
+        if name in named:
+            return named[name]
+    if not named:
         raise BadModel(
-            f"the model returns several tensors ({', '.join(map(repr, tensors))}) and none is called 'logits'; let its "
-            "forward return the logits alone, or under that name."
+            f"the model returned no tensor (a {type(output).__name__}) to read logits from; return them from forward."
         )
-    for part in tensors.values():
-        return part
-    raise BadModel(f"the model returned {type(output).__name__}, which holds no tensor to read logits from.")
+    if len(named) > 1 and not (guess and isinstance(output, tuple | list)):
+        raise BadModel(
+            f"the model returns several tensors ({', '.join(map(repr, named))}) and none is called 'logits'; name the one "
+            "that matters with `output`, or let its forward return the logits alone, or under that name."
+        )
+    return next(iter(named.values()))
+
+
+def _named_tensors(result: Any) -> dict[str, Tensor]:
+    if isinstance(result, Mapping):  # transformers' ModelOutput is a mapping too
+        items = [(str(k), v) for k, v in result.items()]
+    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
+        items = [(f.name, getattr(result, f.name)) for f in dataclasses.fields(result)]
+    elif isinstance(result, tuple) and hasattr(result, "_fields"):
+        items = list(zip(result._fields, result, strict=True))
+    elif isinstance(result, Sequence) and not isinstance(result, str):
+        items = [(str(i), v) for i, v in enumerate(result)]
+    else:
+        items = []
+    return {k: v for k, v in items if isinstance(v, Tensor)}

@@ -15,30 +15,37 @@ from brickwork.outputs import logits_of
 
 
 def predict(
-    model: nn.Module, images: Images, *, batch_size: int = 512, device: torch.device | str | None = None
+    model: nn.Module,
+    images: Images,
+    *,
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+    output: str | int | None = None,
 ) -> Tensor:
     """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
 
     Images are given in the model's precision. It is run in eval mode where its parameters are (or on `device`), and put
     back as it was.
     """
-    return torch.cat([logits.cpu() for logits in logit_batches(model, images, batch_size, device)])
+    return torch.cat([logits.cpu() for logits in logit_batches(model, images, batch_size, device, output)])
 
 
 def logit_batches(
-    model: nn.Module, images: Images, batch_size: int, device: torch.device | str | None
+    model: nn.Module,
+    images: Images,
+    batch_size: int,
+    device: torch.device | str | None,
+    output: str | int | None = None,
 ) -> Iterator[Tensor]:
     """The logits batch by batch, float32 on the device, for what does not fit into memory at once."""
     if batch_size < 1:
         raise RequestError(f"batch_size is {batch_size}; it must be 1 or more.")
     target = torch.device(device) if device is not None else device_of(model)
-    if device is not None:
-        model.to(target)
     tensor = torch.as_tensor(images)
-    with evaluating(model):
+    with evaluating(model), moved(model, target):
         for start in range(0, len(tensor), batch_size):
             batch = input_of(model, tensor[start : start + batch_size], target)
-            yield logits_of(model(batch)).float()
+            yield logits_of(model(batch), output).float()
 
 
 def input_of(model: nn.Module, images: Images, device: torch.device | None = None) -> Tensor:
@@ -51,6 +58,17 @@ def precision_of(model: nn.Module) -> torch.dtype | None:
     """The type of a model's numbers; None where it has several, or none: it decides itself then."""
     kinds = {p.dtype for p in model.parameters() if p.is_floating_point()}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+@contextmanager
+def moved(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """The model on a device inside, where it was afterwards."""
+    before = device_of(model)
+    model.to(device)
+    try:
+        yield
+    finally:
+        model.to(before)
 
 
 @contextmanager

@@ -75,7 +75,7 @@ def test_a_file_that_knows_its_base(nets, tmp_path):
     with pytest.raises(BadFile, match="does not exist"):
         Delta.load(tmp_path / "nothing.safetensors")
     brickwork.save(a, tmp_path / "a")
-    with pytest.raises(BadFile, match="is not a delta; make one with"):
+    with pytest.raises(BadFile, match="is not a delta; brickwork delta"):
         Delta.load(tmp_path / "a" / "model.safetensors")
 
 

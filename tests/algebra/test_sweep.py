@@ -190,7 +190,7 @@ def test_wrong_requests(task):
         ({"alpha": [1, 1]}, RequestError, "several different ones"),
         ({"alpha": [float("nan")]}, RequestError, "alpha is nan"),
         ({"bn": "x"}, RequestError, "bn is 'x'"),
-        ({"cells": 0}, RequestError, "cells 0"),
+        ({"cells": 0}, RequestError, "cells is 0"),
         ({"data": {}}, BadData, "needs data sets"),
         ({"data": {"x": (torch.zeros(3, 1, 16, 16), [0, 1])}}, BadData, "3 images and labels"),
     ):
@@ -227,6 +227,7 @@ def test_the_command_line(task, tmp_path, run):
         "figures",
         "sweep.csv",
         "sweep.html",
+        "sweep.json",
         "sweep.svg",
     ]
     for wrong, message in (

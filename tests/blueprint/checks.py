@@ -45,11 +45,12 @@ def fill(example: Any, seed: int = 0) -> Any:
 
 
 def call(model: nn.Module, example: Any, output: Any = None) -> Tensor:
-    from brickwork.blueprint.record import as_call, pick_output
+    from brickwork.blueprint.record import as_call
+    from brickwork.outputs import logits_of
 
     args, kwargs = as_call(example)
     with torch.no_grad():
-        return pick_output(model(*args, **kwargs), output)
+        return logits_of(model(*args, **kwargs), output)
 
 
 def axes_of(bp: brickwork.Blueprint) -> dict[int, list[Any]]:

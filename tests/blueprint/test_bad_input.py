@@ -294,7 +294,7 @@ def test_writes_into_a_slice(name):
 
 def test_several_outputs_without_a_name():
     model = randomise(CONSTRUCTS["returns_tuple"]())
-    refused(model, IMAGE, "several tensors", "'0', '1'", "output=", error=BadModel)
+    refused(model, IMAGE, "several tensors", "'0', '1'", "output", error=BadModel)
     refused(model, IMAGE, "no output 'logits'", output="logits", error=BadModel)
     refused(net(lambda s, x: None), IMAGE, "no tensor", error=BadModel)
     refused(net(lambda s, x: x), IMAGE, error=BadModel)

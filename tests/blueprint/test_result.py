@@ -14,7 +14,7 @@ from constructs import BAKED, CONSTRUCTS, IMAGE, OUTPUTS, example
 from torch import nn
 
 import brickwork
-from brickwork.blueprint.record import pick_output
+from brickwork.outputs import logits_of
 
 WITH_NORM = ("chain", "residual", "grouped", "depthwise", "dense", "gate")
 
@@ -55,7 +55,7 @@ def test_trains(name):
         model.train()
         before = {n: t.clone() for n, t in model.state_dict().items()}
         step = torch.optim.SGD(model.parameters(), lr=0.1)
-        logits = pick_output(model(x), None)
+        logits = logits_of(model(x), None)
         F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
         step.step()

@@ -286,7 +286,7 @@ def test_a_model_that_returns_several_things(small, as_dict, output, repair):
     _, x, y = small
     torch.manual_seed(0)
     net = Many(as_dict)
-    with pytest.raises(BadModel, match="name the one that matters with output="):
+    with pytest.raises(BadModel, match="name the one that matters with output"):
         brickwork.disassemble(net, [0, 1], (x, y), keep=0.5)
     brick = brickwork.disassemble(net, [0, 1], (x, y), keep=0.5, output=output, repair=repair, progress=False)
     made = brick.model(x)

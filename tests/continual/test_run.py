@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from brickwork import continual
+from brickwork.continual import ContinualOptions
 from brickwork.errors import RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.pools import KernelPool
@@ -32,6 +33,12 @@ def test_a_second_run_finds_what_is_done(scenario, start, tmp_path, monkeypatch)
     monkeypatch.setattr(continual.parse("probe")["probe"].__class__, "learn", lambda *a: pytest.fail("learned again"))
     again = continual.run(scenario, "probe", start, out=tmp_path, **OPTIONS)
     assert again.to_dict() == first.to_dict()
+    result = first.results["probe"]
+    assert first.options == ContinualOptions(epochs=2, batch_size=16, augment="none")  # digits are not mirrored
+    assert result.options == continual.parse("probe")["probe"] and result.provenance["epochs"] == 2
+    assert (
+        first.provenance["probe"]["images"] == again.provenance["probe"]["images"] and "<table>" in result._repr_html_()
+    )
     with pytest.raises(RequestError, match=r"holds another run \(other epochs\)"):
         continual.run(scenario, "probe", start, out=tmp_path, **{**OPTIONS, "epochs": 3})
     journal = tmp_path / "probe" / "journal.json"

@@ -11,9 +11,9 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.blueprint.branching import branched_classes, branching_place
 from brickwork.blueprint.splitting import split
 from brickwork.dependencies import add_classes
+from brickwork.dependencies.branching import branched_classes, branching_place
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import Preprocessing, attach, origin_of

@@ -8,7 +8,7 @@ from torch import nn
 
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool, encode, learn
+from brickwork.pools import EncodeOptions, KernelPool, encode, learn
 from brickwork.pools.gram_choice import choose_in_gram
 from brickwork.pools.nearest import nearest
 from brickwork.training import train
@@ -180,3 +180,9 @@ def test_requests_that_cannot_be_right(pool, tuned, tied):
         encode(pool, tuned)
     with pytest.raises(BadModel, match="no layer 'fc'"):
         encode(pool, tied, metric="weight")
+
+
+def test_a_data_set_is_taken_for_its_training_images(pool, tuned, digits):
+    quick = {"stay": 1.0, "device": "cpu", "progress": False}
+    one, two = (encode(pool, tuned, data, **quick) for data in (digits[1], digits[1].train_images))
+    assert one.hash == two.hash and one.options == EncodeOptions(stay=1.0)

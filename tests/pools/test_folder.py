@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from torch.nn.utils import prune
 
 import brickwork
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError, UnknownName
-from brickwork.pools import KernelPool, PoolFolder
+from brickwork.pools import ClusterOptions, KernelPool, PoolFolder
 from brickwork.pools.taskfile import read_task, write_task
+from brickwork.store import state_hash
 
 
 def another(pool, seed, share=0.1, **more):
@@ -294,3 +296,19 @@ def test_processes_that_add_at_once_lose_nothing(folder):
     crew = [subprocess.Popen([sys.executable, "-c", code, str(folder.path), name]) for name in "xy"]
     assert [process.wait() for process in crew] == [0, 0]
     assert len(folder.tasks) == 8 and all(folder.task(name).hash == folder.pool.base.hash for name in folder.tasks)
+
+
+def test_a_pool_knows_its_options_and_its_network_by_hash(folder, pool, network):
+    opened = PoolFolder.open(folder.path)
+    for one in (pool, opened.pool, opened):
+        assert one.options == ClusterOptions(size=24, head="fc") and one.provenance["sources"] == [state_hash(network)]
+    folder.add("one", another(pool, 1))
+    about = json.loads(json.dumps(folder.to_dict()))
+    assert about["tasks"][0]["name"] == "one" and about["total_bytes"] == folder.bytes() + folder.bytes("one")
+    assert "one" in folder._repr_html_() and "conv1.0" in pool._repr_html_()
+
+
+def test_a_system_without_locks_still_adds(folder, pool, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    folder.add("one", another(pool, 1))
+    assert folder.tasks == ["one"]

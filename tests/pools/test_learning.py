@@ -1,6 +1,8 @@
 """Learning a task: the straight-through step, the search, its options, and what they cost in bytes."""
 
 import copy
+import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,10 +11,11 @@ from torch import nn
 from brickwork import zoo
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool, learn, rank_starts
+from brickwork.pools import KernelPool, LearnOptions, learn, learning, rank_starts
 from brickwork.pools.codebook_weight import CodebookWeight, StraightThrough
 from brickwork.pools.search import Search
 from brickwork.pools.taskfile import write_task
+from brickwork.training import train
 
 QUICK = {"epochs": 6, "lr": 0.1, "refresh": 1, "batch_size": 20, "device": "cpu", "progress": False}
 
@@ -206,3 +209,29 @@ def test_requests_that_cannot_be_right(pool, second):
         learn(pool, images, labels, classes=2, **QUICK)
     with pytest.raises(BadData, match="one class number per image"):
         learn(pool, images, labels.astype(float), **QUICK)
+
+
+def test_a_data_set_is_augmented_as_suits_it_and_arrays_are_not(pool, second, monkeypatch):
+    seen = []
+
+    def spy(model, data, labels=None, **options):
+        result = train(model, data, labels, **options)
+        seen.append(result.options.augment)
+        return result
+
+    monkeypatch.setattr(learning, "train", spy)
+    once, photos = {**QUICK, "epochs": 1}, replace(second, name="cifar10:3-5@40")
+    task = learn(pool, second, **once)
+    assert task.classes == second.classes and task.facts["images"] == len(second.train_labels)
+    assert task.hash == learn(pool, second.train_images, second.train_labels, classes=second.classes, **once).hash
+    learn(pool, photos, **once)
+    assert seen == ["none", "none", "crop+flip"]
+
+
+def test_a_task_knows_its_options_and_where_it_came_from(pool, second):
+    task = learn(pool, second, budget="20K", fold=True, bits=12, stay=0.5, **{**QUICK, "epochs": 1})
+    assert task.options == LearnOptions(epochs=1, lr=0.1, refresh=1, budget=20_000, fold=True, bits=12, stay=0.5)
+    assert task.provenance["pool"] == pool.hash and task.provenance["reference"] == pool.base.hash
+    about = json.loads(json.dumps(task.to_dict()))
+    assert [row["layer"] for row in about["layers"]] == list(pool.layers) and about["hash"] == task.hash
+    assert "<table>" in task._repr_html_()

@@ -8,7 +8,7 @@ from torch import nn
 
 from brickwork.errors import RequestError
 from brickwork.evaluation import evaluate
-from brickwork.pools import KernelPool, pretraining
+from brickwork.pools import KernelPool, PretrainOptions, pretraining
 from brickwork.pools.nearest import nearest
 from brickwork.pools.pretraining import MovingCodebooks
 from brickwork.pools.search import Search
@@ -21,12 +21,11 @@ def test_a_trained_pool_serves_its_network_better(network, digits):
     first = digits[0]
     before = copy.deepcopy(network.state_dict())
     clustered = KernelPool.cluster([network], size=8)
-    trained = KernelPool.pretrain(
-        network, first.train_images, first.train_labels, size=8, classes=first.classes, **QUICK
-    )
+    trained = KernelPool.pretrain(network, first, size=8, **QUICK)
     right = [evaluate(p.rebuild(p.base), first.test_images, first.test_labels).accuracy for p in (clustered, trained)]
     assert right[1] > 0.9 and right[1] >= right[0]
     assert trained.hash != clustered.hash and trained.base.classes == first.classes
+    assert trained.options == PretrainOptions(size=8, head="fc", epochs=8, lr=0.05, batch_size=20)
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
 
 

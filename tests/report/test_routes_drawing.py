@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from brickwork.bricks.options import RoutesOptions
 from brickwork.bricks.route_sets import RouteLayer, Routes
 from brickwork.errors import RequestError
 from brickwork.report import Drawing, draw_routes
@@ -28,7 +29,7 @@ def made(layers, names=("deer", "airplane"), known=10):
         columns.append(RouteLayer(name, "layer", size, on, scores, (name,), (columns[-1].name,)))
     own = {n: (k,) for k, n in enumerate(names)}
     columns.append(RouteLayer("classes", "classes", known, own, reads=(columns[-1].name,)))
-    about = {"attribution": "frat", "threshold": 1.0, "scored": 200, "seed": 0}
+    about = RoutesOptions(scored=200)
     return Routes(tuple(names), tuple(columns), "lenet", dict.fromkeys(names, 100), about)
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import brickwork
-from brickwork import blueprint, store, zoo
+from brickwork import store, zoo
 from brickwork.errors import BadFile, BadModel, RequestError
 
 
@@ -201,7 +201,7 @@ def test_truncated_pth_and_wrong_names(model, tmp_path):
         ({"arch": "/etc/model"}, "a path is not allowed"),
         ({"args": {"pretrained": True}}, "pretrained is not allowed"),
         ({"auto_map": {"AutoModel": "evil.Model"}}, "unknown entry 'auto_map'"),
-        ({"format": 2}, "has format 2; this Brickwork reads format 1"),
+        ({"format": 2}, "has format 2; this Brickwork reads .brickwork.model/1."),
         ({"classes": [1, 2]}, "classes"),
         ({"input_shape": [1, -3]}, "input_shape"),
         ({"arch": None}, "does not say which architecture"),
@@ -270,7 +270,7 @@ def test_own_code_when_the_caller_says_so(tmp_path, monkeypatch):
     refused(folder, "names code to import")
     seen = []
     monkeypatch.setattr(
-        blueprint, "replay", lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5), raising=False
+        "brickwork.store.folder.replay", lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5)
     )
     assert same(model, brickwork.load(folder, arch="own_net_for_store:net"))
     assert seen == [(None, "own_net_for_store:net")]

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import brickwork
-from brickwork import blueprint, store, zoo
+from brickwork import store, zoo
 from brickwork.errors import BadFile, BadModel, JobFailed, OutputExists, RequestError
 from brickwork.origin import Origin, Preprocessing, attach, origin_of
 from brickwork.store.weights import write_safetensors
@@ -79,7 +79,7 @@ def test_a_compiled_model_is_saved_under_its_own_names(model, tmp_path):
 
 
 def test_surgery_is_replayed(model, tmp_path, monkeypatch):
-    """The folder holds the architecture and the steps; blueprint.replay turns one into the other."""
+    """The folder holds the architecture and the steps; store.replay turns one into the other."""
     step = {"op": "test", "indices": [0, 2]}
     small = zoo.build("lenet", num_classes=2, in_channels=1, seed=4)
     attach(small, origin_of(model).after(step))
@@ -88,7 +88,7 @@ def test_surgery_is_replayed(model, tmp_path, monkeypatch):
         assert built.fc3.out_features == 3 and origin.steps == (step,)
         return zoo.build("lenet", num_classes=2, in_channels=1)
 
-    monkeypatch.setattr(blueprint, "replay", replay, raising=False)
+    monkeypatch.setattr("brickwork.store.folder.replay", replay)
     brickwork.save(small, tmp_path / "m")
     again = brickwork.load(tmp_path / "m")
     assert same(small, again)
@@ -167,7 +167,7 @@ def test_state_hash_sees_values_names_shapes_and_dtypes():
 
 def test_an_output_that_exists(model, folder):
     before = (folder / "config.json").read_bytes()
-    with pytest.raises(OutputExists, match="--force"):
+    with pytest.raises(OutputExists, match="give force"):
         brickwork.save(model, folder)
     assert (folder / "config.json").read_bytes() == before
     brickwork.save(zoo.build("lenet", seed=9), folder, force=True)
@@ -207,7 +207,7 @@ def test_ctrl_c_while_saving(folder, tmp_path, monkeypatch):
     def interrupted(origin, weights):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store.folder, "card", interrupted)
+    monkeypatch.setattr("brickwork.store.config.card", interrupted)
     with pytest.raises(KeyboardInterrupt):
         brickwork.save(zoo.build("lenet"), folder, force=True)
     assert os.listdir(tmp_path) == ["model"]

@@ -133,7 +133,9 @@ def test_networks_of_another_precision_are_connected_in_it(dtype, way):
     digits = data.load("digits:0,1@8", size=32)
     one, two = (halves(seed, "0", "1") for seed in (0, 1))
     net = TransplantNet(IMAGE).add(one, "a", "ta").add(two, "b", "tb").to(dtype)
-    grown = connect(net, "b", "ta", way=way, data=digits, **({} if way == "closed-form" else {"steps": 2}), progress=False)
+    grown = connect(
+        net, "b", "ta", way=way, data=digits, **({} if way == "closed-form" else {"steps": 2}), progress=False
+    )
     assert {p.dtype for p in grown.net.parameters()} == {dtype}
     assert 0 <= grown.note["after"]["accuracy"] <= 1
 

@@ -17,6 +17,7 @@ from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
+from brickwork.html_table import facts_table
 from brickwork.options import takes
 from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
 from brickwork.words import counted
@@ -51,6 +52,22 @@ class Delta:
     def __truediv__(self, divisor: float) -> Delta:
         return self * (1 / divisor)
 
+    @property
+    def options(self) -> None:
+        """A difference has no options."""
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The networks it was taken from, by hash."""
+        return {"command": "delta", "inputs": {"initial": self.base}, **self.facts}
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, without the tensors."""
+        return {"tensors": {n: list(t.shape) for n, t in self.tensors.items()}, "norm": self.norm(), **self.provenance}
+
+    def _repr_html_(self) -> str:
+        return facts_table([("delta", str(self)), ("base", self.base or "several")])
+
     def norm(self) -> float:
         return float(sum(t.double().square().sum() for t in self.tensors.values()) ** 0.5)
 
@@ -74,7 +91,7 @@ class Delta:
             raise BadFile(f"{path} does not exist.")
         notes = read_header(path)[0].get("__metadata__", {})
         if notes.get("format") != FORMAT:
-            raise BadFile(f"{path} is not a delta; make one with: brickwork delta TRAINED INITIAL --out {path}")
+            raise BadFile(f"{path} is not a delta; brickwork delta TRAINED INITIAL makes one.")
         return cls(read_safetensors(path), notes["base"] or None, json.loads(notes.get("facts", "{}")))
 
     def __str__(self) -> str:
@@ -97,7 +114,7 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
             wide = torch.promote_types(torch.promote_types(value.dtype, before[name].dtype), torch.float32)
             found[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
     _finite(found)
-    return Delta(found, state_hash(dict(before)))
+    return Delta(found, state_hash(dict(before)), {"trained": state_hash(dict(after))})
 
 
 @takes(AssignOptions)

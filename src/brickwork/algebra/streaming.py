@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from brickwork.algebra.methods import PIECE
 from brickwork.algebra.plan import kinds_of, run, steps
 from brickwork.algebra.recipe import MergeRecipe
 from brickwork.atomic import file_hash, write_folder
-from brickwork.errors import RequestError
+from brickwork.errors import BadFile, RequestError
 from brickwork.progress import bar
+from brickwork.store.config import CARD, CONFIG, hash_tensors, read_config, write_config
 from brickwork.words import counted
 
 #: safetensors' types as torch, and so a model folder's config.json, calls them
@@ -112,42 +113,54 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
 
 
 def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, shards: int) -> None:
-    """The index of shards, and what makes a Brickwork model folder."""
+    """The index of shards, and what makes a Brickwork model folder, or the configuration that the first model has."""
     if shards > 1:
         weight_map = {n: e.file.name for n, e in first.entries.items()}
         total = sum(e.size for e in first.entries.values())
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1)
         (draft / INDEX).write_text(text + "\n", encoding="utf-8")
-    told = json.dumps(recipe.to_dict(), indent=1, ensure_ascii=False)
-    (draft / "README.md").write_text(
-        f"---\nlibrary_name: brickwork\ntags:\n- merge\n---\n\n# A merged model\n\n```json\n{told}\n```\n",
+    config = first.path / CONFIG
+    if first.path.is_dir() and config.is_file():
+        if shards == 1 and _is_ours(config):
+            _write_model_folder(first, draft, recipe)
+            return
+        shutil.copyfile(config, draft / CONFIG)
+    text = json.dumps(recipe.to_dict(), indent=1, ensure_ascii=False)
+    (draft / CARD).write_text(
+        f"---\nlibrary_name: brickwork\ntags:\n- merge\n---\n\n# A merged model\n\n```json\n{text}\n```\n",
         encoding="utf-8",
     )
-    config = first.path / "config.json"
-    if not (first.path.is_dir() and config.is_file()):
-        return
-    facts = json.loads(config.read_text(encoding="utf-8"))
-    if "brickwork" in facts and shards == 1:
-        written = Tensors(draft)
-        tied = facts["weights"].get("tied", {})
-        facts["provenance"] = {"merge": recipe.to_dict()}
-        facts["weights"] = {
-            **facts["weights"],
-            "sha256": file_hash(draft / SINGLE),
-            "state_hash": _state_hash(written, tied),
-        }
-    (draft / "config.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _state_hash(tensors: Tensors, tied: dict[str, str]) -> str:
-    """As `brickwork.store.state_hash`, without torch: names, types, shapes and bytes in the order of the names."""
-    digest = hashlib.sha256()
-    for name, entry in _all(tensors, tied):
-        digest.update(f"{name}\0{TORCH_NAMES[entry.kind]}\0{list(entry.shape)}\0".encode())
-        digest.update(np.ascontiguousarray(tensors.bits(entry.name)).view(np.uint8).data if entry.size else b"")
-    return digest.hexdigest()
+def _is_ours(config: Path) -> bool:
+    return "brickwork" in json.loads(config.read_text(encoding="utf-8"))
 
 
-def _all(tensors: Tensors, tied: dict[str, str]) -> Iterator[tuple[str, Any]]:
+def _write_model_folder(first: Tensors, draft: Path, recipe: MergeRecipe) -> None:
+    """The merged folder of Brickwork models: the first one's record, with where the weights come from now."""
+    known = read_config(first.path)
+    written, tied = Tensors(draft), known.weights.tied
+    paths = [*recipe.models, *([recipe.base] if recipe.base else [])]
+    provenance = {"command": "merge", "inputs": {str(p): _recorded_hash(p) for p in paths}, "merge": recipe.to_dict()}
+    weights = {
+        **known.weights.model_dump(),
+        "sha256": file_hash(draft / SINGLE),
+        "state_hash": hash_tensors(_contents(written, tied)),
+    }
+    write_config(draft, replace(known.origin(), provenance=provenance), weights)
+
+
+def _recorded_hash(path: Path) -> str | None:
+    """The hash of an input's weights, where a Brickwork folder records it."""
+    try:
+        return read_config(path).weights.state_hash
+    except BadFile:
+        return None
+
+
+def _contents(tensors: Tensors, tied: dict[str, str]) -> Iterator[tuple[str, str, Any, Any]]:
+    """Names, types, shapes and bytes in the order of the names, as the store hashes them."""
     for name in sorted([*tensors.entries, *tied]):
-        yield name, tensors.entries[tied.get(name, name)]
+        entry = tensors.entries[tied.get(name, name)]
+        content = np.ascontiguousarray(tensors.bits(entry.name)).view(np.uint8).data if entry.size else b""
+        yield name, TORCH_NAMES[entry.kind], entry.shape, content

@@ -60,7 +60,7 @@ def sweep_folders(
         if not result.ok:
             raise JobFailed(f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}")
     rows = tuple((a, b, str(name), v) for result in found for a, b, name, v in result.value["rows"])
-    return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3), options)
+    return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)
 
 
 def row(

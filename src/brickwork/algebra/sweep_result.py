@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from brickwork.algebra.options import SweepRunOptions
+from brickwork.algebra.options import SweepOptions, SweepRunOptions
+from brickwork.html_table import rows_table
+from brickwork.results import JsonResult
 from brickwork.words import counted
 
 COLUMNS = ("alpha", "beta", "data", "accuracy")
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(JsonResult):
     """rows[k] = (alpha, beta, data, accuracy); beta is 0 throughout where there was no second network."""
+
+    FORMAT: ClassVar[str] = "brickwork.sweep/1"
+    FILE: ClassVar[str] = "sweep.json"
 
     rows: tuple[tuple[float, float, str, float], ...] = field(repr=False)
     formula: str
     seconds: float = 0.0
     options: SweepRunOptions = field(default_factory=SweepRunOptions, repr=False)
+    inputs: Mapping[str, str] = field(default_factory=dict, repr=False)  # network: the hash of its weights
 
     @property
     def alpha(self) -> list[float]:
@@ -68,8 +74,21 @@ class SweepResult:
         writer.writerows(self.rows)
         return text.getvalue()
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Networks by hash, data and options."""
+        return {"command": "sweep", "inputs": dict(self.inputs), "data": self.data, "options": self.options.to_dict()}
+
     def to_dict(self) -> dict[str, Any]:
-        return {"formula": self.formula, "seconds": self.seconds, "balanced": self.balanced(), "rows": self.table()}
+        facts = {"formula": self.formula, "seconds": self.seconds, "balanced": self.balanced(), "rows": self.table()}
+        return {**facts, "provenance": self.provenance}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> SweepResult:
+        rows = tuple(tuple(row[name] for name in COLUMNS) for row in facts["rows"])
+        known = facts["provenance"]["options"]
+        options = (SweepOptions if "alpha" in known else SweepRunOptions).from_dict(known)
+        return cls(rows, facts["formula"], facts["seconds"], options, facts["provenance"]["inputs"])
 
     def __str__(self) -> str:
         best = self.balanced()
@@ -81,9 +100,4 @@ class SweepResult:
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in COLUMNS)
-        body = "".join(
-            f"<tr><td>{a:g}</td><td>{b:g}</td><td>{html.escape(n)}</td><td>{v:.4f}</td></tr>"
-            for a, b, n, v in self.rows
-        )
-        return f"<table><tr>{head}</tr>{body}</table>"
+        return rows_table(COLUMNS, [(f"{a:g}", f"{b:g}", name, f"{v:.4f}") for a, b, name, v in self.rows])

@@ -150,7 +150,9 @@ class _Survey:
         return tuple((x, y, name, self.done.rows[x, y, name]) for x, y in cells for name, _, _ in self.tests)
 
     def result(self, cells: Sequence[Cell], options: SweepRunOptions) -> SweepResult:
-        return SweepResult(self.rows(cells), self.plane.formula, round(time.perf_counter() - self.began, 3), options)
+        return SweepResult(
+            self.rows(cells), self.plane.formula, round(time.perf_counter() - self.began, 3), options, self.plane.hashes
+        )
 
 
 class _Journal:

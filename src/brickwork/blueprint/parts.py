@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.record import pick_output
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -83,7 +82,8 @@ class Branches(nn.Module):
 
     def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
         results = [
-            pick_output(model(*args, **kwargs), which) for model, which in zip(self.branches, self.outputs, strict=True)
+            logits_of(model(*args, **kwargs), which, guess=False)
+            for model, which in zip(self.branches, self.outputs, strict=True)
         ]
         return torch.cat(results, 1)
 

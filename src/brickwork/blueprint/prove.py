@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from brickwork.blueprint.record import as_call, pick_output
+from brickwork.blueprint.record import as_call
 from brickwork.errors import Unsupported
+from brickwork.outputs import logits_of
 
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
@@ -100,7 +101,7 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:
     args, kwargs = as_call(example)
     with torch.no_grad():
-        return pick_output(model(*args, **kwargs), output)
+        return logits_of(model(*args, **kwargs), output, guess=False)
 
 
 def prove(bp: Blueprint, new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str) -> None:

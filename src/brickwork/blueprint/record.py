@@ -8,10 +8,9 @@ control flow that depends on values cannot, and is refused by name. The user's m
 from __future__ import annotations
 
 import copy
-import dataclasses
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -24,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from brickwork.blueprint.shapes import quick
 from brickwork.errors import BadModel, RequestError, Unsupported
+from brickwork.outputs import logits_of
 
 
 @dataclass
@@ -107,40 +107,6 @@ def _changed(change: Callable[[Any], Any], x: Any) -> Any:
     if type(x) is dict:
         return {key: _changed(change, each) for key, each in x.items()}
     return change(x)
-
-
-def pick_output(result: Any, which: str | int | None) -> Tensor:
-    """The tensor that matters among what a forward returns: the only one, `logits`, or the one that is named."""
-    if which is None:
-        if isinstance(result, Tensor):
-            return result
-        named = _named_tensors(result)
-        if "logits" in named:
-            return named["logits"]
-        if len(named) == 1:
-            return next(iter(named.values()))
-        if not named:
-            raise BadModel(f"the model returned no tensor (a {type(result).__name__}); return logits from forward")
-        choices = ", ".join(map(repr, named))
-        raise BadModel(f"the model returns several tensors ({choices}); name the one that matters with output=…")
-    named = {"0": result} if isinstance(result, Tensor) else _named_tensors(result)
-    if str(which) not in named:
-        raise BadModel(f"the model has no output {which!r}; it returns {', '.join(map(repr, named)) or 'no tensor'}")
-    return named[str(which)]
-
-
-def _named_tensors(result: Any) -> dict[str, Tensor]:
-    if isinstance(result, Mapping):  # transformers' ModelOutput is a mapping too
-        items = [(str(k), v) for k, v in result.items()]
-    elif dataclasses.is_dataclass(result) and not isinstance(result, type):
-        items = [(f.name, getattr(result, f.name)) for f in dataclasses.fields(result)]
-    elif isinstance(result, tuple) and hasattr(result, "_fields"):
-        items = list(zip(result._fields, result, strict=True))
-    elif isinstance(result, Sequence) and not isinstance(result, str):
-        items = [(str(i), v) for i, v in enumerate(result)]
-    else:
-        items = []
-    return {k: v for k, v in items if isinstance(v, Tensor)}
 
 
 def as_call(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -377,7 +343,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
         _Recorder.active = None
         for handle in handles:
             handle.remove()
-    chosen = pick_output(result, output)
+    chosen = logits_of(result, output, guess=False)
     if id(chosen) not in mode.values:
         raise BadModel("the model's output does not depend on its input or its parameters")
     graph.output = mode.values[id(chosen)]

@@ -94,6 +94,12 @@ def halves_of(model: nn.Module, at: str, carry: Sequence[str] = ()) -> Split:
     return halves
 
 
+def half_of(model: nn.Module, at: str, carry: Sequence[str], side: str) -> nn.Module:
+    """One of the halves: "below" or "above" the cut."""
+    halves = halves_of(model, at, carry)
+    return halves.below if side == "below" else halves.above
+
+
 def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
     """Refuse halves that do not answer as the network; on random inputs of a shape, without their batch.
 

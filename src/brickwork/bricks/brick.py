@@ -89,6 +89,16 @@ class Brick:
             options=DisassembleOptions(repair="none"),
         )
 
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The whole network by hash, the options, and how many images were used."""
+        return {
+            "command": "disassemble",
+            "inputs": {"model": self.source},
+            "options": self.options.to_dict(),
+            **self.used,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values only, without the network."""
         facts = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "model"}

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import trace
-from brickwork.blueprint.record import pick_output
 from brickwork.bricks.brick import Brick
 from brickwork.data.pixels import Images, as_input
 from brickwork.errors import BadModel, Unsupported
 from brickwork.origin import origin_of
+from brickwork.outputs import logits_of
 from brickwork.prediction import device_of, evaluating
 
 
@@ -76,7 +76,7 @@ def _on_target(part: Brick, target: Images | None) -> tuple[tuple[float, ...], t
     assert target is not None
     with evaluating(part.model):
         inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
-        logits = torch.cat([pick_output(part.model(x), part.output).double().cpu() for x in inputs.split(500)])
+        logits = torch.cat([logits_of(part.model(x), part.output).double().cpu() for x in inputs.split(500)])
     return tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
 
 
@@ -118,9 +118,9 @@ def _prove(
     generator = torch.Generator().manual_seed(0)
     x = torch.randn((4, *example.shape[1:]), generator=generator).to(example)
     with evaluating(old):
-        wanted = pick_output(old(x), output) * scale + shift
+        wanted = logits_of(old(x), output) * scale + shift
     with evaluating(new):
-        found = pick_output(new(x), output)
+        found = logits_of(new(x), output)
     # Cancellation between weight and shift costs digits relative to the largest term.
     size = max(1.0, float(wanted.abs().max()), float(shift.abs().max()))
     if not float((found - wanted).abs().max()) <= 1e-3 * size:

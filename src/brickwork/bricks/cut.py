@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES, Blueprint
-from brickwork.blueprint.record import pick_output
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
+from brickwork.outputs import logits_of
 
 REPAIRS = ("match", "bn", "none")
 
@@ -76,7 +76,7 @@ class _Chosen(nn.Module):
         self.net, self.output = net, output
 
     def forward(self, x: Tensor) -> Tensor:
-        return pick_output(self.net(x), self.output)
+        return logits_of(self.net(x), self.output)
 
 
 def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.ndarray]:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.record import pick_output
 from brickwork.bricks.samples import Samples
 from brickwork.evaluation import auroc
+from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
 
 BATCH = 500  # images in a pass
@@ -18,7 +18,7 @@ def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str
     """The chosen output on these images, float64 on the CPU."""
     with evaluating(model):
         found = [
-            pick_output(model(samples.inputs(part)), output).double().cpu()
+            logits_of(model(samples.inputs(part)), output).double().cpu()
             for part in np.split(index, range(BATCH, len(index), BATCH))
         ]
     return torch.cat(found).clone()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from brickwork.bricks.options import RoutesOptions
 from brickwork.errors import RequestError, UnknownName
+from brickwork.html_table import rows_table
+from brickwork.results import JsonResult
 from brickwork.words import counted
 
 MOST_CLASSES = 6  # more classes than this have no columns of their own in a table
@@ -53,16 +54,37 @@ class RouteLayer:
         facts["scores"] = {name: [float(f"{s:.6g}") for s in row] for name, row in self.scores.items()}
         return facts
 
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> RouteLayer:
+        on, scores = ({name: tuple(row) for name, row in facts[key].items()} for key in ("on", "scores"))
+        made_by, reads = tuple(facts["made_by"]), tuple(facts["reads"])
+        return cls(facts["name"], facts["kind"], facts["size"], on, scores, made_by, reads, facts["fixed"])
+
 
 @dataclass(frozen=True)
-class Routes:
+class Routes(JsonResult):
     """The decision routes of some classes, layer by layer from the input to the classes (paper 2, §6.3, A.1)."""
+
+    FORMAT: ClassVar[str] = "brickwork.routes/1"
+    FILE: ClassVar[str] = "routes.json"
 
     classes: tuple[str, ...]
     layers: tuple[RouteLayer, ...]
     network: str  # architecture, or the name of the module's class
     images: dict[str, int]  # class -> images that scored
     options: RoutesOptions
+    source: str = ""  # hash of the network's weights
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The network by hash, and the options."""
+        return {"command": "routes", "inputs": {"model": self.source}, "options": self.options.to_dict()}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Routes:
+        layers = tuple(RouteLayer.from_dict(layer) for layer in facts["layers"])
+        options = RoutesOptions.from_dict(facts["options"])
+        return cls(tuple(facts["classes"]), layers, facts["network"], facts["images"], options, facts["source"])
 
     def layer(self, name: str) -> RouteLayer:
         """The column of this name; of a coupled space, any layer that writes to it will do."""
@@ -102,6 +124,7 @@ class Routes:
             "classes": list(self.classes),
             "images": dict(self.images),
             "options": self.options.to_dict(),
+            "source": self.source,
             "layers": layers,
         }
 
@@ -142,11 +165,7 @@ class Routes:
         return "\n".join([f"{self.title()} ({self.summary()})", *lines])
 
     def _repr_html_(self) -> str:
-        head, rows = self.table()
-        titles = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
-        about = f"{html.escape(self.title())} ({html.escape(self.summary())})"
-        return f"<p>{about}</p><table><tr>{titles}</tr>{body}</table>"
+        return rows_table(*self.table(), lines=[f"{self.title()} ({self.summary()})"])
 
     def _users(self, layer: str, a: str | None, b: str | None) -> Counter[int]:
         """How many of the routes of two classes, or of all, a channel is on."""

@@ -17,6 +17,7 @@ from brickwork.data.images import ImageData
 from brickwork.errors import BadData, BadModel
 from brickwork.options import takes
 from brickwork.origin import origin_of
+from brickwork.store import state_hash
 
 
 @takes(RoutesOptions)
@@ -67,6 +68,7 @@ def routes(
         network=origin_of(model).arch or type(model).__name__,
         images={name: int(scores.counts[k]) for k, name in names.items()},
         options=options,
+        source=state_hash(model),
     )
 
 

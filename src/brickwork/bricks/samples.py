@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brickwork.data.images import ImageData
+from brickwork.data.images import ImageData, hold_out
 from brickwork.data.pixels import Images, as_input
 from brickwork.data.spec import class_indices
 from brickwork.errors import BadData, RequestError, UnknownName
@@ -17,7 +17,6 @@ from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
 
 Data = tuple[Images, np.ndarray | Tensor] | ImageData
-HELD_OUT = 0.2  # share of every class that only judges
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def load_samples(
     """Check the data against the model's classes and hold some out. named: the model itself names its classes."""
     images, _ = pair_of(data)
     labels = class_numbers(data, known, named)
-    use, held = _split(labels, seed)
+    use, held = hold_out(labels, key=(seed, 0))
     return Samples(images, labels, use, held, preprocessing, device, dtype)
 
 
@@ -139,13 +138,3 @@ def _renumbered(data: ImageData, known: Sequence[str], named: bool) -> np.ndarra
             f"{', '.join(known[:40])}. {which_to_select(data, known)}"
         )
     return np.array([list(known).index(name) for name in data.classes])
-
-
-def _split(labels: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same share of every class is held out; a class of one image keeps it for use."""
-    held = []
-    for label in np.unique(labels):
-        own = np.random.default_rng([seed, 0, int(label)]).permutation(np.flatnonzero(labels == label))
-        held.append(own[: max(1, round(HELD_OUT * len(own)))] if len(own) > 1 else own[:0])
-    out = np.sort(np.concatenate(held))
-    return np.setdiff1d(np.arange(len(labels)), out), out

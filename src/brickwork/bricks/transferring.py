@@ -39,7 +39,7 @@ def transfer(
     data: Data,
     *,
     routes: Data | None = None,
-    validation: tuple[Any, Any] | None = None,
+    validation: tuple[Any, ...] | None = None,
     device: str | torch.device | None = None,
     progress: bool = True,
     options: TransferOptions,

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
-from brickwork.blueprint.replay import rebuild
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import cut_and_repair
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import device_of, predict
 from brickwork.store import state_hash
+from brickwork.store.replay import rebuild
 
 
 def unite(bricks: Sequence[Brick], *, source: nn.Module | None = None, images: Tensor | None = None) -> Brick:
@@ -53,7 +53,7 @@ def _from_source(bricks: Sequence[Brick], source: nn.Module, images: Tensor | No
     cut = cut_and_repair(source, bp, kept, numbers, given, repair=repair, progress=False)
     facts = {"mean": _joint(bricks, "mean"), "std": _joint(bricks, "std")}
     if images is not None:
-        logits = predict(cut.model, given).double()
+        logits = predict(cut.model, given, output=first.output).double()
         facts = {"mean": tuple(logits.mean(0).tolist()), "std": tuple(logits.std(0, unbiased=False).tolist())}
     return _sealed(bricks, cut.model, cut.kept, bp, repair, **facts)
 

@@ -108,6 +108,7 @@ def sweep(
         for suffix in (".html", ".svg"):
             drawing.save(draft / f"sweep{suffix}")
         save_figures(draft, [drawing])
+        result.write(draft)
     report = {"folder": str(out), "models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
     return Report(report, f"{result}\nsaved in {out}: {SWEEP}, sweep.html, sweep.svg")
 

@@ -68,18 +68,18 @@ def _pixels(image: Any) -> np.ndarray:
     if hasattr(image, "detach"):
         image = image.detach().cpu().numpy()
         image = image.transpose(1, 2, 0) if image.ndim == 3 else image
-    found = np.asarray(image)
-    if found.ndim == 2:
-        found = found[..., None]
-    if found.dtype.kind in "fb":
-        if not (found.min() >= 0 and found.max() <= 1):
+    pixels = np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = pixels[..., None]
+    if pixels.dtype.kind in "fb":
+        if not (pixels.min() >= 0 and pixels.max() <= 1):
             raise BadData(
                 "images are floating and not from 0 to 1; take the normalising transform out of the benchmark."
             )
-        found = np.rint(255 * found)
-    elif found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255:
+        pixels = np.rint(255 * pixels)
+    elif pixels.dtype.kind not in "iu" or pixels.min() < 0 or pixels.max() > 255:
         raise BadData(
-            f"images are {found.dtype} from {found.min()} to {found.max()}; they must be whole numbers from 0 to 255, "
+            f"images are {pixels.dtype} from {pixels.min()} to {pixels.max()}; they must be whole numbers from 0 to 255, "
             "or floating from 0 to 1. Scale them in the benchmark."
         )
-    return found.astype(np.uint8)
+    return pixels.astype(np.uint8)

@@ -31,8 +31,8 @@ def fingerprint(paths: Iterable[Path]) -> str:
     """One hash over the bytes of files: the same files give the same network."""
     digest = hashlib.sha256()
     for path in paths:
-        found = path.stat()
-        digest.update(_hash(path, found.st_mtime_ns, found.st_ino, found.st_size).encode())
+        status = path.stat()
+        digest.update(_hash(path, status.st_mtime_ns, status.st_ino, status.st_size).encode())
     return digest.hexdigest()
 
 

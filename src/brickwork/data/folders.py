@@ -55,7 +55,7 @@ def _read(folder: Path, size: Size | None, channels: int) -> tuple[list[str], np
             if image.shape != first[1]:
                 raise BadData(
                     f"{path} is {image.shape[0]}×{image.shape[1]} and {first[0]} {first[1][0]}×{first[1][1]}"
-                    "; give one size for all (size=64, or --size 64)."
+                    "; give one `size` for all, as in 64."
                 )
             images.append(image)
             labels.append(label)

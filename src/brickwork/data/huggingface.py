@@ -53,5 +53,5 @@ def _arrays(
         raise BadData(f"hfds:{source} holds no images.")
     images = [picture_array(row[image], size, channels) for row in rows]
     if len({array.shape for array in images}) > 1:
-        raise BadData(f"hfds:{source} holds images of different sizes; give one size for all (size=64, or --size 64).")
+        raise BadData(f"hfds:{source} holds images of different sizes; give one `size` for all, as in 64.")
     return np.stack(images), np.array(rows[label], np.int64)

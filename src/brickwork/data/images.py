@@ -157,17 +157,24 @@ class ImageData:
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-def hold_out(labels: np.ndarray, fraction: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
-    """Indices for training and testing, the same share of every class, always the same ones.
+HELD_OUT = 0.2  # share of every class that only judges
 
-    No seed on purpose: a model trained with one seed must not be tested, under another, on what it has seen.
+
+def hold_out(
+    labels: np.ndarray, fraction: float = HELD_OUT, *, key: Sequence[int] | None = None, least: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to use and to judge on: the same share of every class, `least` of them at least, never all of one.
+
+    Without a key always the same ones, on purpose: a model trained with one seed must not be tested, under another, on
+    what it has seen. With a key (a seed and a number of the purpose) the draw is that of the key and the class.
 
     >>> [len(part) for part in hold_out(np.repeat([0, 1], [10, 20]))]
     [24, 6]
     """
     test = []
     for label in np.unique(labels):
-        own = np.random.default_rng(0).permutation(np.flatnonzero(labels == label))
-        test.append(own[: max(1, round(fraction * len(own)))] if len(own) > 1 else own[:0])
+        draw = np.random.default_rng(0 if key is None else [*key, int(label)])
+        own = draw.permutation(np.flatnonzero(labels == label))
+        test.append(own[: min(len(own) - 1, max(least, round(fraction * len(own))))])
     held = np.sort(np.concatenate(test)) if test else np.zeros(0, np.int64)
     return np.setdiff1d(np.arange(len(labels)), held), held

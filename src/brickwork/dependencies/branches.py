@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.branching import BranchedClasses, branched_classes, branching_place
 from brickwork.data.pixels import as_input, check_raw, fitted
+from brickwork.dependencies.branching import BranchedClasses, branched_classes, branching_place
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.prediction import device_of, input_of

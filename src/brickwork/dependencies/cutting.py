@@ -89,7 +89,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     """
     first, colon, second = text.partition(":")
     if not (first and colon and second) or ":" in second:
-        raise RequestError(f"--cut takes two classes, A:B, not {text!r}; for example --cut 3:8.")
+        raise RequestError(f"`cut` takes two classes, A:B, not {text!r}; for example 3:8.")
     return first, second
 
 

@@ -12,6 +12,8 @@ duality gap proves to be zero (gap-safe sphere) are not looked at again.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, prange
 
@@ -266,9 +268,20 @@ def _enlarge(q, open_, chosen, size, bar, room):
     return size
 
 
+class ExtraRows(NamedTuple):
+    """Rows that weigh more in some targets' own Gram matrices: target t's are index[first[t] : first[t + 1]]."""
+
+    rows: np.ndarray
+    first: np.ndarray
+    index: np.ndarray
+    weight: np.ndarray
+
+
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _solve_one(gram, diagonal, cross, square, own, rows, first, last, index, weight, half, tol, theta, q, ready):
-    """One target at one λ (half = λ/2); theta holds the start and gets the solution, q its gradient's negative."""
+def _solve_one(gram, diagonal, cross, square, own, extra, t, half, tol, theta, q, ready):
+    """Target t at one λ (half = λ/2); theta holds the start and gets the solution, q its gradient's negative."""
+    rows, index, weight = extra.rows, extra.index, extra.weight
+    first, last = extra.first[t], extra.first[t + 1]
     n = cross.size
     open_ = np.ones(n)  # 1.0: may still enter the working set
     if own >= 0:
@@ -321,27 +334,11 @@ def _solve_one(gram, diagonal, cross, square, own, rows, first, last, index, wei
 
 
 @njit(cache=True, parallel=True, nogil=True)
-def solve_all(gram, diagonal, cross, square, own, rows, first, index, weight, half, tol, theta, q, ready):
+def solve_all(gram, diagonal, cross, square, own, extra, half, tol, theta, q, ready):
     """Every target at its own λ: theta (T, n) and q (T, n) are overwritten; (kkt, gap, working sets) of each."""
     count = cross.shape[0]
     kkt, gap, outer = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
     for t in prange(count):
-        found = _solve_one(
-            gram,
-            diagonal,
-            cross[t],
-            square[t],
-            own[t],
-            rows,
-            first[t],
-            first[t + 1],
-            index,
-            weight,
-            half[t],
-            tol,
-            theta[t],
-            q[t],
-            ready,
-        )
+        found = _solve_one(gram, diagonal, cross[t], square[t], own[t], extra, t, half[t], tol, theta[t], q[t], ready)
         kkt[t], gap[t], outer[t] = found
     return kkt, gap, outer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,11 +13,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from brickwork.atomic import write_folder
+from brickwork.dependencies.options import MapOptions
 from brickwork.dependencies.problem import Floats
 from brickwork.errors import BadFile, RequestError, UnknownName
+from brickwork.html_table import rows_table
+from brickwork.options import fields_of
+from brickwork.results import check_format
 from brickwork.words import counted
 
-FORMAT = "brickwork dependency map 1"
+FORMAT, OLDER = "brickwork.map/1", "brickwork dependency map 1"
 FACTS, NUMBERS = "map.json", "map.safetensors"
 SHOWN = 12  # classes that print, the most redundant first
 
@@ -33,6 +36,21 @@ class DependencyMap:
     columns: dict[str, Floats] = field(repr=False)
     facts: dict[str, Any] = field(repr=False)  # settings, rows, screening, notes
     frequency: Floats | None = field(default=None, repr=False)  # bootstrap: how often each dependency is chosen
+
+    @property
+    def options(self) -> MapOptions:
+        """What it was fitted with."""
+        known = {k: v for k, v in self.facts.get("options", {}).items() if k in fields_of(MapOptions)}
+        return MapOptions.from_dict(known)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The logits by hash, the options, and on which rows it was measured."""
+        about: dict[str, Any] = {
+            k: self.facts[k] for k in ("rows_fitted", "rows_measured", "measured_on") if k in self.facts
+        }
+        inputs = self.facts.get("inputs", {})
+        return {"command": "depend fit", "inputs": inputs, "options": self.options.to_dict(), **about}
 
     @classmethod
     def fit(cls, logits: Any, labels: Any = None, **options: Any) -> DependencyMap:
@@ -149,8 +167,8 @@ class DependencyMap:
             raise BadFile(f"{folder} is no dependency map (it holds no {FACTS}); make one with: brickwork depend fit")
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
-            if facts["format"] != FORMAT:
-                raise BadFile(f"{path / FACTS} is of format {facts['format']!r}; this version reads {FORMAT!r}.")
+            check_format(facts["format"], FORMAT, path / FACTS, (OLDER,))
+            facts["facts"].setdefault("options", facts["facts"].get("settings", {}))  # as they were called before 0.2
             arrays = load_file(path / NUMBERS)
             shape = (len(facts["targets"]), len(facts["names"]))
             coef = _dense(arrays, "coef", shape)
@@ -205,10 +223,7 @@ class DependencyMap:
 
     def _repr_html_(self) -> str:
         head, *rows = self._table()
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
-        titles = "".join(f"<th>{html.escape(c)}</th>" for c in head)
-        lines = "".join(f"<p>{html.escape(line)}</p>" for line in self._lines())
-        return f"{lines}<table><tr>{titles}</tr>{body}</table>"
+        return rows_table(head, rows, lines=self._lines())
 
 
 def _quantiles(column: Floats) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brickwork.data.images import hold_out
 from brickwork.dependencies.covlasso import CovLasso
 from brickwork.dependencies.gram import LogitGram, Logits, check_labels, check_names, load_rows, logit_gram
 from brickwork.dependencies.map import DependencyMap
@@ -64,7 +66,7 @@ def fit_map(
     if test is not None:
         measured, where = _test(test, rows, within), "rows that the fit did not see"
     elif holdout:
-        keep = _split(len(rows[0]), rows[2], holdout, seed)
+        keep = _held(len(rows[0]), rows[2], holdout, seed)
         fitted, measured = _pick(rows, ~keep), _pick(rows, keep)
         where = f"{keep.sum()} rows held out of the fit"
     x, y, known = fitted
@@ -87,7 +89,8 @@ def fit_map(
         columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
         columns["p_value"] = p_values(columns["explained"], shuffled)
     facts |= {
-        "options": options.to_dict(),
+        "options": _json_options(options),
+        "inputs": {name: rows_hash(part) for name, part in (("logits", x), ("targets", other)) if part is not None},
         "within": within,
         "rows_fitted": len(x),
         "rows_measured": len(measured[0]),
@@ -95,6 +98,15 @@ def fit_map(
         "notes": _notes(x, features, known, outputs),
     }
     return DependencyMap(features, outputs, fit.coef_, columns, facts, frequency)
+
+
+def _json_options(options: MapOptions) -> dict[str, Any]:
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in options.to_dict().items()}
+
+
+def rows_hash(rows: np.ndarray) -> str:
+    """sha256 of logits: what a map was fitted on."""
+    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
 
 
 def _take(logits: Logits, labels: Any, targets: Logits | None) -> Rows:
@@ -121,16 +133,12 @@ def _test(test: tuple[Any, ...], rows: Rows, within: bool) -> Rows:
     return found
 
 
-def _split(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) -> NDArray[np.bool_]:
+def _held(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) -> NDArray[np.bool_]:
     """Rows to hold out: the same share of every class, drawn with the seed, never all of one."""
-    held = np.zeros(rows, bool)
-    groups = [np.arange(rows)] if labels is None else [np.flatnonzero(labels == c) for c in np.unique(labels)]
-    for k, group in enumerate(groups):
-        count = min(len(group) - 1, round(share * len(group)))
-        held[np.random.default_rng([seed, 13, k]).permutation(group)[:count]] = True
-    if not held.any():
-        raise RequestError(f"holdout={share} keeps no row out of {rows}; give more rows or a larger share.")
-    return held
+    _, held = hold_out(np.zeros(rows, int) if labels is None else labels, share, key=(seed, 13), least=0)
+    if not len(held):
+        raise RequestError(f"`holdout` {share} keeps no row out of {rows}; give more rows or a larger share.")
+    return np.isin(np.arange(rows), held)
 
 
 def _pick(rows: Rows, mask: NDArray[np.bool_]) -> Rows:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brickwork.blueprint.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.blueprint.parts import more_classes, widen_output
 from brickwork.data.images import ImageData
 from brickwork.dependencies.branches import train_branch
+from brickwork.dependencies.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
 from brickwork.dependencies.options import AddOptions
 from brickwork.errors import BadData, BadModel, RequestError

@@ -118,7 +118,7 @@ class Problem:
 
     def _descend(self, half: Floats, tol: float, coef: Floats, gradient: Floats, known: bool) -> tuple[Floats, Floats]:
         """Solve in threads; coef and gradient are overwritten."""
-        from brickwork.dependencies.descent import solve_all
+        from brickwork.dependencies.descent import ExtraRows, solve_all
 
         start_threads()
         kkt, gap, _ = solve_all(
@@ -127,10 +127,7 @@ class Problem:
             self.cross,
             self.squares,
             self.own,
-            self.rows,
-            self.first,
-            self.index,
-            self.weight,
+            ExtraRows(self.rows, self.first, self.index, self.weight),
             half,
             tol,
             coef,

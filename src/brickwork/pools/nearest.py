@@ -83,7 +83,7 @@ def _faiss(vectors: Tensor, codebook: Tensor) -> Tensor:
         import faiss
     except ImportError:
         raise MissingExtra("faiss", "searches by faiss") from None
-    index = faiss.IndexFlatL2(codebook.shape[1])
-    index.add(codebook.float().cpu().contiguous().numpy())
-    found = index.search(vectors.float().cpu().contiguous().numpy(), 1)[1][:, 0]
-    return torch.from_numpy(found).to(vectors.device)
+    searcher = faiss.IndexFlatL2(codebook.shape[1])
+    searcher.add(codebook.float().cpu().contiguous().numpy())
+    index = searcher.search(vectors.float().cpu().contiguous().numpy(), 1)[1][:, 0]
+    return torch.from_numpy(index).to(vectors.device)

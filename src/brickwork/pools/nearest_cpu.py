@@ -42,7 +42,7 @@ def _search(length: int) -> Callable[..., Any]:
     """
 
     @njit(cache=True, nogil=True, fastmath=_FAST)
-    def search(vectors, codes, found, cost_a, keys_a, cost_b, keys_b, zero):
+    def search(vectors, codes, index, cost_a, keys_a, cost_b, keys_b, zero):
         for row in range(0, vectors.shape[0], 2):
             other = min(row + 1, vectors.shape[0] - 1)
             for k in range(codes.shape[1]):
@@ -53,13 +53,13 @@ def _search(length: int) -> Callable[..., Any]:
                     a += gap_a * gap_a
                     b += gap_b * gap_b
                 cost_a[k], cost_b[k] = a, b
-            found[row], found[other] = _first_least(keys_a), _first_least(keys_b)
+            index[row], index[other] = _first_least(keys_a), _first_least(keys_b)
 
     return search
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _search_long(vectors, codes, found, cost, keys, zero):
+def _search_long(vectors, codes, index, cost, keys, zero):
     """As `_search` for vectors of many numbers, eight of them at a time."""
     whole = vectors.shape[1] // 8 * 8
     for row in range(vectors.shape[0]):
@@ -77,14 +77,14 @@ def _search_long(vectors, codes, found, cost, keys, zero):
             for k in range(codes.shape[1]):
                 gap = value - codes[j, k]
                 cost[k] += gap * gap
-        found[row] = _first_least(keys)
+        index[row] = _first_least(keys)
 
 
 def search_cpu(vectors: np.ndarray, codebook: np.ndarray, threads: int = 1) -> np.ndarray:
     """For each row of `vectors` (n, d) the index of the nearest row of `codebook` (K, d), int64."""
     vectors = np.ascontiguousarray(vectors)
     codes = np.ascontiguousarray(codebook.T)
-    found = np.empty(len(vectors), np.int64)
+    index = np.empty(len(vectors), np.int64)
     parts = max(1, min(threads, len(vectors) // _ROWS))
     bounds = [len(vectors) * i // parts for i in range(parts + 1)]
 
@@ -94,14 +94,14 @@ def search_cpu(vectors: np.ndarray, codebook: np.ndarray, threads: int = 1) -> n
         keys = costs.view(_BITS[costs.dtype])
         zero = costs.dtype.type(0)
         if vectors.shape[1] > _UNROLLED:
-            _search_long(vectors[rows], codes, found[rows], costs[0], keys[0], zero)
+            _search_long(vectors[rows], codes, index[rows], costs[0], keys[0], zero)
         else:
             search = _search(vectors.shape[1])
-            search(vectors[rows], codes, found[rows], costs[0], keys[0], costs[1], keys[1], zero)
+            search(vectors[rows], codes, index[rows], costs[0], keys[0], costs[1], keys[1], zero)
 
     if parts == 1:
         part(0)
     else:
         with ThreadPoolExecutor(parts) as crew:
             list(crew.map(part, range(parts)))
-    return found
+    return index

@@ -331,7 +331,9 @@ class KernelPool:
 
 def made_facts(made: str, models: Sequence[nn.Module], options: Options, recorded: Sequence[str]) -> dict[str, Any]:
     """What is kept of how a pool was made: its networks by hash, and options that a pool does not know itself."""
-    changed = {name: value for name, value in options.changed().items() if name not in ("size", "group", "head", "record")}
+    changed = {
+        name: value for name, value in options.changed().items() if name not in ("size", "group", "head", "record")
+    }
     kept = {name: getattr(options, name) for name in recorded} | changed
     return {"made": made, "networks": len(models), "sources": [state_hash(model) for model in models], **kept}
 

@@ -32,7 +32,7 @@ def rank_starts(
 ) -> dict[str, float]:
     """For each task the accuracy, on images held out, of a linear head on its features in closed form; the best first.
 
-    Costs one pass over at most `most` images a task.
+    Costs one pass over at most `most` images per task.
     """
     if not tasks:
         raise RequestError("there is no task to start from yet; start from the pool's base.")

@@ -9,11 +9,6 @@
 'lenet'
 """
 
-from __future__ import annotations
+from brickwork.lazy import attach
 
-from brickwork.store.config import Config, read_config
-from brickwork.store.folder import load, save
-from brickwork.store.hub import from_pretrained, push_to_hub
-from brickwork.store.weights import load_weights, state_hash
-
-__all__ = ["Config", "from_pretrained", "load", "load_weights", "push_to_hub", "read_config", "save", "state_hash"]
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

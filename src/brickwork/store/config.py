@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+import brickwork
 from brickwork.errors import BadFile
 from brickwork.origin import Origin
+from brickwork.results import check_format
+from brickwork.store.card import card
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal["brickwork.model/1"] = "brickwork.model/1"
+OLDER = 1  # the tag of folders that were written before 0.2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 Size = Annotated[int, Field(ge=0)]
@@ -83,7 +88,7 @@ class WeightsConfig(_Strict):
 class Config(OriginConfig):
     """The whole file."""
 
-    format: Literal[1] = FORMAT
+    format: Literal["brickwork.model/1", 1] = FORMAT
     brickwork: str = ""
     weights: WeightsConfig
 
@@ -96,6 +101,24 @@ class Config(OriginConfig):
 def origin_config(origin: Origin) -> dict[str, Any]:
     """An Origin as plain JSON values; BadFile-style facts are raised as ValueError."""
     return json.loads(json.dumps(origin.to_dict(), allow_nan=False))
+
+
+def write_config(folder: Path, origin: Origin, weights: dict[str, Any]) -> None:
+    """The one writer of config.json and the card: what a folder holds, where it comes from, and its hashes."""
+    config = {"format": FORMAT, "brickwork": brickwork.__version__, **origin_config(origin), "weights": weights}
+    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
+    Config.model_validate_json(text)  # what we write, we can read
+    (folder / CONFIG).write_text(text + "\n", encoding="utf-8")
+    (folder / CARD).write_text(card(origin, weights), encoding="utf-8")
+
+
+def hash_tensors(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
+    """sha256 over names, dtypes, shapes and bytes of tensors, which come in the order of their names."""
+    digest = hashlib.sha256()
+    for name, dtype, shape, content in tensors:
+        digest.update(f"{name}\0{dtype}\0{list(shape)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
 
 
 def read_config(folder: str | Path) -> Config:
@@ -116,8 +139,7 @@ def read_config(folder: str | Path) -> Config:
     version = data.get("format")
     if version is None or "weights" not in data:
         raise BadFile(f"{path} was not written by Brickwork (no 'format' and 'weights' in it).")
-    if version != FORMAT:
-        raise BadFile(f"{path} has format {version!r}; this Brickwork reads format {FORMAT}. Upgrade Brickwork.")
+    check_format(version, FORMAT, path, older=(OLDER,))
     try:
         return Config.model_validate(data)
     except ValidationError as error:

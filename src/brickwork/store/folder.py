@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,8 @@ from brickwork.atomic import check_output, file_hash, write_folder
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import weights as w
-from brickwork.store.card import card
-from brickwork.store.config import CARD, CONFIG, FORMAT, WEIGHTS, Config, OriginConfig, origin_config, read_config
+from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin_config, read_config, write_config
+from brickwork.store.replay import replay
 from brickwork.store.valueless import valueless
 from brickwork.zoo.external import called
 
@@ -54,25 +53,27 @@ def save(
     _check_fits(origin, state)
     tied = w.tied_names(state)
     stored = {name: value for name, value in state.items() if name not in tied}
-    try:
-        config = {"format": FORMAT, "brickwork": brickwork.__version__, **origin_config(origin)}
-    except (TypeError, ValueError) as error:
-        raise RequestError(f"the provenance or steps of the model are not JSON values: {error}.") from error
+    _check_json(origin)
     with write_folder(folder, force=force) as temporary:
         path = temporary / WEIGHTS
         w.write_safetensors(stored, path, {"format": "pt", "brickwork": brickwork.__version__})
-        config["weights"] = {
+        weights = {
             "file": WEIGHTS,
             "sha256": file_hash(path),
             "state_hash": w.state_hash(state),
             "tensors": w.describe(stored),
             "tied": tied,
         }
-        text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False)
-        Config.model_validate_json(text)  # what we write, we can read
-        (temporary / CONFIG).write_text(text + "\n", encoding="utf-8")
-        (temporary / CARD).write_text(card(origin, config["weights"]), encoding="utf-8")
+        write_config(temporary, origin, weights)
     return folder
+
+
+def _check_json(origin: Origin) -> None:
+    """Refuse a record that is not JSON before anything is written."""
+    try:
+        origin_config(origin)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"the provenance or steps of the model are not JSON values: {error}.") from error
 
 
 def load(
@@ -122,7 +123,7 @@ def _source(folder: Path, config: OriginConfig, arch: Arch | None) -> Arch | Non
         if part.arch is not None and zoo.needs_import(part.arch) and not allowed:
             raise BadFile(
                 f"{folder}/{CONFIG} names code to import, {part.arch!r}; a folder cannot do that by itself. "
-                f"If you trust it, load it with arch={part.arch!r} (command line: --arch {part.arch})."
+                f"If you trust it, give `arch` {part.arch}."
             )
         if part.arch is None and not part.parts and not allowed:
             raise BadFile(
@@ -157,8 +158,6 @@ def _in_hub_cache(path: Path) -> bool:
 
 def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
     if origin.steps or origin.parts:
-        from brickwork.blueprint import replay
-
         model = None if origin.parts else _new(source, origin)
         return replay(model, origin)
     try:

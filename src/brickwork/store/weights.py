@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import pickle
 import re
@@ -17,10 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from brickwork.devices import aligned
 from brickwork.errors import BadFile, BadModel
+from brickwork.store.config import hash_tensors
 
 State = dict[str, torch.Tensor]
-ALIGNMENT = 64  # bytes: of every tensor that torch allocates on a CPU
 
 
 def state_of(model: nn.Module) -> State:
@@ -75,14 +75,12 @@ def state_hash(model: nn.Module | Mapping[str, torch.Tensor]) -> str:
     True
     """
     state = model.state_dict() if isinstance(model, nn.Module) else model
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        value = state[name].detach()
-        digest.update(f"{name}\0{_dtype(value)}\0{list(value.shape)}\0".encode())
-        flat = value.cpu().contiguous().reshape(-1)
-        raw: Any = flat.view(torch.uint8).numpy() if flat.numel() else b""
-        digest.update(raw)
-    return digest.hexdigest()
+
+    def content(value: torch.Tensor) -> Any:
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        return flat.view(torch.uint8).numpy() if flat.numel() else b""
+
+    return hash_tensors((n, _dtype(state[n]), state[n].shape, content(state[n])) for n in sorted(state))
 
 
 def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> None:
@@ -120,15 +118,6 @@ def read_safetensors(path: Path) -> State:
             return {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise BadFile(f"{path} is damaged or cut short, it cannot be read as safetensors: {error}.") from error
-
-
-def aligned(value: torch.Tensor) -> torch.Tensor:
-    """The same values where torch itself would have put them, at a multiple of 64 bytes.
-
-    A file's tensors lie at any address, and the products of some CPUs' libraries differ in their last bits with it: a
-    network that comes back from a file would not answer as the one that was saved.
-    """
-    return value.clone() if value.device.type == "cpu" and value.data_ptr() % ALIGNMENT else value
 
 
 def load_weights(path: str | Path) -> State:

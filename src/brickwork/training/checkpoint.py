@@ -89,7 +89,7 @@ def refuse_other_run(folder: str | os.PathLike[str], found: dict[str, Any], aske
     if different:
         raise RequestError(
             f"{folder} holds the checkpoint of another run ({'; '.join(different)}); choose another "
-            "checkpoint folder, or start over (resume=False, --no-resume)."
+            "checkpoint folder, or start over without `resume`."
         )
 
 

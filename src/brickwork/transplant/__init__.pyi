@@ -22,9 +22,7 @@ from brickwork.transplant.options import WAYS as WAYS
 from brickwork.transplant.options import AdapterOptions as AdapterOptions
 from brickwork.transplant.options import LearnTaskOptions as LearnTaskOptions
 from brickwork.transplant.options import TuneOptions as TuneOptions
-from brickwork.transplant.parts import alone as export
 from brickwork.transplant.recipe import read_recipe as read_recipe
-from brickwork.transplant.recipe_run import run_recipe as run
 
 # from brickwork.transplant.adding import add
 def add(

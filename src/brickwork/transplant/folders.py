@@ -14,11 +14,12 @@ from brickwork import store
 from brickwork.atomic import check_output, file_hash, write_folder
 from brickwork.blueprint.splitting import Above, Below
 from brickwork.errors import BadFile, RequestError
+from brickwork.results import check_format
 from brickwork.store.weights import read_safetensors, write_safetensors
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.net import NAME, CategoryPart, TaskPart, TransplantNet
 
-CONFIG, ADAPTERS, FORMAT = "transplant.json", "adapters.safetensors", 1
+CONFIG, ADAPTERS, FORMAT = "transplant.json", "adapters.safetensors", "brickwork.transplant/1"
 
 
 class _Strict(BaseModel):
@@ -40,7 +41,7 @@ class _Route(_Strict):
 
 
 class _Config(_Strict):
-    format: int
+    format: int | str
     image: list[int]
     categories: dict[str, _Part]
     tasks: dict[str, _Part]
@@ -119,8 +120,7 @@ def read_net_config(folder: Path) -> _Config:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise BadFile(f"{path}: {where or 'the file'}: {first['msg']}.") from error
-    if config.format != FORMAT:
-        raise BadFile(f"{path} has format {config.format}; this Brickwork reads {FORMAT}.")
+    check_format(config.format, FORMAT, path, older=(1,))
     for name in (*config.categories, *config.tasks):
         if not NAME.fullmatch(name):
             raise BadFile(f"{path}: {name!r} is no name of a part.")

@@ -106,6 +106,7 @@ def connect(
         "looks": sum(len(x) for x in (labels, unlabelled) if x is not None),
         "data": None if data is None else data.name,
         "seed": how.seed,
+        "options": how.to_dict(),
         "loss": learned.history[-1] if learned.history else None,
     }
     if data is not None and targets is not None:

@@ -18,6 +18,7 @@ from brickwork.blueprint.splitting import Above, Below, Split
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.html_table import facts_table
 from brickwork.prediction import evaluating
+from brickwork.store import state_hash
 from brickwork.transplant.adapter import Adapter
 from brickwork.words import sides
 
@@ -182,6 +183,17 @@ class TransplantNet(nn.Module):
     def _repr_html_(self) -> str:
         rows = [(f"{row['category']} → {row['task']}", row["adapter"]) for row in self.table()]
         return facts_table([("images", sides(self.input_shape)), *rows])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How each adapter was learned, by "category → task"."""
+        return {f"{c} → {t}": note.get("options") for (c, t), note in self.notes.items()}
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Every part by the hash of its weights."""
+        parts: dict[str, Any] = {**self.categories, **self.tasks}
+        return {"command": "transplant", "inputs": {name: state_hash(part.module) for name, part in parts.items()}}
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the net as a folder."""

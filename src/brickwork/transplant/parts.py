@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from brickwork import zoo
-from brickwork.blueprint.replay import rebuild
 from brickwork.blueprint.splitting import Above, Below, Split, check_halves, split
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.prediction import evaluating
 from brickwork.store import state_hash
+from brickwork.store.replay import rebuild
 from brickwork.transplant.net import TransplantNet
 
 PROVENANCE = "transplant"  # where an exported part says what it reads and which images its net takes

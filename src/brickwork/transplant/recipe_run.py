@@ -107,7 +107,7 @@ def _done(
         shape = input_shape_of(model)
         if shape is None:
             raise RequestError(
-                f"{source.model} does not say which images it takes; start from a net made by `add --input`."
+                f"{source.model} does not say which images it takes; start from a net made by add with `input_shape`."
             )
         net = TransplantNet(shape)
     if op.data:

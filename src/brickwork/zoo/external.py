@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from brickwork.devices import aligned
 from brickwork.errors import BadFile, BadModel, BrickworkError, MissingExtra, RequestError, UnknownName
 from brickwork.origin import Origin
 
@@ -170,8 +171,6 @@ def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module
     auto: Any = library.AutoModelForImageClassification
     with refusing(f"hf:{folder}"):
         if any(folder.glob("*.safetensors")):
-            from brickwork.store.weights import aligned
-
             model = auto.from_pretrained(
                 str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, **given
             )

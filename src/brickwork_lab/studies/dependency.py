@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.dependencies import CovLasso, DependencyMap, fit_map
+from brickwork.dependencies import DependencyMap, fit_map
 from brickwork.prediction import predict
 from brickwork_lab import imagenet
 from brickwork_lab.judging import mean
@@ -49,7 +49,7 @@ def dependency(lab: Lab, *, sets: Names = None, archs: Names = None, splits: int
             for name, options in ESTIMATORS.items():
                 began = time.process_time()
                 common: dict[str, Any] = {"targets": targets, "names": names, "holdout": holdout}
-                common["model"] = CovLasso(max_dependencies=limit, own=own, **options)
+                common |= {"max_dependencies": limit, "own": own, **options}
                 maps = [fit_map(features, labels, seed=lab.seed + k, **common) for k in range(draws)]
                 row = _row(maps, targets is not None)
                 seconds = round((time.process_time() - began) / draws, 1)

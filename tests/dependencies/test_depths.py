@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from brickwork import zoo
-from brickwork.blueprint.depths import deeper_classes, pooled, several_depths, watched
+from brickwork.dependencies.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.errors import BadModel
 from brickwork.prediction import eval_mode
 

@@ -1,4 +1,4 @@
-"""The import arrows of design.md point one way; found by reading the imports, not by running them."""
+"""The floors of docs/layout.md: what is imported lies below, eagerly or within a function; found by reading the imports."""
 
 import ast
 import re
@@ -7,12 +7,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
-METHODS = {"bricks", "algebra", "transplant", "pools", "dependencies"}
-TOP = {"cli", "report", "tour", "studio"}
-FLOOR = {"blueprint", "moments", "store", "data"}
-#: compares methods task after task: above pools, which it feeds, and algebra, which averages for it, and below what draws
-#: and runs it
-AROUND = {"continual"}
+#: from the ground up; parts of one floor may know each other, but for the five methods
+FLOORS = (
+    "errors lazy words atomic html_table progress options results recipes origin outputs devices",
+    "data",
+    "prediction",
+    "zoo",
+    "blueprint",
+    "moments",
+    "store",
+    "training evaluation inspection model_options latency engine",
+    "bricks algebra transplant pools dependencies",
+    "continual",
+    "report",
+    "studio tour",
+    "cli",
+)
+METHODS = set(FLOORS[8].split())
+FLOOR_OF = {part: number for number, parts in enumerate(FLOORS) for part in parts.split()}
 
 
 def imported(path: Path) -> set[str]:
@@ -40,15 +52,16 @@ def files() -> list[tuple[str, Path]]:
 
 
 def forbidden(part: str) -> set[str]:
-    if part in FLOOR:
-        return METHODS | TOP | AROUND
-    if part in METHODS:
-        return (METHODS | TOP | AROUND) - {part}
-    if part in AROUND:
-        return (METHODS | TOP) - {"pools", "algebra"}
-    if part in TOP or part in ("__init__", "__main__"):
+    """The parts on floors above this one, and of the methods the other four."""
+    if part in ("__init__", "__main__"):
         return set()
-    return METHODS | TOP | AROUND  # zoo, training, engine, atomic, …: below the methods as well
+    above = {other for other, floor in FLOOR_OF.items() if floor > FLOOR_OF[part]}
+    return above | (METHODS - {part} if part in METHODS else set())
+
+
+def test_every_part_has_a_floor():
+    parts = {part for part, _ in files()} - {"__init__", "__main__"}
+    assert parts == set(FLOOR_OF)
 
 
 @pytest.mark.parametrize(("part", "path"), [pytest.param(a, p, id=str(p.relative_to(SOURCE))) for a, p in files()])
@@ -57,7 +70,7 @@ def test_arrows(part, path):
     assert not wrong, f"{path.relative_to(SOURCE)} must not import {', '.join(sorted(wrong))}"
 
 
-def test_only_its_two_verbs_know_the_lab():
+def test_only_its_verbs_know_the_lab():
     """brickwork_lab reproduces papers and measures peers; the library does without it."""
     imports_lab = re.compile(r"^\s*(from|import) brickwork_lab\b", re.M)
     knows = {str(p.relative_to(SOURCE)) for _, p in files() if imports_lab.search(p.read_text(encoding="utf-8"))}

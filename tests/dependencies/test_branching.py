@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from brickwork import zoo
-from brickwork.blueprint.branching import branched_classes, branching_place
-from brickwork.blueprint.depths import deeper_classes, pooled
 from brickwork.blueprint.splitting import places, split
+from brickwork.dependencies.branching import branched_classes, branching_place
+from brickwork.dependencies.depths import deeper_classes, pooled
 from brickwork.errors import BadModel, RequestError
 
 

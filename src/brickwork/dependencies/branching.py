@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from brickwork.blueprint.depths import several_depths, watched
 from brickwork.blueprint.parts import zero_linear
 from brickwork.blueprint.splitting import Above, Place, around, places, split
+from brickwork.dependencies.depths import several_depths, watched
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
