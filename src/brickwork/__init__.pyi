@@ -1,5 +1,3 @@
-__version__: str
-
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,7 +9,9 @@ from torch.nn.modules.module import Module
 
 from brickwork import continual as continual
 from brickwork import data as data
+from brickwork import dependencies as depend
 from brickwork import errors as errors
+from brickwork import pools as pool
 from brickwork import transplant as transplant
 from brickwork import zoo as zoo
 from brickwork.algebra import Delta as Delta
@@ -49,6 +49,47 @@ from brickwork.store import save as save
 from brickwork.training.options import RunningOptions, TrainHooks, TrainOptions
 from brickwork.training.result import TrainingResult
 from brickwork.transplant import TransplantNet as TransplantNet
+
+__all__ = [
+    "Blueprint",
+    "Brick",
+    "CovLasso",
+    "Delta",
+    "DependencyMap",
+    "KernelPool",
+    "Routes",
+    "TransplantNet",
+    "__version__",
+    "adapt",
+    "assemble",
+    "assign",
+    "cancel",
+    "compress",
+    "continual",
+    "data",
+    "delta",
+    "depend",
+    "disassemble",
+    "distil",
+    "errors",
+    "eval",
+    "increment",
+    "info",
+    "join",
+    "load",
+    "merge",
+    "pool",
+    "routes",
+    "save",
+    "sweep",
+    "trace",
+    "train",
+    "transfer",
+    "transplant",
+    "treat",
+    "zoo",
+]
+__version__: str
 
 # from brickwork.bricks.adaptation import adapt
 def adapt(

@@ -31,7 +31,8 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(home), sorted(home)
+    names = sorted(home)
+    return load, lambda: sorted(names), names
 
 
 def homes_of(stub: Path) -> dict[str, tuple[str, str]]:

@@ -129,8 +129,12 @@ def stub(package: str) -> str:
     helpers = [
         f"from {home} import {name}" for name, home in names.home.items() if not _exports(homes, module, home, name)
     ]
-    version = "__version__: str\n\n" if package == "brickwork" else ""
-    return _formatted(version + "\n".join([*exported, *helpers, "", *functions]), file)
+    version = ["__version__: str"] if package == "brickwork" else []
+    public = [
+        *homes,
+        *(["__version__"] if version else []),
+    ]  # a name under another than its own is public by this alone
+    return _formatted("\n".join([*exported, *helpers, f"__all__ = {sorted(public)}", *version, "", *functions]), file)
 
 
 def _exports(homes: Mapping[str, tuple[str, str]], module: Any, home: str, name: str) -> bool:
@@ -145,7 +149,7 @@ def _exports(homes: Mapping[str, tuple[str, str]], module: Any, home: str, name:
 
 def _formatted(text: str, file: Path) -> str:
     """As `make format` would leave it."""
-    for options in (["check", "--quiet", "--select", "I", "--fix"], ["format", "--quiet"]):
+    for options in (["check", "--quiet", "--select", "I,RUF022", "--fix"], ["format", "--quiet"]):
         command = [sys.executable, "-m", "ruff", *options, "--stdin-filename", str(file), "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
     return text

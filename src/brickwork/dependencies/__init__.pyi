@@ -18,6 +18,22 @@ from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.dependencies.partial import CoefficientPenalty as CoefficientPenalty
 from brickwork.dependencies.path import DependencyPath as DependencyPath
 
+__all__ = [
+    "CoefficientPenalty",
+    "CovLasso",
+    "CovariancePenalty",
+    "DependencyMap",
+    "DependencyPath",
+    "LogitGram",
+    "add",
+    "add_classes",
+    "fit",
+    "fit_head",
+    "fit_map",
+    "logit_gram",
+    "pairs_above",
+]
+
 # from brickwork.dependencies.new_classes import add_classes
 def add(
     model: Module,

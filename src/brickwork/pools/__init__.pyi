@@ -16,6 +16,22 @@ from brickwork.pools.pool import KernelPool as KernelPool
 from brickwork.pools.starts import rank_starts as rank_starts
 from brickwork.pools.task import PoolTask as PoolTask
 
+__all__ = [
+    "ClusterOptions",
+    "EncodeOptions",
+    "Growth",
+    "KernelPool",
+    "LearnOptions",
+    "PoolFolder",
+    "PoolTask",
+    "PretrainOptions",
+    "cluster",
+    "encode",
+    "learn",
+    "pretrain",
+    "rank_starts",
+]
+
 # from brickwork.pools.clustering import cluster
 def cluster(
     models: Sequence[Module] | Module,

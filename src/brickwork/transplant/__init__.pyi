@@ -22,7 +22,36 @@ from brickwork.transplant.options import WAYS as WAYS
 from brickwork.transplant.options import AdapterOptions as AdapterOptions
 from brickwork.transplant.options import LearnTaskOptions as LearnTaskOptions
 from brickwork.transplant.options import TuneOptions as TuneOptions
+from brickwork.transplant.parts import alone as export
 from brickwork.transplant.recipe import read_recipe as read_recipe
+from brickwork.transplant.recipe_run import run_recipe as run
+
+__all__ = [
+    "WAYS",
+    "Adapter",
+    "AdapterOptions",
+    "Chain",
+    "Dummy",
+    "LearnTaskOptions",
+    "LearnedAdapter",
+    "Split",
+    "TransplantNet",
+    "TuneOptions",
+    "add",
+    "add_learned_task",
+    "balance",
+    "connect",
+    "export",
+    "learn_adapter",
+    "load_net",
+    "read_recipe",
+    "run",
+    "save_net",
+    "solve_features",
+    "solve_pseudo_gradients",
+    "split",
+    "tune",
+]
 
 # from brickwork.transplant.adding import add
 def add(
