@@ -23,7 +23,13 @@ from typing import Any
 import brickwork
 from brickwork.lazy import homes_of
 
-PACKAGES = ("brickwork", "brickwork.dependencies", "brickwork.pools", "brickwork.transplant")
+PACKAGES = (
+    "brickwork",
+    *(
+        f"brickwork.{name}"
+        for name in ("algebra", "bricks", "continual", "dependencies", "pools", "training", "transplant")
+    ),
+)
 EMPTY = inspect.Parameter.empty
 
 
