@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 EXTRAS := hf,timm,ray,ddp,tensorboard,studio,dev
 
-.PHONY: install demo test lint format results clean
+.PHONY: install demo test lint format stubs results clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,10 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the signatures of functions that take options, for editors and type checkers
+stubs: install
+	$(BIN)/python -m brickwork_lab.stubs
 
 # the tables of docs/results.md and docs/benchmarks.md, from studies/results
 results: install

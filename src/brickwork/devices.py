@@ -19,8 +19,10 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         result = torch.device(str(device))
+        if result.type not in ("cpu", "cuda", "mps"):  # meta computes nothing; others nobody has tried
+            raise RuntimeError
     except RuntimeError:
-        raise RequestError(f"unknown device {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
+        raise RequestError(f"`device` is {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
     if result.type == "cuda" and (result.index or 0) >= torch.cuda.device_count():
         raise RequestError(f"device {result} is not there ({torch.cuda.device_count()} CUDA devices); use cpu.")
     if result.type == "mps" and not torch.backends.mps.is_available():

@@ -129,6 +129,10 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, options: AssignOptions) 
     bn: batch-norm statistics move by αg like everything else ("linear"), or stay ("keep"). A variance that would become
     negative is refused: keep them, or re-estimate them on images with `brickwork.moments.reestimate_batch_norm`.
     strict: refuse a delta that was taken from another network than this one (paper 1 assigns to any).
+
+    >>> g = delta({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
+    >>> assign({"w": torch.tensor([10.0])}, g, alpha=0.5)["w"]
+    tensor([11.])
     """
     bn = options.bn
     state = state_of(model, "the network")

@@ -44,9 +44,13 @@ def merge(
     (tensor([2., 2.]), tensor([2., 2.]))
     """
     if data is not None:
+        from brickwork.algebra.data_methods import find
         from brickwork.algebra.with_data import merge_on
 
-        return merge_on(states, data, method, base=base, **method_options)  # type: ignore[arg-type, return-value]
+        asked = {**options.changed(), **({"layers": layers} if layers else {})}
+        for name in [name for name in asked if name not in find(method).options]:
+            raise RequestError(f"`{name}` is not used by {method}, which looks at images; leave it out.")
+        return merge_on(states, data, method, base=base, **asked, **method_options)  # type: ignore[arg-type, return-value]
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")

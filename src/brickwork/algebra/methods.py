@@ -112,7 +112,7 @@ def registry() -> dict[str, MergeMethod]:
 
 def get(name: str) -> MergeMethod:
     if name in DATA_METHODS:
-        raise RequestError(f"{name} looks at images: use brickwork.merge_on, or `data` with it on the command line.")
+        raise RequestError(f"{name} looks at images; give them as `data`, which a recipe.yaml has none of.")
     if name not in registry():
         raise UnknownName("merge method", name, REGISTRY)
     return REGISTRY[name]

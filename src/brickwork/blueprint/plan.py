@@ -407,7 +407,12 @@ def _merge_parts(groups: list[list[int]], names: list[str]) -> list[list[int]]:
 
 
 def trace(model: nn.Module, example: Any, *, output: str | int | None = None) -> Blueprint:
-    """Trace a model once on shapes alone; `example` is a tensor, a tuple of arguments or a dict of keywords."""
+    """Trace a model once on shapes alone; `example` is a tensor, a tuple of arguments or a dict of keywords.
+
+    >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+    >>> trace(net, torch.zeros(1, 4)).spaces
+    {'0': 32, 'classes': 3}
+    """
     graph = record(model, example, output=output)
     walk = Walk(graph, Units()).run()
     for site in walk.sites:

@@ -77,6 +77,13 @@ def treat(
     rule: "route" (paper 2: the positive derivative of the class's probability, every layer down to `depth`), "doctor"
     (Model Doctor: the absolute one, the last convolution only) or "plain" (no constraint).
     threshold: a channel is on a class's route if its score exceeds this × the layer's mean.
+
+    >>> from brickwork import data, zoo
+    >>> digits = data.load("digits:0-2@20", size=8, channels=1)
+    >>> net = zoo.build("lenet", num_classes=3, in_channels=1, seed=0)
+    >>> better = treat(net, digits, epochs=1, attribution="taylor", progress=False)
+    >>> better.model is not net, len(better.training.history)
+    (True, 1)
     """
     strength = 0.1 if options.strength is None else options.strength
     subject = prepare(model, None, data, device=device, output=None, seed=options.seed)

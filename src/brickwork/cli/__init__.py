@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -58,6 +58,16 @@ def find(verb: str) -> click.Command:
     return result if isinstance(result, click.Command) else make_command(result, verb)
 
 
+def walk() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command there is with the words it is called by; a group is its actions."""
+    for verb in VERBS:
+        command = find(verb)
+        if isinstance(command, Group):
+            yield from (((verb, action), make()) for action, make in command.find.items())
+        else:
+            yield (verb,), command
+
+
 def application() -> Group:
     """The whole command line."""
     return Group(
@@ -83,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         raise SystemExit(2) from None
     except click.ClickException as error:
-        complain(usage_sentence(error, arguments))
+        complain(usage_sentence(error))
         raise SystemExit(2) from None
     except BrickworkError as error:  # a verb or an action that does not exist
         complain(in_words_of_options(error))

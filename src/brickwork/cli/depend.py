@@ -27,6 +27,12 @@ from brickwork.options import Setting
 from brickwork.words import counted, some_of
 
 
+def _check_page(path: Path) -> None:
+    from brickwork.report.dependencies import check_suffix
+
+    check_suffix(path)
+
+
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
@@ -42,7 +48,9 @@ def fit(
     force: Force = False,
     options: MapOptions,
 ) -> Report:
-    """Find which classes' logits are combinations of a few others', and what replacing them costs.
+    """Find which classes are combinations of a few others.
+
+    A class's logit is fitted by those of others, and what replacing it costs is measured.
 
     brickwork depend fit logits.npz --loss decision --selection greedy --max-dependencies 20 --holdout 0.4 --out map
 
@@ -67,7 +75,7 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: optional(out_file("A page or its graph to write.", ".html", ".svg")) = None,
+    out: optional(out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")
@@ -75,7 +83,7 @@ def show(
     targets: Annotated[Path | None, Setting("Beside --logits: the other network's logits.")] = None,
     force: Force = False,
 ) -> Report:
-    """Show a map: which class is which combination of others, as text, a page or a graph.
+    """Show a map as equations, as a page or as a graph.
 
     brickwork depend show map --classes 3
 
@@ -111,7 +119,9 @@ def add(
     force: Force = False,
     options: AddOptions,
 ) -> Report:
-    """Give a model the classes of --data, as combinations of what it answers, and save it as a model folder.
+    """Give a model folder new classes, out of what it answers.
+
+    They are the classes of --data.
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
@@ -146,9 +156,7 @@ def add(
     return Report(report, text)
 
 
-GROUP = make_group(
-    "depend", "Find which classes' logits are combinations of a few others', and what they cost.", (fit, show, add)
-)
+GROUP = make_group("depend", "Find and use classes that are combinations of a few others.", (fit, show, add))
 
 
 def _draw(found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool) -> None:

@@ -78,7 +78,7 @@ def study(
     force: Force = False,
     options: StudyOptions,
 ) -> Report:
-    """Run a paper's table: the paper's numbers and ours side by side.
+    """Run a paper's table, its numbers and ours side by side.
 
     brickwork study assemble --smoke --json
     """
@@ -169,7 +169,7 @@ def bench(
     arg: Annotated[dict[str, Any] | None, Setting("Option of the benchmark, e.g. --arg repeat=5; repeatable.")] = None,
     device: Annotated[str | None, Setting("Where to compute, if the benchmark has a choice.")] = None,
 ) -> Report:
-    """Measure Brickwork against its peers, alternately, on this machine.
+    """Measure Brickwork against its peers on this machine.
 
     Prints who took how long and how much memory (medians), and peer ÷ ours: above 1, ours needs less.
     Without an argument: the benchmarks there are, with their options.

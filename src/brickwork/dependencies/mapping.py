@@ -43,6 +43,11 @@ def fit_map(
     labels, targets) to measure on; else `holdout`, a share of each class that is kept out of the fit; else the
     rows of the fit themselves, and the map says so.
     delta: of Definition 1. bootstrap, null: rounds of resampling and of shuffling (0: not done).
+
+    >>> logits = np.random.default_rng(0).normal(size=(200, 4))
+    >>> logits[:, 3] = logits[:, 0] - logits[:, 1]
+    >>> fit_map(logits, names=["cat", "dog", "car", "cat, no dog"], max_dependencies=2).equation("cat, no dog")
+    'cat, no dog ≈ 1.00·cat − 1.00·dog'
     """
     chosen = CovLasso(**options.estimator(), device=device)
     chosen.check()

@@ -66,6 +66,13 @@ def connect(
 
     data: images of the category; its training split to learn on, its test split to judge by. teacher: the task that the
     category is known to do well; by default one that it came with.
+
+    >>> from brickwork import zoo
+    >>> from brickwork.transplant import add
+    >>> net = add(None, zoo.build("lenet", seed=0), at="pool1", category="dog", task="classify").net
+    >>> net = add(net, zoo.build("lenet", seed=1), at="pool1", category="cat", task="cats").net
+    >>> list(connect(net, "cat", "classify", way="closed-form", progress=False).net.routes)
+    [('dog', 'classify'), ('cat', 'cats'), ('cat', 'classify')]
     """
     how = options.resolved(images=data is not None)
     refuse(how.needs(data=data is not None))
