@@ -26,7 +26,7 @@ from brickwork.data.images import ImageData
 __all__ = [
     "Cancellation",
     "Delta",
-    "Learned",
+    "LearnedCoefficients",
     "Soup",
     "SweepResult",
     "adamerge",
@@ -35,13 +35,13 @@ __all__ = [
     "cancel",
     "combine",
     "delta",
-    "fit_head",
     "greedy_soup",
     "merge",
     "merge_files",
     "merge_on",
     "own_heads",
     "rebasin",
+    "refit_head",
     "repair",
     "sweep",
 ]
