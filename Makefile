@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 EXTRAS := hf,timm,ray,ddp,tensorboard,studio,docs,dev
 
-.PHONY: install demo test lint format docs results clean
+.PHONY: install demo test lint format stubs docs results clean
 
 install: $(VENV)/.installed
 
@@ -38,6 +38,10 @@ format: install
 # the reference of all public names, from their docstrings; open build/docs/index.html
 docs: install
 	$(BIN)/python -m brickwork_lab.reference build/docs
+
+# the signatures of functions that take options, for editors and type checkers
+stubs: install
+	$(BIN)/python -m brickwork_lab.stubs
 
 # the tables of docs/results.md and docs/benchmarks.md, from studies/results
 results: install

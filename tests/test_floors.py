@@ -84,7 +84,7 @@ def test_the_reader_sees_every_form_of_import(tmp_path, monkeypatch):
     path.write_text(
         "import brickwork.algebra.merge\nfrom brickwork import bricks\n"
         "from brickwork.pools.codec import pack\n"
-        "from . import labels\nfrom .. import report\nfrom ..cli.common import log\n"
+        "from . import labels\nfrom .. import report\nfrom ..cli.printing import log\n"
         "def f():\n    from brickwork.transplant import Net\n"
     )
     assert imported(path) >= {"algebra", "bricks", "pools", "blueprint", "report", "cli", "transplant"}

@@ -1,50 +1,43 @@
 """The public names, in one place: adding or losing one is a decision, not an accident."""
 
+import ast
 import importlib
+import inspect
 import subprocess
 import sys
+import types
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import brickwork
+from brickwork_lab import stubs
 
 PUBLIC = {
-    "Blueprint",
-    "Brick",
-    "CovLasso",
-    "Delta",
-    "DependencyMap",
-    "KernelPool",
-    "Routes",
-    "TransplantNet",
-    "__version__",
-    "adapt",
-    "assemble",
-    "assign",
-    "compress",
-    "delta",
-    "disassemble",
-    "distil",
-    "errors",
-    "increment",
-    "join",
-    "load",
-    "merge",
-    "routes",
-    "save",
-    "sweep",
-    "trace",
-    "transfer",
-    "treat",
-    "zoo",
+    # what is done, by the words of the command line
+    *("train", "eval", "info", "load", "save"),
+    *("disassemble", "assemble", "increment", "compress", "routes", "treat", "distil", "transfer", "adapt"),
+    *("delta", "assign", "merge", "sweep", "cancel"),
+    *("depend", "transplant", "pool", "continual"),
+    *("trace", "join"),
+    # what comes of it
+    *("Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet"),
+    # what it is done with
+    *("data", "zoo", "errors", "__version__"),
 }
+PACKAGES = ("algebra", "bricks", "continual", "dependencies", "pools", "store", "training", "transplant", "zoo")
 
 
 def test_the_list():
     assert set(brickwork.__all__) == PUBLIC
-    assert dir(brickwork) == sorted(brickwork.__all__)
+    assert set(dir(brickwork)) == PUBLIC
+
+
+def test_completion_shows_the_public_names_alone_whatever_was_imported():
+    """Modules that are loaded become attributes of the package; `brickwork.<tab>` does not show them."""
+    importlib.import_module("brickwork.bricks.disassembly")
+    assert set(dir(brickwork)) == PUBLIC and not hasattr(brickwork, "numpy")
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
@@ -52,12 +45,47 @@ def test_every_name_is_there(name):
     assert getattr(brickwork, name) is not None
 
 
-def test_the_type_checker_sees_the_same_names():
-    text = Path(brickwork.__file__).read_text()
-    block = text.split("if TYPE_CHECKING:")[1]
-    seen = {line.rsplit(" as ", 1)[1] for line in block.splitlines() if " as " in line}
-    assert seen == PUBLIC - {"__version__"}
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_of_a_package_is_there(package):
+    module = importlib.import_module(f"brickwork.{package}")
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+    assert set(module.__all__) <= set(dir(module))
+
+
+def test_a_type_checker_is_told():
     assert (Path(brickwork.__file__).parent / "py.typed").exists()
+
+
+# the stubs, which say the names and the options of functions
+
+
+@pytest.mark.parametrize("package", stubs.PACKAGES)
+def test_a_stub_is_up_to_date(package):
+    assert stubs.stub_file(package).read_text(encoding="utf-8") == stubs.stub(package), "run: make stubs"
+
+
+@pytest.mark.parametrize("package", stubs.PACKAGES)
+def test_a_stub_says_every_option_with_its_default(package):
+    """Read as Python: the names, their order and their defaults are those of the function."""
+    module = importlib.import_module(package)
+    written = [n for n in ast.parse(stubs.stub_file(package).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)]
+    assert {n.name for n in written} == {
+        n
+        for n in module.__all__
+        if isinstance(getattr(module, n), types.FunctionType) and hasattr(getattr(module, n), "options")
+    }
+    for node in written:
+        real = inspect.signature(getattr(module, node.name)).parameters
+        arguments = node.args
+        assert [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)] == [
+            name for name, p in real.items() if p.kind is not p.VAR_KEYWORD
+        ]
+        for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            expected = real[argument.arg].default
+            if default is None:
+                assert expected is inspect.Parameter.empty
+            elif not (isinstance(default, ast.Constant) and default.value is Ellipsis):
+                assert ast.literal_eval(default) == expected
 
 
 def test_an_unknown_name():
@@ -72,9 +100,3 @@ def test_version_is_the_packages():
 def test_importing_brickwork_does_not_import_torch():
     code = "import sys, brickwork, brickwork.errors, brickwork.atomic; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("package", ["zoo", "store"])
-def test_all_of_the_packages_is_true(package):
-    module = importlib.import_module(f"brickwork.{package}")
-    assert [name for name in module.__all__ if not hasattr(module, name)] == []

@@ -49,6 +49,16 @@ class RequestError(BrickworkError):
     exit_code = 2
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a refusal that names the nearest name there is; "" where none is near.
+
+    >>> did_you_mean("trian", ["train", "treat"]), did_you_mean("nope", ["train", "treat"])
+    ("; did you mean 'train'?", '')
+    """
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 class UnknownName(RequestError):
     """A name that does not exist.
 
@@ -60,8 +70,7 @@ class UnknownName(RequestError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, list(known)
-        close = difflib.get_close_matches(str(name), self.known, n=1, cutoff=0.6)
-        guess = f"; did you mean {close[0]!r}?" if close else "."
+        guess = did_you_mean(name, self.known) or "."
         shown = ", ".join(self.known[:40]) + (f" and {len(self.known) - 40} more" if len(self.known) > 40 else "")
         super().__init__(f"unknown {kind} {name!r}{guess} Known: {shown}.{' ' + hint if hint else ''}")
 

@@ -9,18 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_LINE = re.compile(r"^from (\S+) import (\w+) as (\w+)$|^# from (\S+)\ndef (\w+)", re.MULTILINE)
+_LINE = re.compile(r"^from (\S+) import (\w+) as (\w+)$|^# from (\S+) import (\w+)\ndef (\w+)", re.MULTILINE)
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__, __dir__, __all__ = attach(__name__, __file__)`.
 
     The names stand in `__init__.pyi` beside the file, which type checkers and editors read, and nowhere else: as
-    `from brickwork.x import name as name`, or as `# from brickwork.x` above a function written out with its options.
+    `from brickwork.x import name as name`, or as `# from brickwork.x import name` above a function written out with its
+    options (`brickwork_lab.stubs` writes these).
     """
-    home: dict[str, tuple[str, str]] = {}
-    for module, name, alias, owner, function in _LINE.findall(Path(file).with_suffix(".pyi").read_text("utf-8")):
-        home[alias or function] = module or owner, name or function
+    home = homes_of(Path(file).with_suffix(".pyi"))
 
     def load(name: str) -> Any:
         if name not in home:
@@ -32,4 +31,11 @@ def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
         setattr(sys.modules[package], name, value)
         return value
 
-    return load, lambda: sorted(home), sorted(home)
+    names = sorted(home)
+    return load, lambda: sorted(names), names
+
+
+def homes_of(stub: Path) -> dict[str, tuple[str, str]]:
+    """{public name: (module, name in it)}, as a stub says."""
+    found = _LINE.findall(stub.read_text("utf-8"))
+    return {alias or function: (module or owner, name or own) for module, name, alias, owner, own, function in found}

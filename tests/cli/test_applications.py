@@ -81,7 +81,7 @@ def test_compress(run, tmp_path):
         "contribution",
     )
     assert report["classes"] == list("01234") and report["parameters"] <= 0.4 and accuracy > 0.9
-    assert report["settings"]["depth"] == "2" and len(report["kept"].get("conv1", range(6))) == 6
+    assert report["options"]["depth"] == 2 and len(report["kept"].get("conv1", range(6))) == 6
     brick = brickwork.Brick.load(tmp_path / "s")
     assert brick.classes == tuple("01234")
     assert origin_of(brick.model).provenance["whole"]["test_accuracy"] == 0.5
@@ -197,20 +197,26 @@ def test_help_has_an_example_and_every_common_option(run, verb):
 
 
 EARLY = [
-    ("compress a --data digits:A --budget 2 --seed -1", "budget is 2.0; it must be above 0 and at most 1; seed is -1"),
+    (
+        "compress a --data digits:A --budget 2 --seed -1",
+        "--budget is '2'; it must be above 0 and at most 1; --seed is '-1'",
+    ),
     ("compress a --data digits:A --attribution frats", "did you mean 'frat'?"),
     ("disassemble a --classes 0,ten --data digits:A", "unknown class 'ten'"),
     ("treat a --data digits:A --rule rout", "did you mean 'route'?"),
     ("treat a --data digits:A --rule plain --strength 1", "--strength is not used by --rule plain"),
-    ("treat a --data digits:A --strength -1", "strength is -1; it must be 0 or more."),
-    ("treat a --data digits:A --threshold nan", "threshold is nan"),
-    ("treat a --data digits:A --epochs 0 --lr -1", "epochs is 0; it must be 1 or more; lr is -1.0; it must be above 0"),
-    ("treat a --data digits:A --scored 0", "scored is 0"),
+    ("treat a --data digits:A --strength -1", "--strength is '-1'; it must be 0 or more; `brickwork treat -h`"),
+    ("treat a --data digits:A --threshold nan", "--threshold is 'nan'; it must be 0 or more"),
+    (
+        "treat a --data digits:A --epochs 0 --lr -1",
+        "--epochs is '0'; it must be 1 or more; --lr is '-1'; it must be above 0",
+    ),
+    ("treat a --data digits:A --scored 0", "--scored is '0'; it must be 1 or more"),
     ("treat a --data digts", "did you mean 'digits'?"),
     ("treat none --data digits", "none does not exist"),
     ("distil a01 --teacher b --data digits:0,1", "no teacher knows '0', '1'; together they know 5, 6, 7, 8, 9."),
-    ("distil a01 --teacher a --data digits --temperature 0", "temperature is 0; it must be above 0."),
-    ("distil a01 --teacher a --data digits --hard 1.5", "hard is 1.5; it must be 0 to 1."),
+    ("distil a01 --teacher a --data digits --temperature 0", "--temperature is '0'; it must be above 0"),
+    ("distil a01 --teacher a --data digits --hard 1.5", "--hard is '1.5'; it must be 0 to 1"),
     ("distil a01 --teacher a --data digits --hard 0.5 --no-labels", "--no-labels leaves them out"),
     ("distil a01 --teacher none --data digits", "none does not exist"),
     ("increment a a2", "class '2' is in a and in a2"),
@@ -227,11 +233,16 @@ EARLY = [
     ("assemble a01 a2 --source a", "were repaired, so their union must be too; give --data"),
     ("assemble a01 a2 --source b --data digits", "none of the bricks was cut from b"),
     ("assemble a01 a2 --source a --shared apart", "--shared apart keeps them apart"),
-    ("assemble a01 a2 --source a --data digits --images 0", "images is 0"),
+    ("assemble a01 a2 --source a --data digits --images 0", "--images is '0'; it must be 1 or more"),
     ("transfer a --data dim.npz --what all --routes digits", "--what all holds nothing"),
-    ("transfer a --data dim.npz --batch-size 0", "batch_size is 0"),
-    ("adapt a --known digits --new digits --ridge -1 --seed -2", "ridge is -1; it must be 0 or more; seed is -2"),
-    ("adapt a --known digits --new digits --images 0", "images is 0"),
+    ("transfer a --data dim.npz --what all --threshold 1.0", "--what all holds nothing"),
+    ("transfer a --data dim.npz --weight-decay 0.1", "--weight-decay would move what --what independent holds"),
+    ("transfer a --data dim.npz --batch-size 0", "--batch-size is '0'; it must be 1 or more"),
+    (
+        "adapt a --known digits --new digits --ridge -1 --seed -2",
+        "--ridge is '-1'; it must be 0 or more; --seed is '-2'",
+    ),
+    ("adapt a --known digits --new digits --images 0", "--images is '0'; it must be 1 or more"),
 ]
 
 

@@ -89,7 +89,10 @@ def test_words_are_those_of_python(run):
     [
         (["--classes", "ten", "--data", "digits"], "unknown class 'ten'"),
         (["--classes", "0", "--data", "digts"], "did you mean 'digits'"),
-        (["--classes", "0", "--data", "digits", "--keep", "0.5", "--budget", "0.5"], "keep and budget are given"),
+        (
+            ["--classes", "0", "--data", "digits", "--keep", "0.5", "--budget", "0.5"],
+            "--keep and --budget are given; one of them",
+        ),
         (["--classes", "0", "--data", "digits", "--attribution", "tailor"], "did you mean 'taylor'"),
         (["--classes", "0", "--data", "digits:1"], "no images of '0'"),
         (["--classes", "0,1", "--data", "digits", "--budget", "0.0001"], "narrowest"),

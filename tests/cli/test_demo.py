@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from brickwork.cli.demo import how_to_reach, next_commands
 
 import brickwork
 from brickwork import cli
+from brickwork.cli.pages import how_to_reach, next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 
@@ -112,6 +112,7 @@ def test_ctrl_c_leaves_the_old_demo(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     deadline = time.monotonic() + 120
     while len(os.listdir(tmp_path)) == 1 and process.poll() is None and time.monotonic() < deadline:

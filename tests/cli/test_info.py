@@ -5,11 +5,11 @@ import sys
 from functools import partial
 
 import pytest
-from brickwork.cli.info import parse_keep
 
 import brickwork
 from brickwork import zoo
 from brickwork.errors import RequestError
+from brickwork.model_options import InfoOptions
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_spaces_as_a_table(run):
     code, out, _ = run("lenet")
     assert code == 0
     assert "conv1             6  conv1    conv2\n" in out
-    assert "1,116,840 multiply-adds, 90,760 bytes of activations an example" in out
+    assert "1,116,840 multiply-adds, 90,760 bytes of activations per example" in out
 
 
 def test_what_must_stay_is_said_with_its_reason(run, own):
@@ -140,8 +140,8 @@ def test_wrong_uses_of_dry_run(run):
     assert code == 2 and "given twice" in err
 
 
-def test_parse_keep():
-    assert parse_keep(None) == {}
-    assert parse_keep(["a.b=0 , 2-4", "c=7"]) == {"a.b": [0, 2, 3, 4], "c": [7]}
+def test_the_channels_of_a_dry_run():
+    assert InfoOptions().keep() == {}
+    assert InfoOptions(dry_run=["a.b=0 , 2-4", "c=7"]).keep() == {"a.b": [0, 2, 3, 4], "c": [7]}
     with pytest.raises(RequestError, match="SPACE=INDICES"):
-        parse_keep(["a=1-"])
+        InfoOptions(dry_run=["a=1-"]).keep()

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from brickwork.cli.merge import METHODS
 
 import brickwork
 from brickwork import data, store, zoo
 from brickwork.algebra import merge_on
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.algebra.methods import registry
+from brickwork.cli.merging import METHODS
 from brickwork.errors import RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.origin import attach, origin_of
@@ -121,11 +121,8 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
     (tmp_path / "r.yaml").write_text("models: [a, b]\nmethod: match\n")
     one = ["--data", "digits:A"]
     for wrong, message in (
-        (
-            [a, b, "--method", "match"],
-            "match needs data, unlabelled images of each model's task (--data, once a model)",
-        ),
-        ([a, b, "--method", "greedy_soup"], "greedy_soup needs data, labelled images (--data)"),
+        ([a, b, "--method", "match"], "match needs --data, unlabelled images of each model's task, once per model"),
+        ([a, b, "--method", "greedy_soup"], "greedy_soup needs --data, labelled images"),
         ([a, b, "--method", "match", *one], "there are 1 for 2 models"),
         ([a, b, "--method", "adamerging", *one], "adamerging needs a base"),
         ([a, b, "--method", "match", *SETS, "--base", b], "match takes no base"),
@@ -135,11 +132,13 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
         ([a, b, "--method", "match", *SETS, "--bn", "keep"], "--bn is not used by --method match"),
         ([a, b, "--method", "greedy_soup", *SETS, "--bn", "keep"], "which looks at images; give --arg bn=…"),
         ([a, b, "--method", "fisher", *SETS, "--arg", "seed=1"], "give --seed instead of --arg seed"),
-        ([a, b, "--method", "match", *SETS, "--images", "0"], "images is 0"),
+        ([a, b, "--method", "match", *SETS, "--images", "0"], "--images is '0'; it must be 1 or more"),
         ([a, b, "--method", "macth", *SETS], "did you mean 'match'"),
         ([a, b, *one], "--data is not used by --method linear, which looks at weights alone"),
         ([a, b, "--images", "3"], "--images is not used by --method linear"),
-        ([tmp_path / "r.yaml"], "match looks at images: use brickwork.algebra.merge_on"),
+        ([a, b, "--images", "2000"], "--images is not used by --method linear"),  # its default, and typed
+        ([tmp_path / "r.yaml", "--bn", "linear"], "a recipe says --bn itself; write it there"),
+        ([tmp_path / "r.yaml"], "match looks at images; give them as data, which a recipe.yaml has none of"),
         ([tmp_path / "r.yaml", *one], "--data is not used by a recipe"),
         ([a, tmp_path / "no", "--method", "match", *SETS], "does not exist"),
         ([a, b / "model.safetensors", "--method", "match", *SETS], "is a file; a model folder holds"),
@@ -159,8 +158,20 @@ def test_each_kind_of_method_names_the_other():
     net = torch.nn.Linear(2, 2)
     with pytest.raises(RequestError, match="match looks at images"):
         brickwork.merge([net], "match")
-    with pytest.raises(RequestError, match=r"ties looks at weights alone: use brickwork\.merge"):
-        merge_on([net], [torch.zeros(2, 2)], "ties")
+    for call in (merge_on, lambda nets, data, method: brickwork.merge(nets, method, data=data)):
+        with pytest.raises(RequestError, match="ties looks at weights alone; leave data out"):
+            call([net], [torch.zeros(2, 2)], "ties")
+
+
+def test_python_merges_on_images_with_the_options_that_the_method_has():
+    nets, images = [torch.nn.Sequential(torch.nn.Linear(4, 3)) for _ in range(2)], [torch.randn(40, 4)] * 2
+    one, two, three = (
+        brickwork.merge(nets, "fisher", data=images, progress=False, seed=seed)[0].weight for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, two) and not torch.equal(one, three)  # of Fisher weights, the answers are drawn
+    for name, value in {"bn": "keep", "heads": "keep", "seed": 1, "layers": [("*", "ties", {})]}.items():
+        with pytest.raises(RequestError, match=f"{name} is not used by match, which looks at images"):
+            brickwork.merge(nets, "match", data=images, progress=False, **{name: value})
 
 
 def test_networks_that_do_not_fit_are_called_by_their_folders(folders, tmp_path, run):

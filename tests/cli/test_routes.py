@@ -33,6 +33,8 @@ def test_a_picture_of_each_kind(run, folder, tmp_path):
     code, out, _ = run(*asked, "--out", tmp_path / "new" / "r.png")
     assert code == 0 and out == f"{again}\nsaved in {tmp_path / 'new' / 'r.png'}\n"
     assert (tmp_path / "new" / "r.png").read_bytes().startswith(b"\x89PNG")
+    code, _, _ = run(*asked, "--out", tmp_path / "r.json")  # a figure for `brickwork report`
+    assert code == 0 and json.loads((tmp_path / "r.json").read_text())["kind"] == "brickwork figure"
     code, _, _ = run(*asked[:4], "--out", tmp_path / "r.html", "--attribution", "taylor", "--threshold", 2)
     assert code == 0 and "Decision routes of 0, 1, 2, 3 and 4" in (tmp_path / "r.html").read_text()
 
@@ -62,7 +64,7 @@ def test_words_are_those_of_python(run):
         ({"--classes": "3,nine"}, "unknown class 'nine'"),
         ({"--data": "digts"}, "did you mean 'digits'"),
         ({"--attribution": "fratt"}, "did you mean 'frat'"),
-        ({"--threshold": "-1", "--scored": "0"}, "threshold is -1.0; it must be 0 or more; scored is 0"),
+        ({"--threshold": "-1", "--scored": "0"}, "--threshold is '-1'; it must be 0 or more; --scored is '0'"),
         ({"--out": "d.svg"}, "is a folder"),
     ],
 )

@@ -110,8 +110,11 @@ def test_a_segmenter_and_its_masks(tmp_path):
         (["lenet", "digit:A"], "did you mean 'digits'?"),
         (["lenet", "digits:zero"], "unknown class 'zero'"),
         (["lenet", "digits@none"], "a number of images a class"),
-        (["lenet", "digits", "--lr", "-1", "--optimizer", "sdg"], "optimizer is 'sdg'"),
-        (["lenet", "digits", "--milestones", "x"], "milestones are 'x'"),
+        (
+            ["lenet", "digits", "--lr", "-1", "--optimizer", "sdg"],
+            "--lr is '-1'; it must be above 0; --optimizer is 'sdg'",
+        ),
+        (["lenet", "digits", "--milestones", "x"], "--milestones is 'x'; it must be a whole number"),
         (["lenet", "digits", "--arg", "num_classes=3"], "num_classes comes from the data"),
         (["lenet", "empty/"], "holds no images"),
         (["lenet", "junk/"], "notes.txt is not an image"),
@@ -144,11 +147,18 @@ def test_more_outputs_than_classes_are_refused_before_training(tmp_path, monkeyp
     assert "the network has 10 outputs and digits:A@2 5 classes (0, 1, 2, 3, 4); build it with as many" in told.err
 
 
+def heeding_ctrl_c() -> None:
+    """A job in the background of a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
     arguments = ["train", "lenet", "digits:A@40", "--out", "c", "--size", "8", "--checkpoint", "kept", "--epochs", "40"]
     command = [sys.executable, "-m", "brickwork", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment, preexec_fn=heeding_ctrl_c
+    )
     deadline = time.monotonic() + 100
     while not (tmp_path / "kept" / FILE).exists():
         assert process.poll() is None and time.monotonic() < deadline
@@ -190,10 +200,7 @@ def test_training_goes_on_from_a_folder(trained, tmp_path):
         (["train", start, "digits", "--out", "x"], "has 5 classes and the data 10"),
         (["train", start, "digits:B", "--size", "8", "--out", "x"], "leave out --arg and --size"),
         (["train", "lenet", "digits:B", "--epochs", "0", "--cut", "5:6", "--out", "x"], "trains nothing"),
-        (
-            ["train", "lenet", "digits:B", "--epochs", "-3", "--out", "x"],
-            "--epochs is -3; it must be 1 or more, or 0 to",
-        ),
+        (["train", "lenet", "digits:B", "--epochs", "-3", "--out", "x"], "--epochs is '-3'; it must be 0 or more"),
     ):
         done = brickwork(*wrong, cwd=tmp_path)
         assert done.returncode == 2 and words in done.stderr and not (tmp_path / "x").exists()

@@ -5,18 +5,13 @@ import json
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import brickwork
 from brickwork import cli, data, store, zoo
-from brickwork.cli import transplant as verb
 from brickwork.training import train
 from brickwork.transplant import WAYS, load_net
-from brickwork.transplant.adapter import STARTS
-from brickwork.transplant.chain import DUMMIES
-from brickwork.transplant.options import How
 
 DIGITS = "digits:0-2"
 
@@ -72,7 +67,7 @@ def run(run, folders, monkeypatch):
 def fingerprint(folder, **options):
     """A hash of every answer of a net on fixed images, route by route."""
     net = load_net(folder, **options)
-    images = torch.rand(4, *net.image, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(4, *net.input_shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         return {route: hashlib.sha256(net(images, *route).numpy().tobytes()).hexdigest() for route in net.routes}
 
@@ -417,7 +412,7 @@ def test_show(run, tmp_path):
         (["--category", "cat", "--way", "closd-form"], "did you mean 'closed-form'?"),
         (["--category", "dog", "--layer", "conv9"], "unknown layer of the task module 'conv9'"),
         (["--category", "dog", "--data", "digits"], "1 --category and 2 --data"),
-        ([], "transplant show needs --category"),
+        ([], "--category is missing: name of a category"),
     ):
         rest = ["--task", "classify", "--data", DIGITS, "--out", tmp_path / "w.html"]
         code, out, err = run("show", "net", *arguments, *rest)
@@ -437,16 +432,20 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
     [
         ([*CONNECT, "--way", "distil"], "did you mean 'distill'?"),
         ([*CONNECT, "--way", "direct-learn", "--data", DIGITS], "direct-learn needs labels"),
-        ([*CONNECT, "--way", "distill"], "distill with labels 0 needs images; give data"),
+        ([*CONNECT, "--way", "distill"], "distill with --labels 0 needs images; give --data"),
         ([*CONNECT, "--way", "closed-form", "--labels", 5, "--data", DIGITS], "closed-form uses no labels"),
-        ([*CONNECT, "--way", "closed-form", "--lr", 0.1], "--lr is not used by --way closed-form"),
-        ([*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"], "kernel is 2"),
-        ([*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"], "dummy is 'third'"),
+        ([*CONNECT, "--way", "closed-form", "--lr", 0.1], "--lr is not used by closed-form; leave it out"),
+        ([*CONNECT, "--way", "closed-form", "--lr", 1e-3], "--lr is not used by closed-form"),  # its default, and typed
+        ([*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"], "--kernel is '2'; it must be odd"),
+        (
+            [*CONNECT, "--kernel", 2, "--share", 0, "--lr", -1, "--dummy", "third"],
+            "--dummy is 'third'; it must be one of first, second, lowest",
+        ),
         ([*CONNECT, "--teacher", "classify"], "cat does not reach classify, so that cannot be its teacher"),
         ([*CONNECT, "--data", "digits:0-4", "--labels", 2], "select as many classes as the task has"),
         ([*CONNECT, "--data", "digits:0-2@5000"], "5000 train images a class asked for"),
-        ([*CONNECT, "--at", "pool1"], "--at belongs to transplant add, not to transplant connect"),
-        ([*CONNECT, "--data", "digits", "--data", "digits"], "--data is given 2 times"),
+        ([*CONNECT, "--at", "pool1"], "no such option '--at'; it belongs to brickwork transplant add; "),
+        ([*CONNECT, "--data", "digits", "--data", "digits"], "--data is given 2 times; give it once"),
         (["connect", "net", "--category", "cow", "--task", "classify", "--out", "x"], "unknown category 'cow'"),
         (
             [
@@ -468,7 +467,7 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
             "cat reaches cats already",
         ),
         (["connect", "cat", "--category", "cat", "--task", "cats", "--out", "x"], "cat is no transplant net"),
-        (["connect", "net", "--task", "cats", "--out", "x"], "transplant connect needs --category"),
+        (["connect", "net", "--task", "cats", "--out", "x"], "--category is missing: name of a category"),
         ([*ADD[:4], *ADD[4:], "--to", "first", "--category", "d"], "--category is given 2 times; a network brings one"),
         (["add", "cat", "--at", "pool9", "--category", "c", "--task", "t", "--out", "x"], "unknown layer 'pool9'"),
         (["add", "cat", "--category", "c", "--task", "t", "--out", "x"], "give --at"),
@@ -487,7 +486,7 @@ ADD = ["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out",
         (["add", "nowhere", "--at", "pool1", "--category", "c", "--task", "t", "--out", "x"], "nowhere does not exist"),
         (["export", "net", "--out", "x"], "needs --category, --task, or both"),
         (["export", "net", "--category", "dog", "--task", "cats", "--out", "x"], "dog does not reach cats"),
-        (["list", "net", "--out", "x"], "--out belongs to"),
+        (["list", "net", "--out", "x"], "no such option '--out'; it belongs to brickwork transplant add, connect"),
         (["add", "cat", "--at", "pool1", "--category", "c", "--task", "t", "--out", "net"], "net exists already"),
     ],
 )
@@ -496,21 +495,6 @@ def test_wrong_requests(run, folders, arguments, message):
     code, out, err = run(*arguments)
     assert code == 2 and message in err and out == "" and err.count("\n") == 1, err
     assert sorted(p.name for p in folders.iterdir()) == names
-
-
-def test_words_said_without_torch():
-    """The help texts name what the registries hold, and the options are those of How."""
-    said = verb.WAYS_SAID.rstrip(".").replace(" or ", ", ").split(", ")
-    assert sorted(said) == sorted(WAYS)
-    annotations = verb.command.__annotations__
-    assert all(word in str(annotations["dummy"]) for word in DUMMIES) and all(
-        w in str(annotations["start"]) for w in STARTS
-    )
-    defaults = dict(zip(verb.command.__code__.co_varnames[2 + 1 :], verb.command.__defaults__, strict=False))
-    how = How()
-    for name in verb.ADAPTER:
-        assert defaults[name] == getattr(how, name), name
-    assert np.all([name in How.__dataclass_fields__ for name in verb.ADAPTER])
 
 
 def test_tune_says_which_answers_differ_now(run, folders):
@@ -527,10 +511,16 @@ def test_tune_says_which_answers_differ_now(run, folders):
     )
     for wrong, word in (
         (["--category", "cat", "--task", "classify", "--data", DIGITS, "--parts", "heads"], "'heads'"),
-        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"], "lr is 1e+30"),
+        (
+            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--lr", "1e30"],
+            "--lr is '1e30'; it must be above 0 and below 1",
+        ),
         (["--category", "dog", "--task", "cats", "--data", DIGITS], "does not reach"),
-        (["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"], "--way belongs to"),
-        (["--category", "cat", "--task", "classify"], "needs --data"),
+        (
+            ["--category", "cat", "--task", "classify", "--data", DIGITS, "--way", "distill"],
+            "no such option '--way'; it belongs to brickwork transplant connect, show",
+        ),
+        (["--category", "cat", "--task", "classify"], "--data is missing: images: digits"),
     ):
         code, out, err = run("tune", "joined", *wrong, "--out", "other", "--device", "cpu")
         assert code == 2 and word in err and err.count("\n") == 1 and not (folders / "other").exists(), err

@@ -272,7 +272,7 @@ def test_predict_replaces(logits):
         ({"lam": 0.1, "loss": "balanced", "positive_weight": 0.5}, RequestError, "1 or more"),
         ({"lam": 0.1, "loss": "decision", "label_share": 1.5}, RequestError, "0 to 1"),
         ({"lam": 0.1, "tol": 0.0}, RequestError, "tol is 0.0"),
-        ({"lam": 0.1, "device": "gpu"}, RequestError, "unknown device"),
+        ({"lam": 0.1, "device": "gpu"}, RequestError, "device is .gpu.; it must be auto"),
         ({"lam": 0.1, "threads": 0}, RequestError, "threads is 0"),
     ],
 )

@@ -197,6 +197,8 @@ def find(name: str) -> DataMethod:
         from brickwork.algebra.methods import registry
 
         if name in registry():
-            raise RequestError(f"{name} looks at weights alone: use brickwork.merge, without images.")
+            raise RequestError(
+                f"{name} looks at weights alone; leave `data` out, or choose one of {', '.join(DATA_METHODS)}."
+            )
         raise UnknownName("merge method with data", name, DATA_METHODS)
     return DATA_METHODS[name]

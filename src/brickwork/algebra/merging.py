@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.options import MergeOptions
-from brickwork.algebra.plan import Request, Rule, kinds_of, run, steps
+from brickwork.algebra.plan import MergeRule, Request, kinds_of, run, steps
 from brickwork.algebra.states import State, like, state_of
 from brickwork.errors import RequestError
 from brickwork.options import takes
@@ -44,13 +44,17 @@ def merge(
     (tensor([2., 2.]), tensor([2., 2.]))
     """
     if data is not None:
+        from brickwork.algebra.data_methods import find
         from brickwork.algebra.with_data import merge_on
 
-        return merge_on(states, data, method, base=base, **method_options)  # type: ignore[arg-type, return-value]
+        asked = {**options.changed(), **({"layers": layers} if layers else {})}
+        for name in [name for name in asked if name not in find(method).options]:
+            raise RequestError(f"`{name}` is not used by {method}, which looks at images; leave it out.")
+        return merge_on(states, data, method, base=base, **asked, **method_options)  # type: ignore[arg-type, return-value]
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")
-    rules = (*(Rule(*layer) for layer in layers), Rule("*", method, method_options))
+    rules = (*(MergeRule(*layer) for layer in layers), MergeRule("*", method, method_options))
     request = Request(rules, options)
     request.check(len(given), base is not None)
     tensors: list[State] = [state_of(s, f"model {k}") for k, s in enumerate(given)]

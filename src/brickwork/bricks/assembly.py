@@ -51,6 +51,13 @@ def assemble(
     90.74 and 82.96 → 83.98 % for two ResNet-50 on CIFAR-10: A0,B0, A0-2,B3-4 and all; 3 of 4 VGG pairs gain too);
     "classwise": every logit by itself, likewise on source data; "target": every logit, on unlabelled images of the
     `target`; "none". "auto" is "source" where every brick has the statistics and it can be done exactly, else "none".
+
+    >>> from brickwork.bricks import disassemble
+    >>> _ = torch.manual_seed(0)
+    >>> net, x = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3)), torch.randn(200, 4)
+    >>> parts = [disassemble(net, c, (x, net(x).argmax(1)), keep=0.5, progress=False) for c in ([0, 1], [2])]
+    >>> assemble(parts, calibrate="none")(x).shape
+    torch.Size([200, 3])
     """
     if (options.calibrate == "target") != (target is not None):
         raise RequestError("`target` images go with `calibrate` target, and it needs some; give both or neither.")
@@ -87,18 +94,18 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
             raise RequestError("no two of the bricks were cut from the same network; there is nothing to unite.")
         return parts
     known = state_hash(source) if source is not None else None
-    found = []
+    result = []
     for hashed, group in groups.items():
         plain = all(part.options.repair == "none" for part in group)
         own = source if hashed == known else None
         possible = plain or (own is not None and images is not None)
         if len(group) == 1 or not (possible or shared == "union"):
-            found += group
+            result += group
             continue
         prepared = origin_of(group[0].model).preprocessing
         given = as_input(torch.as_tensor(images), prepared, device_of(own)) if images is not None and own else None
-        found.append(unite(group, source=own, images=given))
-    return found
+        result.append(unite(group, source=own, images=given))
+    return result
 
 
 def _alone(model: nn.Module) -> nn.Module:

@@ -28,6 +28,17 @@ def increment(
 
     The logits of the old classes stay what they were (up to calibration). data: unlabelled images of the model's own
     data, needed for calibrate="source" only; the other options are those of `assemble`.
+
+    >>> from brickwork import data, train, zoo
+    >>> from brickwork.bricks import disassemble
+    >>> first, other = (data.load(f"digits:{classes}@20", size=8) for classes in ("0-1", "7-9"))
+    >>> model, source = (
+    ...     train(zoo.build("lenet", num_classes=n), one, epochs=1, device="cpu", progress=False).model
+    ...     for n, one in ((2, first), (3, other))
+    ... )
+    >>> more = disassemble(source, "8,9", other, keep=0.5, progress=False)
+    >>> increment(model, more, data=first.train_images).brickwork_origin.classes
+    ('0', '1', '8', '9')
     """
     first = Brick.whole(model, images=data)
     others = [bricks] if isinstance(bricks, Brick | str | os.PathLike) else list(bricks)

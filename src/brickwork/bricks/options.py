@@ -123,6 +123,10 @@ class TransferOptions(FineTuneOptions):
     attribution: str = option(default="frat", choices=ATTRIBUTIONS, help=SCORE)
     scored: int = option(default=1000, at_least=1, help=SCORED)
 
+    def rules(self) -> Iterator[str]:
+        if self.what == "independent" and self.weight_decay and "weight_decay" in self.changed():
+            yield "`weight_decay` would move what `what` independent holds; leave it out, or train all"
+
 
 class AdaptOptions(Options):
     """Response matching on pairs of images."""

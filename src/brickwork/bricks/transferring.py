@@ -48,8 +48,15 @@ def transfer(
 
     what: "independent" trains the channels on no class's route and holds the others, and the last layer, exactly as
     they are (batch-norm statistics follow the new images in both); "all" trains everything.
-    routes: the images the network knows, to find the routes on; `data` itself by default. validation: (images, labels) to be
-    measured on after every epoch.
+    routes: the images the network knows, to find the routes on; `data` itself by default. validation: (images, labels)
+    to judge by after every epoch.
+
+    >>> from brickwork import data, zoo
+    >>> digits = data.load("digits:0-2@20", size=8, channels=1)
+    >>> net = zoo.build("lenet", num_classes=3, in_channels=1, seed=0)
+    >>> moved = transfer(net, digits, epochs=1, attribution="taylor", progress=False)
+    >>> 0 < moved.free < 1  # the share of the parameters that may change
+    True
     """
     seed = options.seed
     if options.what == "all" and routes is not None:
@@ -74,8 +81,8 @@ def transfer(
             target.samples.images,
             target.samples.labels,
             device=subject.samples.device,
-            progress=progress,
             validation=validation,
+            progress=progress,
             **training,
         )
     finally:

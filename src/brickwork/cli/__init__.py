@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -54,8 +54,18 @@ VERBS = {
 def find(verb: str) -> click.Command:
     """The command of a verb."""
     module, _, name = VERBS[verb].partition(":")
-    found: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
-    return found if isinstance(found, click.Command) else make_command(found, verb)
+    result: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
+    return result if isinstance(result, click.Command) else make_command(result, verb)
+
+
+def walk() -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command there is with the words it is called by; a group is its actions."""
+    for verb in VERBS:
+        command = find(verb)
+        if isinstance(command, Group):
+            yield from (((verb, action), make()) for action, make in command.find.items())
+        else:
+            yield (verb,), command
 
 
 def application() -> Group:
@@ -83,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error.show()
         raise SystemExit(2) from None
     except click.ClickException as error:
-        complain(usage_sentence(error, arguments))
+        complain(usage_sentence(error))
         raise SystemExit(2) from None
     except BrickworkError as error:  # a verb or an action that does not exist
         complain(in_words_of_options(error))

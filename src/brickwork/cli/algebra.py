@@ -24,7 +24,9 @@ def delta(
     arch: Arch = None,
     force: Force = False,
 ) -> Report:
-    """What training added to a network, trained − initial, as a file that knows its base.
+    """Write what training added to a network, trained − initial.
+
+    The file knows the network it was taken from.
 
     brickwork delta a zero --out g.safetensors
     """
@@ -50,7 +52,9 @@ def assign(
     force: Force = False,
     options: AssignOptions,
 ) -> Report:
-    """Add what one network learned to another: θ + αg (paper 1, Eq. 6).
+    """Add what one network learned to another: θ + αg.
+
+    Paper 1, Eq. 6.
 
     brickwork assign other g.safetensors --alpha 5 --out other_g
     """
@@ -76,7 +80,9 @@ def sweep(
     force: Force = False,
     options: SweepOptions,
 ) -> Report:
-    """Accuracy of αA + βB on every data set: a table, heat maps and the balanced point.
+    """Measure αA + βB over a grid of α and β on every data set.
+
+    Written are a table and heat maps; printed is the balanced point.
 
     brickwork sweep a b --base zero --data digits:A --data digits:B --alpha 0:1:0.25 --out ab
     """

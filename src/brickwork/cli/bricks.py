@@ -19,10 +19,10 @@ from brickwork.cli.parameters import (
     ModelFolder,
     OptionalData,
     OutFolder,
+    OutPicture,
     Seed,
     data_option,
     optional,
-    out_file,
 )
 from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
@@ -64,7 +64,9 @@ def compress(
     force: Force = False,
     options: DisassembleOptions,
 ) -> Report:
-    """Drop what no class needs from a model folder, and save what is left as a brick of all classes.
+    """Drop what no class of a model folder needs.
+
+    What is left is a brick of all classes.
 
     brickwork compress a --data digits:A --budget 0.4 --out small
     """
@@ -116,7 +118,7 @@ def assemble(
     force: Force = False,
     options: AssembleOptions,
 ) -> Report:
-    """Join bricks into one model folder, whose classes are those of all bricks, in this order.
+    """Join bricks into one model folder with the classes of all.
 
     brickwork assemble a012 b34 --out ab
     """
@@ -154,7 +156,7 @@ def increment(
     force: Force = False,
     options: AssembleOptions,
 ) -> Report:
-    """Give a model folder the classes of bricks cut from others; nothing is trained.
+    """Give a model folder the classes of bricks, without training.
 
     --data, images of the model's own data, calibrates its logits; labels are not used.
 
@@ -185,7 +187,7 @@ def routes(
     model: ModelFolder,
     *,
     data: Data,
-    out: out_file("Picture to write.", ".svg", ".png", ".html"),
+    out: OutPicture,
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,
@@ -194,7 +196,7 @@ def routes(
     force: Force = False,
     options: RoutesOptions,
 ) -> Report:
-    """Draw which channels decide for which class, and how much the classes share: SVG, PNG or an HTML page.
+    """Draw which channels decide for which class.
 
     brickwork routes a --classes 3,8 --data digits --out routes.html
     """

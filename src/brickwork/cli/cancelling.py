@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from brickwork.algebra.options import CancelOptions
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import some_of
-from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, data_option, optional, out_file
+from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, OutPicture, data_option, optional
 from brickwork.cli.printing import log, typed_line
 from brickwork.errors import BadFile, RequestError, UnknownName
 from brickwork.options import Setting
@@ -30,7 +30,7 @@ def cancel(
     *,
     data: data_option("Training images; twice, in the order of training.", several=True),
     images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
-    out: optional(out_file("Picture to write.", ".html", ".svg", ".png")) = None,
+    out: optional(OutPicture) = None,
     size: ImageSize = None,
     arg: ArchArguments = None,
     arch: Arch = None,
@@ -38,7 +38,9 @@ def cancel(
     force: Force = False,
     options: CancelOptions,
 ) -> Report:
-    """Why tasks cancel: training in sequence against assigning what was learned, θ₀ + g₁ + g₂ (paper 1, appendix B).
+    """Measure why tasks trained in sequence cancel each other.
+
+    Training in sequence is compared with assigning what was learned, θ₀ + g₁ + g₂ (paper 1, appendix B).
 
     Measures the conflict of the two gradients and the paper's second-order term, layer by layer, and how far the term
     predicts the real difference of the two networks, for every learning rate and number of steps.

@@ -5,6 +5,7 @@
 What stands before the star is an argument, what stands behind it an option; a parameter whose type is an options class
 stands for all options of that class. Everything that can be refused is refused before the function is called, all at
 once; what it returns is printed. `--json`, `--debug` and, where there are options, `--options FILE.yaml` come with it.
+A parameter of type `Given` is told which of all these were given.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import click
 
 from brickwork.cli.failures import UsageProblem, reporting
 from brickwork.cli.printing import emit
-from brickwork.errors import BrickworkError, RequestError, UnknownName
-from brickwork.options import REQUIRED, Field, Options, Setting, fields_of
+from brickwork.errors import BrickworkError, RequestError, did_you_mean
+from brickwork.options import REQUIRED, Field, Options, Setting, fields_of, one_of
 
 WHOLE = "\u2011"  # a hyphen at which lines are not broken: an option split in two cannot be copied
 JSON = "One JSON object on stdout; logs go to stderr."
@@ -45,6 +46,10 @@ class Argument:
     check: Callable[[Any, Mapping[str, Any]], Any] | None = None
 
 
+class Given(frozenset[str]):
+    """The names of the parameters that were typed or stand in the file of --options, be it with their defaults."""
+
+
 @dataclass(frozen=True)
 class _Parameters:
     """The parameters of a command's function, taken apart."""
@@ -52,52 +57,40 @@ class _Parameters:
     arguments: dict[str, tuple[Field, Argument]]
     options: dict[str, Field]
     classes: dict[str, type[Options]]  # parameter: its options class
+    told: list[str]  # parameters that take the names of what was given
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> _Parameters:
         hints = typing.get_type_hints(function, include_extras=True)
-        found = cls({}, {}, {})
+        result = cls({}, {}, {}, [])
         for name, parameter in inspect.signature(function).parameters.items():
             if isinstance(hints[name], type) and issubclass(hints[name], Options):
-                found.classes[name] = hints[name]
-                found.options.update(fields_of(hints[name]))
+                result.classes[name] = hints[name]
+                result.options.update(fields_of(hints[name]))
+                continue
+            if hints[name] is Given:
+                result.told.append(name)
                 continue
             kind, about = typing.get_args(hints[name])
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             if isinstance(about, Argument):
                 field = Field.of(name, kind, default, Setting(about.help, check=about.check))
-                found.arguments[name] = field, about
+                result.arguments[name] = field, about
             else:
-                found.options[name] = Field.of(name, kind, default, about)
-        return found
+                result.options[name] = Field.of(name, kind, default, about)
+        return result
 
     def read(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
         """What the function is to be called with; one error of everything that is wrong."""
-        fields = {**{name: field for name, (field, _) in self.arguments.items()}, **self.options}
-        given, problems = self._from_file(file) if file else ({}, [])
-        for name, field in fields.items():
-            typed = words[name]
-            if typed is None or typed == ():
-                continue
-            try:
-                given[name] = typed if isinstance(typed, bool) else field.read(typed)
-                problems.append(field.problem(given[name], typed if isinstance(typed, str) else None))
-            except RequestError as error:
-                problems.append(f"`{name}`: {error.template.removesuffix('.')}")
-        problems += [
-            f"`{n}` is missing: {f.setting.help[:1].lower()}{f.setting.help[1:].removesuffix('.')}"
-            for n, f in self.options.items()
-            if f.required and n not in given
-        ]
-        if any(problems):
-            raise UsageProblem("; ".join(filter(None, problems)))
-        call: dict[str, Any] = {}
+        given = self._given(words, file)
+        call: dict[str, Any] = {name: Given(given) for name in self.told}
         errors = []
         owned = {name for options in self.classes.values() for name in fields_of(options)}
-        for name, field in fields.items():
-            if name not in owned:
-                call[name] = given.get(name, field.default)
-            if name not in owned and field.setting.check is not None and call[name] is not None:
+        for name, field in self._fields().items():
+            if name in owned:
+                continue
+            call[name] = given.get(name, field.default)
+            if field.setting.check is not None and call[name] is not None:
                 try:
                     call[name] = field.setting.check(call[name], given)
                 except BrickworkError as error:
@@ -113,18 +106,53 @@ class _Parameters:
             raise RequestError("; ".join(e.template.removesuffix(".") for e in errors) + ".")
         return call
 
+    def _fields(self) -> dict[str, Field]:
+        return {**{name: field for name, (field, _) in self.arguments.items()}, **self.options}
+
+    def _given(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
+        """The values of what was typed and of what stands in the file; each is good by itself."""
+        given, problems = self._from_file(file) if file else ({}, [])
+        for name, field in self._fields().items():
+            typed = words[name]
+            if typed is None or typed == ():
+                continue
+            if isinstance(typed, tuple) and not (field.many or dict in field.kinds):
+                if len(typed) > 1:
+                    problems.append(f"`{name}` is given {len(typed)} times; give it once")
+                typed = typed[-1]
+            try:
+                given[name] = typed if isinstance(typed, bool) else field.read(typed)
+                problems.append(field.problem(given[name], typed if isinstance(typed, str) else None))
+            except RequestError as error:
+                problems.append(f"`{name}`: {error.template.removesuffix('.')}")
+        problems += [
+            f"`{n}` is missing: {f.setting.help[:1].lower()}{f.setting.help[1:].removesuffix('.')}"
+            for n, f in self.options.items()
+            if f.required and n not in given
+        ]
+        if any(problems):
+            raise UsageProblem("; ".join(filter(None, problems)))
+        return given
+
     def _from_file(self, path: str) -> tuple[dict[str, Any], list[str]]:
         from brickwork.recipes import read_yaml
 
         entries = read_yaml(path)
         if not isinstance(entries, Mapping):
             raise RequestError(f"{path} is a {type(entries).__name__}; it must hold options, as in seed: 1.")
-        names = {str(key).replace("-", "_"): value for key, value in entries.items()}
-        unknown = [
-            str(UnknownName("option", n, self.options)).removesuffix(".") for n in names if n not in self.options
-        ]
-        problems = [self.options[n].problem(v) for n, v in names.items() if n in self.options]
-        return {n: v for n, v in names.items() if n in self.options}, unknown + problems
+        values, problems = {}, []
+        for name, value in {str(key).replace("-", "_"): value for key, value in entries.items()}.items():
+            if name not in self.options:
+                problems.append(f"{path}: there is no option {name!r}{did_you_mean(name, self.options)}")
+                continue
+            field = self.options[name]
+            try:
+                values[name] = field.normal(value)
+                problem = field.problem(values[name], value)
+            except RequestError as error:
+                problem = f"`{name}`: {error.template.removesuffix('.')}"
+            problems.append(f"{path}: {problem}" if problem else "")
+        return values, problems
 
 
 def make_command(function: Callable[..., Any], name: str) -> click.Command:
@@ -144,7 +172,9 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
         params.append(click.Option(["--options", "options_file"], metavar="FILE", help=FROM_FILE))
     params.append(click.Option(["--json"], is_flag=True, help=JSON))
     params.append(click.Option(["--debug"], is_flag=True, help=DEBUG))
-    return Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
+    command = Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
+    command.options_classes = tuple(parameters.classes.values())
+    return command
 
 
 def spelling(name: str) -> str:
@@ -172,9 +202,8 @@ def _option(field: Field) -> click.Option:
             names[0] = f"{names[0]}/--no-{names[0][2:]}"
         option = click.Option([field.name, *names], is_flag=True, default=None, **about)
     else:
-        option = click.Option(
-            [field.name, *names], multiple=field.many or dict in field.kinds, metavar=_metavar(field), **about
-        )
+        # all may be typed twice: click would take the last of two without a word
+        option = click.Option([field.name, *names], multiple=True, metavar=_metavar(field), **about)
     option.panel = setting.panel  # type: ignore[attr-defined]
     return option
 
@@ -206,6 +235,8 @@ def _help(field: Field) -> str:
 class Command(click.Command):
     """Help in plain text: arguments, then options under their headings, what every command has last."""
 
+    options_classes: tuple[type[Options], ...] = ()
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for param in self.get_params(ctx):
@@ -221,8 +252,15 @@ class Command(click.Command):
                 with formatter.section(title):
                     formatter.write_dl([(name, words.replace("-", WHOLE)) for name, words in records])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:  # of an option without its value click does not say whose it is
+            error.ctx = error.ctx or ctx
+            raise
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        whole, self.help = self.help, (self.help or "").replace("-", WHOLE)
+        whole, self.help = self.help, _copyable(self.help or "").replace("-", WHOLE)
         try:
             super().format_help_text(ctx, formatter)
         finally:
@@ -230,6 +268,16 @@ class Command(click.Command):
 
     def get_help(self, ctx: click.Context) -> str:
         return super().get_help(ctx).replace(WHOLE, "-")
+
+
+def _copyable(text: str) -> str:
+    """A command's help with its examples marked (\\b) to stand on one line each: what is typed is not wrapped.
+
+    >>> _copyable("Cut a part out.\\n\\nbrickwork disassemble a\\n--out b")
+    'Cut a part out.\\n\\n\\x08\\nbrickwork disassemble a --out b'
+    """
+    parts = text.split("\n\n")
+    return "\n\n".join("\b\n" + " ".join(p.split()) if p.startswith("brickwork ") else p for p in parts)
 
 
 class Group(click.Group):
@@ -247,8 +295,17 @@ class Group(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.find:
-            raise UnknownName(f"{ctx.command_path} command", args[0], self.find)
+            known = f"; it must be {one_of(self.find)}" if len(self.find) < 12 else ""  # all verbs are in -h
+            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], self.find) or known}", ctx)
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_sentence(find().help or "")) for name, find in self.find.items()])
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split()).removesuffix(".")
 
 
 def make_group(name: str, about: str, functions: Sequence[Callable[..., Any]]) -> Group:

@@ -99,6 +99,7 @@ def continual(
     from brickwork.continual import run
 
     chosen: Any = methods  # by name: `_methods` has read them
+    given: Any = pool  # and that one, too
     refuse([*split.rules_for(len(data))])
     begun = find_start(start, arg or {}, size)
     if begun.segments:
@@ -113,7 +114,7 @@ def continual(
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     network = _network(begun, scenario, options.seed)
     try:
-        result = run(scenario, list(chosen.values()), network, out=out, pool=pool, device=device, options=options)
+        result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise

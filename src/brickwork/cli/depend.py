@@ -27,6 +27,12 @@ from brickwork.options import Setting
 from brickwork.words import counted, some_of
 
 
+def _check_page(path: Path) -> None:
+    from brickwork.report.dependencies import check_suffix
+
+    check_suffix(path)
+
+
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
@@ -42,7 +48,9 @@ def fit(
     force: Force = False,
     options: MapOptions,
 ) -> Report:
-    """Find which classes' logits are combinations of a few others', and what replacing them costs.
+    """Find which classes are combinations of a few others.
+
+    A class's logit is fitted by those of others, and what replacing it costs is measured.
 
     brickwork depend fit logits.npz --loss decision --selection greedy --max-dependencies 20 --holdout 0.4 --out map
 
@@ -67,7 +75,7 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: optional(out_file("A page or its graph to write.", ".html", ".svg")) = None,
+    out: optional(out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")
@@ -75,7 +83,7 @@ def show(
     targets: Annotated[Path | None, Setting("Beside --logits: the other network's logits.")] = None,
     force: Force = False,
 ) -> Report:
-    """Show a map: which class is which combination of others, as text, a page or a graph.
+    """Show a map as equations, as a page or as a graph.
 
     brickwork depend show map --classes 3
 
@@ -87,15 +95,15 @@ def show(
         raise RequestError("depend show takes `targets` only beside `logits`.")
     if logits is not None and out is None:
         raise RequestError("`logits` is for the page: brickwork depend show MAP --logits LOGITS --out page.html")
-    found = DependencyMap.load(source)
-    wanted = [int(c) if c.isdecimal() and c not in found.targets else c for c in classes]
-    errors = found.columns["rel_error"]
-    lines = [f"{found.equation(c)}  (relative error {errors[found.row_of(c)]:.2f})" for c in wanted]
-    text, entries = "\n".join(lines) or str(found), found.to_dict()
+    result = DependencyMap.load(source)
+    wanted = [int(c) if c.isdecimal() and c not in result.targets else c for c in classes]
+    errors = result.columns["rel_error"]
+    lines = [f"{result.equation(c)}  (relative error {errors[result.row_of(c)]:.2f})" for c in wanted]
+    text, entries = "\n".join(lines) or str(result), result.to_dict()
     if wanted:
-        entries["classes"] = [entries["classes"][found.row_of(c)] for c in wanted]
+        entries["classes"] = [entries["classes"][result.row_of(c)] for c in wanted]
     if out is not None:
-        _draw(found, out, wanted, logits, targets, force)
+        _draw(result, out, wanted, logits, targets, force)
         entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
     return Report({"folder": str(source), **entries}, text)
 
@@ -111,7 +119,9 @@ def add(
     force: Force = False,
     options: AddOptions,
 ) -> Report:
-    """Give a model the classes of --data, as combinations of what it answers, and save it as a model folder.
+    """Give a model folder new classes, out of what it answers.
+
+    They are the classes of --data.
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
@@ -146,9 +156,7 @@ def add(
     return Report(report, text)
 
 
-GROUP = make_group(
-    "depend", "Find which classes' logits are combinations of a few others', and what they cost.", (fit, show, add)
-)
+GROUP = make_group("depend", "Find and use classes that are combinations of a few others.", (fit, show, add))
 
 
 def _draw(found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool) -> None:

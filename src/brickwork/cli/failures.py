@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from brickwork.errors import BrickworkError, RequestError
+from brickwork.errors import BrickworkError, RequestError, did_you_mean
 
 STOPPED = "stopped by Ctrl-C; nothing half-written was left behind."
 
@@ -63,11 +63,29 @@ def with_help(text: str, context: click.Context | None) -> str:
     return f"{text.removesuffix('.')}{' ' if text.endswith('?') else '; '}`{where} -h` shows what there is."
 
 
-def usage_sentence(error: click.ClickException, arguments: Sequence[str]) -> str:
+def usage_sentence(error: click.ClickException) -> str:
     """One sentence for what click refuses: an option that does not exist, a missing argument."""
+    context: click.Context | None = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        return with_help(f"no such option {error.option_name!r}{_instead(error.option_name, context)}", context)
     text = " ".join(error.format_message().split())
-    context = getattr(error, "ctx", None)
     return with_help(text[:1].lower() + text[1:], context)
+
+
+def _instead(name: str, context: click.Context) -> str:
+    """Who has the option that was typed, or which of this command's is nearest to it."""
+    group = context.parent.command if context.parent is not None else None
+    if isinstance(group, click.Group) and context.parent is not None and context.parent.parent is not None:
+        actions = {action: group.get_command(context.parent, action) for action in group.list_commands(context.parent)}
+        owners = [action for action, command in actions.items() if command and name in _options(command, context)]
+        if owners:
+            return f"; it belongs to {context.parent.command_path} {', '.join(owners)}"
+    known = {option.lstrip("-"): option for option in _options(context.command, context)}  # dashes are alike in all
+    return did_you_mean(name.lstrip("-"), known).replace("mean '", "mean '--")
+
+
+def _options(command: click.Command, context: click.Context) -> list[str]:
+    return [name for p in command.get_params(context) for name in (*p.opts, *p.secondary_opts) if name[:1] == "-"]
 
 
 def complain(message: str, debug: bool = False) -> None:

@@ -78,7 +78,7 @@ def study(
     force: Force = False,
     options: StudyOptions,
 ) -> Report:
-    """Run a paper's table: the paper's numbers and ours side by side.
+    """Run a paper's table, its numbers and ours side by side.
 
     brickwork study assemble --smoke --json
     """
@@ -157,10 +157,10 @@ def _commit() -> str | None:
     """The commit of the source tree, where there is one."""
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        result = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
     except OSError:  # no git on this machine
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def bench(
@@ -169,7 +169,7 @@ def bench(
     arg: Annotated[dict[str, Any] | None, Setting("Option of the benchmark, e.g. --arg repeat=5; repeatable.")] = None,
     device: Annotated[str | None, Setting("Where to compute, if the benchmark has a choice.")] = None,
 ) -> Report:
-    """Measure Brickwork against its peers, alternately, on this machine.
+    """Measure Brickwork against its peers on this machine.
 
     Prints who took how long and how much memory (medians), and peer ÷ ours: above 1, ours needs less.
     Without an argument: the benchmarks there are, with their options.

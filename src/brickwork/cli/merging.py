@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from brickwork.algebra.options import MergeOptions
-from brickwork.cli.command import Argument, Report
+from brickwork.cli.command import Argument, Given, Report
 from brickwork.cli.folders import hash_of, some_of
 from brickwork.cli.parameters import Arch, Force
 from brickwork.cli.printing import log
 from brickwork.errors import BadData, RequestError, UnknownName
-from brickwork.options import Options, Setting, option
+from brickwork.options import Options, Setting, fields_of, option
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
@@ -54,8 +54,9 @@ def merge(
     force: Force = False,
     options: MergeOptions,
     images: ImagesOptions,
+    given: Given,
 ) -> Report:
-    """Merge models of one architecture into a folder: tensor by tensor, or on images.
+    """Merge models of one architecture, by weights or on images.
 
     Without --data memory for a few tensors is enough, and torch is not needed.
 
@@ -63,31 +64,33 @@ def merge(
 
     brickwork merge a b --method match --data digits:A --data digits:B --out ab
     """
-    said = {"method": method != "linear", "base": base, "weight": weight, "arg": arg, **options.changed()}
-    on_images = {**images.changed(), **({"arch": arch} if arch else {})}
-    if not models and out is None and not any(said.values()) and not on_images:
+    for_files = [name for name in fields_of(MergeOptions) if name in given]
+    for_images = [name for name in (*fields_of(ImagesOptions), "arch") if name in given]
+    if not given:
         return _list_methods()
     if not models:
         raise RequestError("there is nothing to merge; give files or folders, or a recipe.yaml.")
     if out is None:
         raise RequestError("`out` is missing; give the folder to write, as in --out merged.")
     if len(models) == 1 and models[0].suffix in (".yaml", ".yml"):
-        for name in [n for n, value in said.items() if value]:
-            raise RequestError(f"a recipe says {name} itself; write it there.")
-        for name in on_images:
+        for name in [n for n in ("method", "base", "weight", "arg", *for_files) if n in given]:
+            raise RequestError(f"a recipe says `{name}` itself; write it there.")
+        for name in for_images:
             raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
         return _merge_files(models, None, out, force)
     method = method.replace("-", "_")
-    _refuse_unused(method, options.changed(), on_images)
-    given = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
+    _refuse_unused(method, for_files, for_images)
+    chosen = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
     from brickwork.algebra.data_methods import DATA_METHODS
 
     if method in DATA_METHODS:
         seed = {"seed": options.seed} if "seed" in DATA_METHODS[method].options else {}
-        if "seed" in given:
+        if "seed" in chosen:
             raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
-        return _merge_on_images(list(models), out, (method, base, {**given, **seed}), images, arch, options.seed, force)
-    entries = {"method": method, "models": [str(m) for m in models], "options": given, **options.to_dict()}
+        return _merge_on_images(
+            list(models), out, (method, base, {**chosen, **seed}), images, arch, options.seed, force
+        )
+    entries = {"method": method, "models": [str(m) for m in models], "options": chosen, **options.to_dict()}
     return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, force)
 
 
@@ -122,7 +125,7 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
-def _refuse_unused(method: str, for_files: dict[str, Any], for_images: dict[str, Any]) -> None:
+def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[str]) -> None:
     """An option that the method has no use for is refused, not ignored."""
     from brickwork.algebra.data_methods import DATA_METHODS
     from brickwork.algebra.methods import registry
@@ -235,8 +238,8 @@ def _merge_on_images(
     }
     store.save(merged, out, force=force, provenance=facts)
     tell_names(models)
-    found = origin_of(merged).provenance["merge"]
-    return Report({"folder": str(out), **facts, **found}, _text(models, found, judged, out))
+    result = origin_of(merged).provenance["merge"]
+    return Report({"folder": str(out), **facts, **result}, _text(models, result, judged, out))
 
 
 def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:

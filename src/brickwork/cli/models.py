@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +18,7 @@ from brickwork.cli.parameters import (
     Seed,
     data_argument,
 )
-from brickwork.cli.printing import log
+from brickwork.cli.printing import is_first_process, log
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
@@ -47,7 +46,7 @@ def train(
     links: CutLinkOptions,
     running: RunningOptions,
 ) -> Report | None:
-    """Train an architecture on a data set, or go on from a model folder, and save a model folder.
+    """Train an architecture, or a model folder further, on a data set.
 
     brickwork train lenet digits:A --out a
 
@@ -63,7 +62,7 @@ def train(
     images = data_sets.load(data, seed=options.seed, size=start.shape[1:], channels=start.shape[0])
     penalty = links.penalty(images.mask_classes if start.segments else images.classes)
     result, evaluation = _train(start, images, options, running, penalty, device)
-    if os.environ.get("RANK", "0") != "0":  # under torchrun, the first process alone writes and prints
+    if not is_first_process():
         return None
     facts: dict[str, Any] = links.provenance()
     if start.folder is not None:
@@ -121,7 +120,9 @@ def evaluate(
     device: Device = "auto",
     options: EvalOptions,
 ) -> Report:
-    """Evaluate a model folder on a data set, whose classes are found among the model's by name.
+    """Evaluate a model folder on a data set.
+
+    The classes of the data are found among the model's by name.
 
     brickwork eval a digits:A --json
     """
@@ -143,7 +144,7 @@ def info(
     arch: Arch = None,
     options: InfoOptions,
 ) -> Report:
-    """Layers, channel spaces, parameters and FLOPs of an architecture or a model folder.
+    """Show layers, channel spaces and sizes of a model folder or architecture.
 
     FLOPs are for one example, two for each multiply-add of convolutions, linear layers and attention.
     A channel space is a set of channels that are cut together. --dry-run shows a cut and writes nothing.

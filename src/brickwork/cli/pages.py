@@ -38,19 +38,22 @@ def demo(
     device: Device = "auto",
     force: Force = False,
 ) -> Report:
-    """The tour: every part of Brickwork once, on embedded digits, ending in a page that opens offline."""
+    """Tour of every part of Brickwork on embedded digits.
+
+    It ends in a page that opens offline.
+    """
     from brickwork.atomic import write_folder
     from brickwork.devices import pick
     from brickwork.tour import PARTS, take
     from brickwork.tour.stage import Stage
 
     with write_folder(out, force=force, owns=(RESULT,)) as folder:
-        found = take(Stage(folder, out, seed, pick(device), log, quick))
-    rows = [(name, words, f"{found['seconds'][name]:.1f}") for name, words, _ in PARTS]
+        result = take(Stage(folder, out, seed, pick(device), log, quick))
+    rows = [(name, words, f"{result['seconds'][name]:.1f}") for name, words, _ in PARTS]
     lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
     done = table(["part", "what happened", "seconds"], rows)
     text = "\n".join([done, f"Next, with {out} being what was just made:", *how_to_reach(), *lines])
-    return Report(found, f"{text}\n\nThe page: {found['page']}")
+    return Report(result, f"{text}\n\nThe page: {result['page']}")
 
 
 def how_to_reach() -> list[str]:
@@ -82,7 +85,9 @@ def report(
     title: Annotated[str, Setting("Heading of the page.")] = "Brickwork report",
     force: Force = False,
 ) -> Report:
-    """One page of what other verbs found: key numbers, figures, tables; it opens without a network.
+    """Write one page of what other verbs found.
+
+    Key numbers, figures and tables; it opens without a network.
 
     brickwork report demo studies/results/assemble.json --out report.html
     """
@@ -102,7 +107,9 @@ def studio(
     port: Annotated[int, Setting("Port to listen on; 0: any that is free.", at_least=0, at_most=65535)] = 0,
     device: Device = "auto",
 ) -> None:
-    """A local page: drag classes of networks onto a board, press Build, download the network.
+    """Open a local page to build networks from classes of others.
+
+    Drag classes onto a board, press Build, download the network.
 
     It listens on 127.0.0.1 alone, answers only to the token in the address it prints, and reads and writes nothing
     outside FOLDER.

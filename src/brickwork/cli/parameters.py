@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,17 +38,25 @@ def _folder(*marks: str) -> Any:
     return check
 
 
-def _file(*endings: str) -> Any:
+def _file(ending: str | Callable[[Path], Any]) -> Any:
     def check(path: Path, given: Mapping[str, Any]) -> Path:
         from brickwork.atomic import check_file
         from brickwork.errors import RequestError
 
-        if path.suffix.lower() not in endings:
-            raise RequestError(f"`out` is {path}; it must end in {' or '.join(endings)}.")
+        if callable(ending):
+            ending(path)
+        elif path.suffix.lower() != ending:
+            raise RequestError(f"`out` is {path}; it must end in {ending}.")
         check_file(path, force=bool(given.get("force")))
         return path
 
     return check
+
+
+def _picture(path: Path) -> None:
+    from brickwork.report.drawing import check_suffix
+
+    check_suffix(path)
 
 
 def _model(path: Path, given: Mapping[str, Any]) -> Path:
@@ -67,9 +75,9 @@ def out_folder(help: str, *marks: str) -> Any:
     return Annotated[Path, Setting(help, metavar="FOLDER", check=_folder(*marks))]
 
 
-def out_file(help: str, *endings: str) -> Any:
-    """The annotation of an output file."""
-    return Annotated[Path, Setting(help, metavar="FILE", check=_file(*endings))]
+def out_file(help: str, ending: str | Callable[[Path], Any]) -> Any:
+    """The annotation of an output file; ending: how its name must end, or what refuses a name."""
+    return Annotated[Path, Setting(help, metavar="FILE", check=_file(ending))]
 
 
 ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=_model)]
@@ -79,6 +87,7 @@ BrickFolders = Annotated[
 OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
 Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
 OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
+OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", _picture)
 Arch = Annotated[
     str | None, Setting("package.module:factory, for a folder of an architecture of your own.", metavar="FACTORY")
 ]

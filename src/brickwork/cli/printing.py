@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,13 @@ def finite(value: Any) -> Any:
 
 def log(message: str) -> None:
     """One line for people, on stderr: stdout belongs to the result."""
-    click.echo(message, err=True)
+    if is_first_process():
+        click.echo(message, err=True)
+
+
+def is_first_process() -> bool:
+    """Under torchrun, the first process alone writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def percent(scores: dict[str, float] | None) -> str:

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from brickwork.cli.command import Argument, Report, make_group
-from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, data_option, out_file, out_folder
+from brickwork.cli.command import Argument, Given, Report, make_group
+from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, OutPicture, data_option, out_folder
 from brickwork.cli.printing import log, percent
 from brickwork.errors import RequestError
-from brickwork.options import Options, Setting, option, parse_shape, refuse
+from brickwork.options import Options, Setting, fields_of, option, parse_shape, refuse
 from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
 from brickwork.words import counted, sides, table
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from brickwork.transplant import TransplantNet
 
 CONFIG = "transplant.json"  # marks the folder of a net
@@ -60,8 +58,11 @@ def add(
     ] = None,
     run: NetRunning,
     options: LearnTaskOptions,
+    given: Given,
 ) -> Report:
-    """Add both halves of a network to a net, or one; with --data, a task learned on existing categories.
+    """Add both halves of a network to a net, or one.
+
+    With --data, the task is learned on categories of the net.
 
     brickwork transplant add dog --at pool1 --category dog --task classify --out net
 
@@ -70,7 +71,7 @@ def add(
     from brickwork import data as data_sets
     from brickwork import store
     from brickwork.devices import pick
-    from brickwork.transplant import TransplantNet, add_learned_task
+    from brickwork.transplant import TransplantNet, add
     from brickwork.transplant.growth import images_for
     from brickwork.transplant.parts import input_shape_of
 
@@ -78,8 +79,7 @@ def add(
     half = store.read_config(model).origin().steps[-1:]
     is_part = bool(half) and half[0].get("op") == "split"
     _check(model, is_part, category, task, only, run.data, to, at)
-    if options.changed() and not run.data:
-        name = next(iter(options.changed()))
+    for name in [n for n in fields_of(LearnTaskOptions) if n in given and not run.data]:
         raise RequestError(f"`{name}` is for a task that is learned on `data`; nothing else is learned here.")
     if to is not None and input_shape is not None:
         raise RequestError("`input_shape` is for a new net; one that grows knows its images.")
@@ -88,32 +88,12 @@ def add(
     network = store.load(model, arch=run.arch, device=where)
     if net is None:
         net = TransplantNet(_input_shape(model, input_shape_of(network), input_shape))
-    note: dict[str, Any] = {}
-    if specs:
-        assert task is not None and at is not None
-        given = [images_for(net, spec, options.seed) for spec in specs]
-        done = add_learned_task(net, network, task, at=at, carry=carry, on=category, data=given, options=options)
-        grown, note = done.net, done.note
-    else:
-        grown = _grown(net, network, at, carry, category, task, only == "task" or (is_part and task is not None))
-    grown.save(out, force=run.force)
-    return _added(out, model, net, grown, note)
-
-
-def _grown(
-    net: TransplantNet,
-    model: nn.Module,
-    at: str | None,
-    carry: Sequence[str],
-    categories: Sequence[str],
-    task: str | None,
-    task_alone: bool,
-) -> TransplantNet:
-    from brickwork.transplant.parts import grown_by
-
-    if task_alone:
-        return grown_by(net, model, at=at, carry=carry, task=task, on=categories)
-    return grown_by(net, model, at=at, carry=carry, category=categories[0], task=task)
+    images = [images_for(net, spec, options.seed) for spec in specs]
+    task_alone = only == "task" or (is_part and task is not None)
+    named: dict[str, Any] = {"on": category} if task_alone else {"category": category[0]}
+    done = add(net, network, at=at, carry=carry, task=task, data=images, options=options, **named)
+    done.net.save(out, force=run.force)
+    return _added(out, model, net, done.net, done.note)
 
 
 def _check(
@@ -189,8 +169,11 @@ def connect(
     device: Device = "auto",
     force: Force = False,
     options: AdapterOptions,
+    given: Given,
 ) -> Report:
-    """Plug a category module into a task module it never saw; what worked before stays as it is, bit for bit.
+    """Plug a category module into a task module it never saw.
+
+    What worked before stays as it is, bit for bit.
 
     brickwork transplant connect net2 --category cat --task classify --data digits --way closed-form --out net3
     """
@@ -198,7 +181,7 @@ def connect(
     from brickwork.transplant.growth import images_for
 
     options = options.resolved(images=data is not None)
-    refuse(options.needs(data=data is not None))
+    refuse(options.needs(data=data is not None, given=given))
     loaded = TransplantNet.load(net, arch=arch, device=device)
     images = None
     if data is not None:
@@ -235,7 +218,9 @@ def tune(
     force: Force = False,
     options: TuneOptions,
 ) -> Report:
-    """Train parts of a net together on some routes, and say which routes answer differently now.
+    """Train parts of a net together on some routes.
+
+    It says which routes answer differently now.
 
     brickwork transplant tune net --category dog --category cat --task classify --data digits --out tuned
     """
@@ -258,7 +243,7 @@ def tune(
 
 
 def list_(net: Net, *, arch: Arch = None) -> Report:
-    """List the parts of a net with their shapes and sizes, and who reaches whom through what.
+    """List the parts of a net, and which category reaches which task.
 
     brickwork transplant list net3
     """
@@ -300,7 +285,9 @@ def export(
     arch: Arch = None,
     force: Force = False,
 ) -> Report:
-    """Write a part as a model folder, or the ordinary network that a category and its own task are.
+    """Write a part as a model folder.
+
+    With --category and --task: the ordinary network that a category and its own task are.
 
     brickwork transplant export net3 --category cat --out part
     """
@@ -325,7 +312,7 @@ def show(
     category: Categories,
     task: TaskName,
     data: SeveralData,
-    out: out_file("The picture to write.", ".html", ".svg", ".png"),
+    out: OutPicture,
     layer: Annotated[
         str | None, Setting("Layer of the task module to look at.", default_text="what its last layer reads")
     ] = None,
@@ -334,8 +321,11 @@ def show(
     device: Device = "auto",
     force: Force = False,
     options: CompareOptions,
+    given: Given,
 ) -> Report:
-    """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong.
+    """Compare ways to learn an adapter, as a picture.
+
+    Adapters are learned and none is kept; drawn is where each puts the images, and how often it is wrong.
 
     brickwork transplant show net3 --category cat --task classify --data digits --way back-distill --way direct-learn
     --labels 10 --out page.html
@@ -343,7 +333,7 @@ def show(
     from brickwork.cli.transplant_show import draw_page
     from brickwork.transplant import TransplantNet
 
-    plans = options.plans()
+    plans = options.plans(given)
     loaded = TransplantNet.load(net, arch=arch, device=device)
     report = draw_page(
         loaded, _pairs(category, data), task, out, plans, layer=layer, teacher=teacher, force=force, seed=options.seed
@@ -362,7 +352,9 @@ def run(
     device: Device = "auto",
     force: Force = False,
 ) -> Report:
-    """Grow a net as a recipe says; a run that was stopped goes on after its last whole step.
+    """Grow a net as a recipe says.
+
+    A run that was stopped goes on after its last whole step.
 
     brickwork transplant run recipe.yaml --out net
     """
@@ -395,6 +387,6 @@ def _pairs(categories: Sequence[str], data: Sequence[Any]) -> list[tuple[str, An
 
 GROUP = make_group(
     "transplant",
-    "Plug category modules into task modules through small learned adapters.",
+    "Plug category modules into task modules through small adapters.",
     (add, connect, tune, list_, export, show, run),
 )

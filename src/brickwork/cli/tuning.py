@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from brickwork.bricks.options import AdaptOptions, DistilOptions, TransferOptions, TreatOptions
-from brickwork.cli.command import Argument, Report
+from brickwork.cli.command import Argument, Given, Report
 from brickwork.cli.folders import accuracy, before_and_after, hash_of, images_for, save
 from brickwork.cli.parameters import Arch, Data, Device, Force, ModelFolder, OutFolder, data_option, optional
 from brickwork.errors import BadData, RequestError
@@ -29,7 +29,7 @@ def treat(
     force: Force = False,
     options: TreatOptions,
 ) -> Report:
-    """Fine-tune a model folder with the route of each class as a constraint; accuracy before and after.
+    """Fine-tune a model folder, held to the route of each class.
 
     brickwork treat a --data digits:A --rule route --epochs 5 --out a-treated
     """
@@ -58,8 +58,11 @@ def distil(
     device: Device = "auto",
     force: Force = False,
     options: DistilOptions,
+    given: Given,
 ) -> Report:
-    """Train a student model folder towards what its teachers answer; student and teachers stay as they are.
+    """Train a student model folder towards what its teachers answer.
+
+    Student and teachers stay as they are.
 
     brickwork distil small --teacher a --data digits:A --no-labels --out taught
     """
@@ -67,7 +70,7 @@ def distil(
     from brickwork.bricks import distil
     from brickwork.bricks.distillation import teacher_columns
 
-    if not labels and "hard" in options.changed():
+    if not labels and "hard" in given:
         raise RequestError("`hard` weighs the labels, and --no-labels leaves them out; give one of them.")
     config, others = store.read_config(student), [store.read_config(folder) for folder in teacher]
     teacher_columns(config.origin().classes, [other.origin().classes for other in others])
@@ -99,15 +102,18 @@ def transfer(
     device: Device = "auto",
     force: Force = False,
     options: TransferOptions,
+    given: Given,
 ) -> Report:
-    """Train a model folder on images of another kind, holding what belongs to a class; accuracy before and after.
+    """Train a model folder on images of another kind.
+
+    What belongs to a class is held, so that it is not forgotten.
 
     brickwork transfer a --data grey-photos --routes photos --what independent --out a-grey
     """
     from brickwork import store
     from brickwork.bricks import transfer
 
-    if options.what == "all" and (routes is not None or "threshold" in options.changed()):
+    if options.what == "all" and given & {"routes", "threshold"}:
         raise RequestError("`routes` and `threshold` find what to hold, and `what` all holds nothing.")
     whole = store.load(model, arch=arch, device=device)
     images = images_for(whole, data, options.seed)
@@ -132,7 +138,9 @@ def adapt(
     force: Force = False,
     options: AdaptOptions,
 ) -> Report:
-    """Match a model folder to images of another kind on unlabelled pairs; nothing is trained.
+    """Match a model folder to images of another kind.
+
+    The images come in pairs, unlabelled: the kind the model knows, and the new one.
 
     brickwork adapt a --known photos --new grey-photos --out a-grey
     """

@@ -43,6 +43,11 @@ def fit_map(
     labels, targets) to measure on; else `holdout`, a share of each class that is kept out of the fit; else the
     rows of the fit themselves, and the map says so.
     delta: of Definition 1. bootstrap, null: rounds of resampling and of shuffling (0: not done).
+
+    >>> logits = np.random.default_rng(0).normal(size=(200, 4))
+    >>> logits[:, 3] = logits[:, 0] - logits[:, 1]
+    >>> fit_map(logits, names=["cat", "dog", "car", "cat, no dog"], max_dependencies=2).equation("cat, no dog")
+    'cat, no dog ≈ 1.00·cat − 1.00·dog'
     """
     chosen = CovLasso(**options.estimator(), device=device)
     chosen.check()
@@ -120,12 +125,12 @@ def _test(test: tuple[Any, ...], rows: Rows, within: bool) -> Rows:
     if len(test) != needed:
         what = "(logits, labels)" if within else "(logits, labels, targets)"
         raise RequestError(f"test has {len(test)} entries; it must be {what}.")
-    found = _take(test[0], test[1], None if within else test[2])
-    if found[0].shape[1] != rows[0].shape[1] or found[1].shape[1] != rows[1].shape[1]:
+    result = _take(test[0], test[1], None if within else test[2])
+    if result[0].shape[1] != rows[0].shape[1] or result[1].shape[1] != rows[1].shape[1]:
         raise BadData(
-            f"the test logits have {found[0].shape[1]} classes; the fit's have {rows[0].shape[1]}. Give the same."
+            f"the test logits have {result[0].shape[1]} classes; the fit's have {rows[0].shape[1]}. Give the same."
         )
-    return found
+    return result
 
 
 def _held(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) -> NDArray[np.bool_]:

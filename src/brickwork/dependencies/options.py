@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from brickwork.errors import RequestError
 from brickwork.options import Options, option
-from brickwork.training.options import TrainOptions
+from brickwork.training.options import TRAINING, TrainOptions
 
 APART = "Classes kept apart"  # heading of the help
 
@@ -129,6 +129,13 @@ class MapOptions(CovLassoOptions):
 class AddOptions(TrainOptions):
     """New classes for a model: what they are made of, and how; a branch is trained with the options of training."""
 
+    epochs: int = option(
+        default=None,
+        at_least=1,
+        help="Passes over the images.",
+        default_text="a tenth of the architecture's recipe",
+        panel=TRAINING,
+    )
     how: Literal["train", "ridge"] = option(
         default="train", help="By cross-entropy over all classes, or in closed form."
     )

@@ -38,6 +38,10 @@ def cluster(
     A layer with fewer than `size` distinct kernels gets those (see `KernelPool.short`). The first network, in the pool's
     kernels, is `base`: each kernel by its nearest or, with `data` (unlabelled images), by what it does to the network's
     responses on them.
+
+    >>> from brickwork import zoo
+    >>> cluster([zoo.build("lenet", seed=0)], size=16)
+    KernelPool(lenet: 4 layers of up to 16 kernels, 3,328 bytes)
     """
     models = [models] if isinstance(models, nn.Module) else list(models)
     group, seed = options.group, options.seed

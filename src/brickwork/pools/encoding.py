@@ -45,6 +45,13 @@ def encode(
     fitted along the way hold to the model's. grow: the task may bring so many new kernels per layer (`PoolTask.brings`),
     in a file of `grow_bytes` at most: where the pool's leave most, which the Gram metric weighs by how strong an input is.
     The pool is left as it is.
+
+    >>> from brickwork import zoo
+    >>> from brickwork.pools import KernelPool
+    >>> a, b = (zoo.build("lenet", num_classes=3, seed=s) for s in (0, 1))
+    >>> pool = KernelPool.cluster([a], size=16)
+    >>> pool.rebuild(encode(pool, b, metric="weight", progress=False)).fc3.out_features
+    3
     """
     metric, stay = options.metric, options.stay
     images = data.train_images if isinstance(data, ImageData) else data

@@ -56,6 +56,13 @@ def learn(
     head's and the norms' values. norms: "running" statistics, or "measured" anew on the images afterwards; fold: stored
     with the start's statistics, in half as many numbers. grow: the task may bring so many new kernels per layer
     (`PoolTask.brings`), in a file of `grow_bytes` at most, which join where training leaves the pool's.
+
+    >>> from brickwork import data, zoo
+    >>> from brickwork.pools import KernelPool
+    >>> digits = data.load("digits:0-2@20", size=8, channels=1)
+    >>> pool = KernelPool.cluster([zoo.build("lenet", in_channels=1, seed=0)], size=16)
+    >>> learn(pool, digits, epochs=1, device="cpu", progress=False).classes
+    ('0', '1', '2')
     """
     images, names = labelled(data, labels, classes)
     reference = start if isinstance(start, PoolTask) else pool.base

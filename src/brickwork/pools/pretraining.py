@@ -42,6 +42,12 @@ def pretrain(
     data: an ImageData, whose training split is used, or images with `labels`. Begins with k-means of the model's kernels,
     so a trained network needs a few epochs only. Every `refresh` steps each kernel moves to the running mean (`decay`) of
     the temporary kernels that choose it; every `revive` steps those that none chooses start anew from ones in use.
+
+    >>> from brickwork import data, zoo
+    >>> digits = data.load("digits:0-2@20", size=8, channels=1)
+    >>> net = zoo.build("lenet", num_classes=3, in_channels=1, seed=0)
+    >>> pretrain(net, digits, size=16, epochs=1, device="cpu", progress=False)
+    KernelPool(lenet: 4 layers of up to 16 kernels, 2,328 bytes)
     """
     images, names = labelled(data, labels, classes)
     size, group, seed = options.size, options.group, options.seed

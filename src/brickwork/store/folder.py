@@ -35,6 +35,12 @@ def save(
     """Write `model` as a folder: weights, config.json, card. The model is left as it is.
 
     `provenance` (JSON values: command, data, seed, metrics) is added to what the model's Origin says.
+
+    >>> import tempfile
+    >>> from brickwork import zoo
+    >>> folder = save(zoo.build("lenet", seed=0), tempfile.mkdtemp() + "/model", provenance={"data": "digits"})
+    >>> sorted(file.name for file in folder.iterdir())
+    ['README.md', 'config.json', 'model.safetensors']
     """
     folder = Path(folder)
     check_output(folder, force=force)
@@ -77,6 +83,12 @@ def load(
 
     `arch` is needed only where the folder does not name an architecture that Brickwork can build by itself:
     your own `package.module:factory`, or a function that returns the module.
+
+    >>> import tempfile
+    >>> from brickwork import zoo
+    >>> folder = save(zoo.build("lenet", num_classes=3, seed=0), tempfile.mkdtemp() + "/model")
+    >>> load(folder).fc3.out_features
+    3
     """
     folder = Path(folder)
     config = read_config(folder)

@@ -1,4 +1,13 @@
-from brickwork.training.loop import train as train
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from numpy import ndarray
+from torch import Tensor, device
+from torch.nn.modules.module import Module
+
+from brickwork.data.images import ImageData
+from brickwork.origin import Preprocessing
 from brickwork.training.options import FineTuneOptions as FineTuneOptions
 from brickwork.training.options import RunningOptions as RunningOptions
 from brickwork.training.options import TrainHooks as TrainHooks
@@ -8,3 +17,56 @@ from brickwork.training.recipes import TrainingRecipe as TrainingRecipe
 from brickwork.training.recipes import default_augment as default_augment
 from brickwork.training.recipes import resolve as resolve
 from brickwork.training.result import TrainingResult as TrainingResult
+
+__all__ = [
+    "RECIPES",
+    "FineTuneOptions",
+    "RunningOptions",
+    "TrainHooks",
+    "TrainOptions",
+    "TrainingRecipe",
+    "TrainingResult",
+    "default_augment",
+    "resolve",
+    "train",
+]
+
+# from brickwork.training.loop import train
+def train(
+    model: Module,
+    data: ImageData | ndarray | Tensor,
+    labels: ndarray | Tensor | None = None,
+    *,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    optimizer: str | None = None,
+    schedule: str | None = None,
+    milestones: Sequence[int] | None = None,
+    weight_decay: float | None = None,
+    momentum: float | None = None,
+    nesterov: bool | None = None,
+    label_smoothing: float | None = None,
+    augment: str | None = None,
+    precision: Literal["auto", "float32", "bf16"] = "auto",
+    seed: int = 0,
+    compile: bool = False,
+    record: bool = False,
+    channels_last: bool | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = True,
+    metrics: Path | None = None,
+    tensorboard: Path | None = None,
+    loss: Callable[..., Any] | None = None,
+    penalty: Callable[..., Any] | None = None,
+    before_step: Callable[..., Any] | None = None,
+    validation: Sequence[Any] | None = None,
+    masks: ndarray | Tensor | None = None,
+    classes: Sequence[str] | None = None,
+    preprocessing: Preprocessing | None = None,
+    device: str | device | None = "auto",
+    progress: bool = True,
+    options: TrainOptions | None = None,
+    running: RunningOptions | None = None,
+    hooks: TrainHooks | None = None,
+) -> TrainingResult: ...

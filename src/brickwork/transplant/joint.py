@@ -34,6 +34,12 @@ def tune(
 
     routes: (category, task, labelled images). parts: which kinds of parts may change. Norms keep their statistics and
     dropout is off. note["changed"] names the routes that answer differently now.
+
+    >>> from brickwork import data, zoo
+    >>> from brickwork.transplant import add
+    >>> net = add(None, zoo.build("lenet", seed=0), at="pool1", category="dog", task="classify").net
+    >>> tune(net, [("dog", "classify", data.load("digits@2", size=32))], steps=1, progress=False).note["changed"]
+    [['dog', 'classify']]
     """
     parts, seed = options.parts, options.seed
     _check(net, routes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from brickwork.errors import RequestError
@@ -116,9 +116,9 @@ class AdapterOptions(Options):
         """With the way decided: by whether there are images to look at."""
         return self if self.way is not None else replace(self, way="closed-form+distill" if images else "closed-form")
 
-    def needs(self, *, data: bool) -> list[str]:
-        """What the way lacks, or has no use for; data: whether images are given."""
-        idle = [f"`{name}` is not used by {self.way}; leave it out" for name in self.unused()]
+    def needs(self, *, data: bool, given: Iterable[str] = ()) -> list[str]:
+        """What the way lacks, or has no use for; data: whether images are given, given: options that were."""
+        idle = [f"`{name}` is not used by {self.way}; leave it out" for name in self.unused(given)]
         return [*self.lacks(data=data), *idle]
 
     def lacks(self, *, data: bool) -> Iterator[str]:
@@ -134,8 +134,8 @@ class AdapterOptions(Options):
         elif self.labels and not chosen.uses_labels:
             yield f"{self.way} uses no labels; leave `labels` {self.labels} out, or use closed-form+distill"
 
-    def unused(self) -> list[str]:
-        """Options that were changed and that this way has no use for."""
+    def unused(self, given: Iterable[str] = ()) -> list[str]:
+        """Options that were changed, or given as they are anyway, and that this way has no use for."""
         chosen = WAYS[self.way]
         pseudo = "pseudo" in chosen.terms or self.way.startswith("closed-form")
         trained = bool(chosen.terms)
@@ -152,7 +152,8 @@ class AdapterOptions(Options):
             "share": pseudo and self.dummy != "first",
             "images": chosen.images,
         }
-        return [name for name in self.changed() if not use.get(name, True)]
+        asked = {*self.changed(), *given}
+        return [name for name, used in use.items() if name in asked and not used]
 
 
 class CompareOptions(AdapterOptions):
@@ -163,11 +164,12 @@ class CompareOptions(AdapterOptions):
         default=(), at_least=0, help="Labelled images per class, 0 for none; repeatable."
     )
 
-    def plans(self) -> list[AdapterOptions]:
+    def plans(self, given: Iterable[str] = ()) -> list[AdapterOptions]:
         """Every way with every number of labels that it can use; a way that uses none comes once."""
         shared = {name: getattr(self, name) for name in fields_of(AdapterOptions) if name not in ("way", "labels")}
         if not self.way:
-            for name in [n for n in self.changed() if n != "seed"]:
+            asked = {*self.changed(), *given}
+            for name in [n for n in fields_of(AdapterOptions) if n in asked and n != "seed"]:
                 raise RequestError(f"`{name}` is for adapters that are learned here; give `way`, or leave it out.")
             return []
         counts = sorted(set(self.labels)) or [0]
@@ -176,10 +178,11 @@ class CompareOptions(AdapterOptions):
             some = [c for c in counts if c or not WAYS[way].labels] or [0]
             plans += [AdapterOptions(way=way, labels=c, **shared) for c in (some if WAYS[way].uses_labels else [0])]
         refuse(list(dict.fromkeys(text for plan in plans for text in plan.lacks(data=True))))
-        unused = set.intersection(*(set(plan.unused()) for plan in plans))
+        unused = set.intersection(*(set(plan.unused(given)) for plan in plans))
         if unused:
             raise RequestError(f"`{min(unused)}` is used by none of these ways; leave it out.")
-        return plans
+        known = fields_of(AdapterOptions)  # an option is for the ways that use it; for the others it was not given
+        return [replace(plan, **{name: known[name].default for name in plan.unused()}) for plan in plans]
 
 
 class LearnTaskOptions(Options):

@@ -80,12 +80,18 @@ def _same_part(part: Below, other: Below, image: tuple[int, ...]) -> bool:
     x = torch.randn(2, *image, generator=torch.Generator().manual_seed(0)).to(like)
     with evaluating(part), evaluating(other):
         one, two = part(x), other.to(like.device)(x)
-    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (one, two)), strict=True)
+    pairs = zip(*(result if isinstance(result, tuple) else (result,) for result in (one, two)), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 
 def alone(net: TransplantNet, *, category: str | None = None, task: str | None = None) -> nn.Module:
-    """A part as a module that says where it belongs; both: the whole network that they are, where they are one."""
+    """A part as a module that says where it belongs; both: the whole network that they are, where they are one.
+
+    >>> from brickwork.transplant import add
+    >>> net = add(None, zoo.build("lenet", seed=0), at="pool1", category="dog", task="classify").net
+    >>> [name for name, _ in alone(net, category="dog").named_parameters()]
+    ['net.conv1.weight', 'net.conv1.bias']
+    """
     if category is not None and task is not None:
         return _whole(net, category, task)
     shape: tuple[int, ...] = ()

@@ -85,12 +85,12 @@ def ops_of(
     where: Path,
     problems: list[str],
 ) -> list[GrowthStep]:
-    """All operations; what is problems with them goes to `problems`."""
+    """All operations; what is wrong with them goes to `problems`."""
     if not isinstance(entries, list) or not entries or not all(isinstance(op, Mapping) for op in entries):
         problems.append(f"grow is {entries!r}; it must be a list of {{add: …}} and {{connect: …}}")
         return []
     stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, problems)
-    found = []
+    result = []
     for number, op in enumerate(entries, 1):
         at = f"step {number}"
         if ("add" in op) == ("connect" in op):
@@ -100,9 +100,9 @@ def ops_of(
         problems += [f"{at}: {unknown('entry', key, keys)}" for key in op if key not in keys]
         made = _add(at, op, stand) if "add" in op else _connect(at, op, stand)
         if made is not None:
-            found.append(_resolved(made, where))
-            problems += [f"{at}: {text}" for text in _bad_data(found[-1].data)]
-    return found
+            result.append(_resolved(made, where))
+            problems += [f"{at}: {text}" for text in _bad_data(result[-1].data)]
+    return result
 
 
 def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
@@ -169,7 +169,7 @@ def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None
 
 
 def _options(at: str, kind: type[Kind], entries: Mapping[str, Any], stand: _Stand) -> Kind | None:
-    """The options of a step; None where they are problems, which is entries."""
+    """The options of a step; None where they are wrong, which is reported."""
     try:
         return kind.from_dict(entries)
     except RequestError as error:

@@ -40,6 +40,17 @@ def run_recipe(
 
     checkpoint: a folder that holds the net after the last step that was done; the same recipe, or one that goes on
     differently after it, resumes there. It goes when the run is done.
+
+    >>> import tempfile
+    >>> from brickwork import store, zoo
+    >>> from brickwork.transplant.recipe import make_recipe
+    >>> place = Path(tempfile.mkdtemp())
+    >>> _ = store.save(zoo.build("lenet", seed=0), place / "dog")
+    >>> step = {"add": "dog", "category": "dog", "task": "classify"}
+    >>> entries = {"networks": {"dog": {"model": "dog", "at": "pool1"}}, "grow": [step]}
+    >>> net, notes = run_recipe(make_recipe(entries, place), place / "net")
+    >>> list(net.categories), len(notes)
+    (['dog'], 1)
     """
     out = Path(out)
     place = out.parent / f"{out.name}.partial" if checkpoint is None else Path(checkpoint)

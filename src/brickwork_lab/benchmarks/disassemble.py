@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ def disassemble(contest: Contest, *, arch: str = "resnet50", images: int = 256, 
     return Outcome(rows, ratios(rows, OURS, ("cpu_s", "wall_s", "peak_mb", "latency_s")))
 
 
-def ours(arch: str, images: int, keep: float, device: str, repair: str) -> Work:
+def ours(arch: str, images: int, keep: float, device: str, repair: Literal["match", "none"]) -> Work:
     import brickwork
 
     model, x, y = _problem(arch, images, device)

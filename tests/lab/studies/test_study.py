@@ -6,8 +6,8 @@ import importlib.util
 import json
 
 import pytest
-from brickwork.cli.study import _fitting, _shown
 
+from brickwork.cli.lab import _fitting, _shown
 from brickwork.errors import UnknownName
 from brickwork_lab import studies
 
