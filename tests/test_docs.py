@@ -98,3 +98,20 @@ def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
     names: dict = {}
     exec(block, names)
     assert names["both"].training is False and (tmp_path / "folder" / "config.json").exists()
+
+
+def test_what_the_layout_names_is_there():
+    """`bricks/widths.py:within` in docs/layout.md is a file with that name in it; files of a row lie in the row's folder."""
+    wrong = []
+    for line in (ROOT / "docs" / "layout.md").read_text(encoding="utf-8").splitlines():
+        inside = re.match(r"\| `([\w/]+)/`", line)
+        for path, name in re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", line):
+            homes = [ROOT / "tests" / Path(path).name, ROOT / "src" / "brickwork" / path]
+            if inside:
+                folders = re.findall(r"`([\w/]+)/`", line)
+                homes = [ROOT / "src" / top / path for folder in folders for top in (f"brickwork/{folder}", folder)]
+            file = next((home for home in homes if home.is_file()), None)
+            defined = [re.compile(rf"^\s*(def |class )?{part}\b", re.M) for part in name.split(".") if part]
+            if file is None or not all(one.search(file.read_text(encoding="utf-8")) for one in defined):
+                wrong.append(f"{path}:{name}")
+    assert not wrong
