@@ -249,7 +249,7 @@ def test_the_command_line(folders, tmp_path, run):
         (["merge", a, b, "--weight", "1", "--out", tmp_path / "x"], "1 weight for 2 models"),
         (["merge", a, tmp_path / "no", "--out", tmp_path / "x"], "does not exist"),
         (["merge", tmp_path / "r.yaml", "--bn", "keep", "--out", tmp_path / "x"], "a recipe says --bn itself"),
-        (["merge", tmp_path / "r.yaml", "--seed", "3", "--out", tmp_path / "x"], "a recipe says seed itself"),
+        (["merge", tmp_path / "r.yaml", "--seed", "3", "--out", tmp_path / "x"], "a recipe says --seed itself"),
         (["delta", a, zero, "--out", tmp_path / "g.bin"], "it must end in .safetensors"),
         (["delta", a, zero, "--out", tmp_path / "g.safetensors"], "exists"),
         (["assign", zero, a / "model.safetensors", "--out", tmp_path / "x"], "is not a delta"),

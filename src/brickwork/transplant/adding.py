@@ -54,6 +54,4 @@ def add(
         return GrownNet(grown, {}, options)
     if task is None or at is None or category is not None:
         raise RequestError("a task is learned on `data` alone; give `task`, `at` and `on`, and no `category`.")
-    return add_learned_task(
-        net, model, task, at=at, carry=carry, on=on, data=data, progress=progress, options=options
-    )
+    return add_learned_task(net, model, task, at=at, carry=carry, on=on, data=data, progress=progress, options=options)
