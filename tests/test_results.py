@@ -13,6 +13,7 @@ import brickwork
 from brickwork import data, zoo
 from brickwork.algebra import SweepResult
 from brickwork.bricks import Routes
+from brickwork.continual import ContinualResult, parse
 from brickwork.dependencies import DependencyMap
 from brickwork.errors import BadFile
 from brickwork.options import Options
@@ -35,17 +36,30 @@ def results(digits):
     logits = np.random.default_rng(0).normal(size=(60, 4))
     net = TransplantNet((1, 32, 32)).add(split(lenet(), "pool1", image=(1, 32, 32)), "dog", "classify")
     return {
-        "brick": brickwork.disassemble(lenet(), [0, 1], pair, keep=0.5, repair="none", attribution="taylor", progress=False),
+        "brick": brickwork.disassemble(
+            lenet(), [0, 1], pair, keep=0.5, repair="none", attribution="taylor", progress=False
+        ),
         "delta": brickwork.delta(lenet(1), lenet(0)),
         "routes": brickwork.routes(lenet(), pair, attribution="taylor", progress=False),
         "sweep": brickwork.sweep(lenet(), data={"x": pair}, alpha=[0.5, 1.0], progress=False),
         "map": DependencyMap.fit(logits, max_dependencies=2),
         "net": net.eval(),
         "pool": brickwork.KernelPool.cluster([lenet()], size=8),
+        "continual": ContinualResult(
+            "probe",
+            ("a", "b"),
+            np.array([[0.5, np.nan], [0.5, 0.7]]),
+            (10, 12),
+            (30, 42),
+            1.5,
+            None,
+            parse("probe")["probe"],
+            {"inputs": {"start": "0" * 64}},
+        ),
     }
 
 
-NAMES = ("brick", "delta", "routes", "sweep", "map", "net", "pool")
+NAMES = ("brick", "delta", "routes", "sweep", "map", "net", "pool", "continual")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,13 +80,15 @@ def test_what_is_saved_comes_back(results, name, tmp_path):
     assert result.save(path) == path
     again = type(result).load(path)
     assert again.options == result.options and again.provenance == result.provenance
-    assert json.dumps(again.to_dict()) == json.dumps(result.to_dict())
+    assert json.dumps(again.to_dict(), sort_keys=True) == json.dumps(result.to_dict(), sort_keys=True)
     with pytest.raises(brickwork.errors.OutputExists):
         result.save(path)
     result.save(path, force=True)
 
 
-@pytest.mark.parametrize("kind", [Routes, SweepResult, DependencyMap, TransplantNet, brickwork.Brick, brickwork.KernelPool])
+@pytest.mark.parametrize(
+    "kind", [Routes, SweepResult, DependencyMap, TransplantNet, ContinualResult, brickwork.Brick, brickwork.KernelPool]
+)
 def test_a_folder_of_something_else_is_refused(kind, tmp_path):
     with pytest.raises(BadFile):
         kind.load(tmp_path)
@@ -81,7 +97,7 @@ def test_a_folder_of_something_else_is_refused(kind, tmp_path):
 def test_formats(tmp_path):
     check_format("brickwork.map/1", "brickwork.map/1", tmp_path)
     check_format(1, "brickwork.map/1", tmp_path, older=(1,))
-    with pytest.raises(BadFile, match="has format 'brickwork.map/2'; this Brickwork reads 'brickwork.map/1'"):
+    with pytest.raises(BadFile, match=r"has format 'brickwork.map/2'; this Brickwork reads 'brickwork.map/1'"):
         check_format("brickwork.map/2", "brickwork.map/1", tmp_path)
 
 

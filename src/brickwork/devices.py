@@ -18,16 +18,16 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
     if device in (None, "auto"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(str(device))
-        if found.type not in ("cpu", "cuda", "mps"):  # meta computes nothing; others nobody has tried
+        result = torch.device(str(device))
+        if result.type not in ("cpu", "cuda", "mps"):  # meta computes nothing; others nobody has tried
             raise RuntimeError
     except RuntimeError:
         raise RequestError(f"`device` is {str(device)!r}; it must be auto, cpu, cuda, cuda:N or mps.") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise RequestError(f"device {found} is not there ({torch.cuda.device_count()} CUDA devices); use cpu.")
-    if found.type == "mps" and not torch.backends.mps.is_available():
+    if result.type == "cuda" and (result.index or 0) >= torch.cuda.device_count():
+        raise RequestError(f"device {result} is not there ({torch.cuda.device_count()} CUDA devices); use cpu.")
+    if result.type == "mps" and not torch.backends.mps.is_available():
         raise RequestError("device mps is not there; use cpu.")
-    return found
+    return result
 
 
 def describe(device: str | torch.device | None = "auto") -> dict[str, str]:

@@ -40,13 +40,13 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only; the segmentation entries only where there were masks."""
-        found = {key: list(value) if isinstance(value, tuple) else value for key, value in self.__dict__.items()}
+        result = {key: list(value) if isinstance(value, tuple) else value for key, value in self.__dict__.items()}
         if self.iou is None:
-            del found["iou"], found["mean_iou"]
+            del result["iou"], result["mean_iou"]
         else:
-            found["pixel_accuracy"] = self.accuracy
-            del found["auroc"]
-        return found
+            result["pixel_accuracy"] = self.accuracy
+            del result["auroc"]
+        return result
 
     def _summary(self) -> list[tuple[str, str]]:
         rows = [("pixel accuracy" if self.iou else "accuracy", f"{self.accuracy:.2%}")]

@@ -21,8 +21,8 @@ def read_yaml(path: str | Path) -> Any:
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
         where = f"line {at.line + 1}, column {at.column + 1}: " if at is not None else ""
-        told = " ".join(filter(None, (error.context, error.problem)))
-        raise BadFile(f"{path} is not YAML: {where}{told}.") from error
+        summary = " ".join(filter(None, (error.context, error.problem)))
+        raise BadFile(f"{path} is not YAML: {where}{summary}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from brickwork.algebra.heads import GOALS, fit_head, own_heads
+from brickwork.algebra.heads import GOALS, own_heads, refit_head
 from brickwork.errors import BadModel, RequestError
 from brickwork.store import state_hash
 
@@ -39,7 +39,7 @@ def test_a_head_of_its_own_answers_as_the_network(pair, goal):
     trunk = copy.deepcopy(first)
     nn.init.zeros_(trunk[2].weight)
     before = state_hash(trunk), state_hash(first)
-    fitted = fit_head(trunk, [first], [x], goal=goal, ridge=1e-7)
+    fitted = refit_head(trunk, [first], [x], goal=goal, ridge=1e-7)
     assert (state_hash(trunk), state_hash(first)) == before
     assert torch.equal(fitted[0].weight, trunk[0].weight)
     right = 1.0 if goal != "soft" else 0.9  # probabilities are not linear in the features
@@ -52,10 +52,10 @@ def test_a_head_of_its_own_answers_as_the_network(pair, goal):
 @pytest.mark.parametrize("goal", GOALS)
 def test_one_head_for_two_tasks(pair, goal):
     first, second, x, other = pair
-    fitted = fit_head(network(5), [first, second], [x, other], goal=goal)
+    fitted = refit_head(network(5), [first, second], [x, other], goal=goal)
     both = [float((fitted(s).argmax(1) == n(s).argmax(1)).double().mean()) for n, s in ((first, x), (second, other))]
     assert min(both) > 0.6
-    counted = fit_head(network(5), [first, second], [x, other], goal=goal, weights=[50.0, 1.0])
+    counted = refit_head(network(5), [first, second], [x, other], goal=goal, weights=[50.0, 1.0])
     assert float((counted(x).argmax(1) == first(x).argmax(1)).double().mean()) >= both[0]
 
 
@@ -70,7 +70,7 @@ def test_own_heads_share_the_trunk(pair):
 def test_a_head_without_bias_gets_one(pair):
     first, _, x, _ = pair
     trunk = nn.Sequential(copy.deepcopy(first[0]), nn.ReLU(), nn.Linear(16, 4, bias=False)).double()
-    assert fit_head(trunk, [first], [x])[2].bias is not None and trunk[2].bias is None
+    assert refit_head(trunk, [first], [x])[2].bias is not None and trunk[2].bias is None
 
 
 def test_wrong_requests(pair):
@@ -83,12 +83,12 @@ def test_wrong_requests(pair):
         ({"temperature": 0.0}, "temperature 0.0"),
     ):
         with pytest.raises(RequestError, match=message):
-            fit_head(first, [first, second], [x, other], **options)
+            refit_head(first, [first, second], [x, other], **options)
     with pytest.raises(RequestError, match="each needs its own"):
-        fit_head(first, [first, second], [x])
+        refit_head(first, [first, second], [x])
     with pytest.raises(BadModel, match="no linear layer"):
-        fit_head(nn.Sequential(nn.Conv1d(6, 4, 1)).double(), [first], [x])
+        refit_head(nn.Sequential(nn.Conv1d(6, 4, 1)).double(), [first], [x])
     with pytest.raises(BadModel, match="worked on further"):
-        fit_head(nn.Sequential(*copy.deepcopy(first), nn.Softmax(1)), [first], [x])
+        refit_head(nn.Sequential(*copy.deepcopy(first), nn.Softmax(1)), [first], [x])
     with pytest.raises(BadModel, match="4 outputs, and the networks answer 3"):
-        fit_head(first, [network(2, classes=3)], [x])
+        refit_head(first, [network(2, classes=3)], [x])

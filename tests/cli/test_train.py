@@ -153,19 +153,7 @@ def heeding_ctrl_c() -> None:
 
 
 def test_ctrl_c_leaves_a_checkpoint_that_the_same_command_goes_on_from(tmp_path):
-    arguments = [
-        "train",
-        "lenet",
-        "digits:A@40",
-        "--out",
-        "c",
-        "--size",
-        "8",
-        "--checkpoint",
-        "kept",
-        "--epochs",
-        "40",
-    ]
+    arguments = ["train", "lenet", "digits:A@40", "--out", "c", "--size", "8", "--checkpoint", "kept", "--epochs", "40"]
     command = [sys.executable, "-m", "brickwork", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     process = subprocess.Popen(

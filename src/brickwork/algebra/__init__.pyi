@@ -5,7 +5,7 @@ from typing import Any, Literal
 from torch import Tensor, device
 from torch.nn.modules.module import Module
 
-from brickwork.algebra.adamerging import Learned as Learned
+from brickwork.algebra.adamerging import LearnedCoefficients as LearnedCoefficients
 from brickwork.algebra.adamerging import adamerge as adamerge
 from brickwork.algebra.alignment import rebasin as rebasin
 from brickwork.algebra.alignment import repair as repair
@@ -13,8 +13,8 @@ from brickwork.algebra.cancellation_result import Cancellation as Cancellation
 from brickwork.algebra.deltas import Delta as Delta
 from brickwork.algebra.deltas import combine as combine
 from brickwork.algebra.deltas import delta as delta
-from brickwork.algebra.heads import fit_head as fit_head
 from brickwork.algebra.heads import own_heads as own_heads
+from brickwork.algebra.heads import refit_head as refit_head
 from brickwork.algebra.options import AssignOptions, BalancedPointOptions, CancelOptions, MergeOptions, SweepOptions
 from brickwork.algebra.soup import Soup as Soup
 from brickwork.algebra.soup import greedy_soup as greedy_soup
@@ -26,7 +26,7 @@ from brickwork.data.images import ImageData
 __all__ = [
     "Cancellation",
     "Delta",
-    "Learned",
+    "LearnedCoefficients",
     "Soup",
     "SweepResult",
     "adamerge",
@@ -35,13 +35,13 @@ __all__ = [
     "cancel",
     "combine",
     "delta",
-    "fit_head",
     "greedy_soup",
     "merge",
     "merge_files",
     "merge_on",
     "own_heads",
     "rebasin",
+    "refit_head",
     "repair",
     "sweep",
 ]

@@ -23,7 +23,7 @@ from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.alignment import recalibrated
 from brickwork.algebra.data_methods import find
 from brickwork.algebra.deltas import delta
-from brickwork.algebra.inputs import Task, tasks_of
+from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.states import like
 from brickwork.data.pixels import Images
 from brickwork.errors import JobFailed
@@ -34,7 +34,7 @@ from brickwork.store.weights import tied_names
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedCoefficients:
     """The network, and λ for every layer and model; with per="task" there is one row, "all".
 
     entropy: mean over all the images, in nats, with every λ at its start and with what was learned.
@@ -57,7 +57,7 @@ class Learned:
 
 def adamerge(
     models: Sequence[nn.Module], images: Sequence[Images], *, base: nn.Module, progress: bool = True, **options: Any
-) -> Learned:
+) -> LearnedCoefficients:
     """λ for every layer (or one a model, per="task"), learned on unlabelled images of all tasks; nothing is changed.
 
     options: goal "entropy" (the paper's) or "teachers" (cross-entropy to model k's answers on the k-th images; one set a
@@ -78,16 +78,16 @@ def adamerge(
 
 
 def merged(
-    models: list[nn.Module], tasks: list[Task], *, base: nn.Module, progress: bool, **options: Any
+    models: list[nn.Module], tasks: list[ModelTask], *, base: nn.Module, progress: bool, **options: Any
 ) -> tuple[nn.Module, dict[str, Any]]:
     """As `merge_on` calls it."""
-    found = _learn(models, tasks, base, progress, options)
-    return found.model, found.to_dict()
+    result = _learn(models, tasks, base, progress, options)
+    return result.model, result.to_dict()
 
 
 def _learn(
-    models: list[nn.Module], tasks: list[Task], base: nn.Module, progress: bool, options: Mapping[str, Any]
-) -> Learned:
+    models: list[nn.Module], tasks: list[ModelTask], base: nn.Module, progress: bool, options: Mapping[str, Any]
+) -> LearnedCoefficients:
     options = {name: options.get(name, known.default) for name, known in find("adamerging").options.items()}
     space = _Space(models, base, options["per"])
     start = min(options["start"], options["limit"])
@@ -97,18 +97,18 @@ def _learn(
     scale.requires_grad_()
     optimizer = torch.optim.Adam([scale], lr=options["lr"])
     generator = torch.Generator().manual_seed(options["seed"])
-    said = None
+    words = None
     if options["goal"] == "teachers":
-        said = [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
+        words = [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
     with bar("learning coefficients", options["steps"], show=progress) as advance:
         for step in range(options["steps"]):
             drawn = [_drawn(t.images, options["batch_size"], generator) for t in tasks]
             batch = torch.cat([t.images[index] for t, index in zip(tasks, drawn, strict=True)])
             logits = space.answer(scale, batch)
-            if said is None:
+            if words is None:
                 loss = entropy(logits)
             else:
-                loss = F.cross_entropy(logits, torch.cat([y[i] for y, i in zip(said, drawn, strict=True)]))
+                loss = F.cross_entropy(logits, torch.cat([y[i] for y, i in zip(words, drawn, strict=True)]))
             if not bool(torch.isfinite(loss)):
                 raise JobFailed(f"the loss became {loss.item()} in step {step + 1}; a smaller lr often helps.")
             optimizer.zero_grad()
@@ -117,13 +117,13 @@ def _learn(
             with torch.no_grad():
                 scale.clamp_(0, options["limit"])
             advance(1, f"loss {loss.item():.4f}")
-    found = scale.detach()
+    result = scale.detach()
     begun, model = (
         recalibrated(space.network(s, models[0]), tasks, seed=options["seed"])
-        for s in (torch.full_like(found, start), found)
+        for s in (torch.full_like(result, start), result)
     )
-    rows = {n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, found.tolist(), strict=True)}
-    return Learned(model, rows, (_mean_entropy(begun, tasks), _mean_entropy(model, tasks)))
+    rows = {n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, result.tolist(), strict=True)}
+    return LearnedCoefficients(model, rows, (_mean_entropy(begun, tasks), _mean_entropy(model, tasks)))
 
 
 class _Space:
@@ -177,11 +177,11 @@ def _drawn(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 def _answers(model: nn.Module, images: Tensor) -> Tensor:
     with evaluating(model):
-        found = torch.cat([logits_of(model(x)).softmax(1) for x in images.split(512)])
-    return found.clone()  # out of inference mode
+        result = torch.cat([logits_of(model(x)).softmax(1) for x in images.split(512)])
+    return result.clone()  # out of inference mode
 
 
-def _mean_entropy(model: nn.Module, tasks: list[Task]) -> float:
+def _mean_entropy(model: nn.Module, tasks: list[ModelTask]) -> float:
     with evaluating(model):
-        found = [(len(x), float(entropy(logits_of(model(x))))) for t in tasks for x in t.images.split(512)]
-    return round(sum(n * e for n, e in found) / sum(n for n, _ in found), 6)
+        result = [(len(x), float(entropy(logits_of(model(x))))) for t in tasks for x in t.images.split(512)]
+    return round(sum(n * e for n, e in result) / sum(n for n, _ in result), 6)

@@ -17,17 +17,17 @@ def refuse_differences(networks: Mapping[str, Shapes], *, shapes: bool = True) -
     ...
     brickwork.errors.BadModel: a and b are not of one architecture; they differ in w: 2×3 and 2×4.
     """
-    names = dict.fromkeys(name for found in networks.values() for name in found)
+    names = dict.fromkeys(name for result in networks.values() for name in result)
     odd = [
         name
         for name in names
-        if any(name not in found for found in networks.values())
-        or (shapes and len({tuple(found[name]) for found in networks.values()}) > 1)
+        if any(name not in result for result in networks.values())
+        or (shapes and len({tuple(result[name]) for result in networks.values()}) > 1)
     ]
     if odd:
-        told = "; ".join(f"{n}: {_listed([_shown(s.get(n)) for s in networks.values()])}" for n in odd[:3])
+        summary = "; ".join(f"{n}: {_listed([_shown(s.get(n)) for s in networks.values()])}" for n in odd[:3])
         more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-        raise BadModel(f"{_listed(list(networks))} are not of one architecture; they differ in {told}{more}.")
+        raise BadModel(f"{_listed(list(networks))} are not of one architecture; they differ in {summary}{more}.")
 
 
 def _listed(words: list[str]) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.inputs import Task, batches_of, inputs_of
+from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of
 from brickwork.algebra.merging import merge
 from brickwork.blueprint.plan import trace
 from brickwork.data.pixels import Images
@@ -39,7 +39,7 @@ def repair(model: nn.Module, images: Images) -> nn.Module:
 
 
 def rebasined(
-    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, batch_size: int = BATCH
+    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, batch_size: int = BATCH
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
     example = tasks[0].images[:2]
@@ -52,7 +52,7 @@ def rebasined(
     return recalibrated(merged, tasks, batch_size=batch_size), {}
 
 
-def recalibrated(model: nn.Module, tasks: list[Task], *, batch_size: int = BATCH, seed: int = 0) -> nn.Module:
+def recalibrated(model: nn.Module, tasks: list[ModelTask], *, batch_size: int = BATCH, seed: int = 0) -> nn.Module:
     """Statistics of all tasks' images, mixed; the model itself where it has no batch norm with statistics."""
     if not has_statistics(model):
         return model

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.cancellation_data import Task, tasks_for
+from brickwork.algebra.cancellation_data import TaskImages, tasks_for
 from brickwork.algebra.cancellation_result import ALL, Cancellation, Fit, Judged, Terms, layers_of
 from brickwork.algebra.options import CancelOptions
 from brickwork.devices import pick
@@ -98,8 +98,8 @@ def cancel(
                     "assigned + ggc": assigned + guesses["ggc"],
                 }
                 for name, theta in networks.items():
-                    found = [slope.judge(theta, task, plain=loss is None) for task in tasks]
-                    judged.append(Judged(rate, count, name, *zip(*found, strict=True)))
+                    result = [slope.judge(theta, task, plain=loss is None) for task in tasks]
+                    judged.append(Judged(rate, count, name, *zip(*result, strict=True)))
     names = (tasks[0].name, tasks[1].name)
     sizes = (len(tasks[0].labels), len(tasks[1].labels))
     seconds = round(time.perf_counter() - began, 3)
@@ -140,7 +140,7 @@ class _Slope:
         return logits_of(torch.func.functional_call(self.net, values, (images,)))
 
     @torch.no_grad()
-    def in_pieces(self, task: Task) -> Task:
+    def in_pieces(self, task: TaskImages) -> TaskImages:
         """The task with all its images in pieces, where an image's logits do not hang on the others' (as in batch norm).
 
         Convolutions in float64 unfold what they are given: of pieces the memory stays in use, of large batches it is asked
@@ -171,14 +171,14 @@ class _Slope:
             share = len(labels) / total
             with sdpa_kernel(SDPBackend.MATH):  # the others cannot be differentiated twice
                 value = self.loss(self.logits(here, images), labels) * share
-                (found,) = torch.autograd.grad(value, here, create_graph=vector is not None)
-                slope += found.detach()
-                if vector is not None and found.requires_grad:
-                    bend += _again(found @ vector, here)
+                (result,) = torch.autograd.grad(value, here, create_graph=vector is not None)
+                slope += result.detach()
+                if vector is not None and result.requires_grad:
+                    bend += _again(result @ vector, here)
         return slope, bend
 
     @torch.no_grad()
-    def judge(self, theta: Tensor, task: Task, *, plain: bool) -> tuple[float, float | None]:
+    def judge(self, theta: Tensor, task: TaskImages, *, plain: bool) -> tuple[float, float | None]:
         """Mean loss and accuracy on all images of a task; accuracy for cross-entropy only."""
         lost, right = 0.0, 0
         for images, labels in task.whole:
@@ -188,13 +188,13 @@ class _Slope:
         return lost / len(task.labels), right / len(task.labels) if plain else None
 
     @torch.no_grad()
-    def check(self, task: Task, *, plain: bool) -> None:
+    def check(self, task: TaskImages, *, plain: bool) -> None:
         """Whether the network takes these images and has an output for every label."""
         try:
             shape = tuple(self.logits(self.start, task.whole[0][0]).shape)
         except (RuntimeError, ValueError) as error:
-            told = " ".join(str(error).split())
-            raise BadModel(f"the network cannot be run on {task.name}: {told[:200]}") from error
+            summary = " ".join(str(error).split())
+            raise BadModel(f"the network cannot be run on {task.name}: {summary[:200]}") from error
         low, high = float(task.labels.min()), float(task.labels.max())
         numbers = not task.labels.is_floating_point() and task.labels.ndim == 1
         if plain and not (numbers and len(shape) == 2 and 0 <= low <= high < shape[1]):
@@ -210,14 +210,14 @@ def _again(slope: Tensor, here: Tensor) -> Tensor:
     except RuntimeError as error:
         if "not implemented" not in str(error):
             raise
-        told = " ".join(str(error).split())
-        raise Unsupported(f"the network has an operation without a second derivative: {told[:200]}") from error
+        summary = " ".join(str(error).split())
+        raise Unsupported(f"the network has an operation without a second derivative: {summary[:200]}") from error
 
 
 def _descend(
     slope: _Slope,
     theta: Tensor,
-    task: Task,
+    task: TaskImages,
     lr: float,
     counts: Sequence[int],
     advance: Any,
@@ -238,30 +238,30 @@ def _descend(
             yield t, theta, tangent
 
 
-def _terms(slope: _Slope, tasks: Sequence[Task]) -> tuple[list[Terms], Tensor, Tensor]:
+def _terms(slope: _Slope, tasks: Sequence[TaskImages]) -> tuple[list[Terms], Tensor, Tensor]:
     """Everything at θ_0, layer by layer and as a whole; and the vectors ĝ_2 and Ĥ_2 ĝ_1."""
     first = slope.gradient(slope.start, tasks[0].whole)
     second, product = slope.product(slope.start, first, tasks[1].whole)
     everything = torch.arange(len(slope.start), device=slope.start.device)
-    found = []
+    result = []
     for name, index in {ALL: everything, **slope.layers}.items():
         a, b, h = first[index], second[index], product[index]
-        found.append(
+        result.append(
             Terms(name, len(index), float(a.norm()), float(b.norm()), _cosine(a, b), float(h.norm()), float(a @ h))
         )
-    return found, second, product
+    return result, second, product
 
 
 def _fits(slope: _Slope, lr: float, steps: int, real: Tensor, learned: Tensor, guesses: dict[str, Tensor]) -> list[Fit]:
     everything = torch.arange(len(real), device=real.device)
-    found = []
+    result = []
     for name, index in {ALL: everything, **slope.layers}.items():
         part, size = real[index], float(real[index].norm())
         moved = float(learned[index].norm())
         cosine = {n: _cosine(g[index], part) for n, g in guesses.items()}
         error = {n: float((g[index] - part).norm()) / size if size else None for n, g in guesses.items()}
-        found.append(Fit(lr, steps, name, size, size / moved if moved else None, cosine, error))
-    return found
+        result.append(Fit(lr, steps, name, size, size / moved if moved else None, cosine, error))
+    return result
 
 
 def _cosine(a: Tensor, b: Tensor) -> float | None:

@@ -19,7 +19,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskImages:
     """Images as the network takes them, in float64, and the order in which steps take them (None: all, every step)."""
 
     name: str
@@ -38,11 +38,11 @@ class Task:
 
 def tasks_for(
     base: nn.Module, first: Any, second: Any, where: torch.device, steps: int, batch_size: int | None, seed: int
-) -> list[Task]:
+) -> list[TaskImages]:
     """Both tasks, prepared alike: as the network does, or, where it does not say, by their common mean and spread."""
     given = [_unpacked(one, which) for one, which in ((first, "first"), (second, "second"))]
     prepared = origin_of(base).preprocessing or _common([images for _, images, _ in given])
-    found = []
+    result = []
     for number, (name, images, labels) in enumerate(given):
         x = as_input(images, prepared, where).double()
         y = torch.as_tensor(labels).to(where)
@@ -55,8 +55,8 @@ def tasks_for(
         pieces = -(-len(x) // size)
         whole = tuple(zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True))
         order = None if batch_size is None else _order(len(x), size, steps, [seed, number], where)
-        found.append(Task(name, x, y, whole, order))
-    return found
+        result.append(TaskImages(name, x, y, whole, order))
+    return result
 
 
 def _unpacked(given: Any, which: str) -> tuple[str, Any, Any]:
@@ -77,8 +77,8 @@ def _common(sets: Sequence[Any]) -> Preprocessing | None:
 def _order(count: int, size: int, steps: int, seed: list[int], where: torch.device) -> tuple[Tensor, ...]:
     """Batches of whole rounds through the images, each round in an order of its own; what is left over is left out."""
     rng = np.random.default_rng(seed)
-    found: list[Tensor] = []
-    while len(found) < steps:
+    result: list[Tensor] = []
+    while len(result) < steps:
         drawn = torch.from_numpy(rng.permutation(count)).to(where)
-        found += list(drawn[: count // size * size].split(size))
-    return tuple(found[:steps])
+        result += list(drawn[: count // size * size].split(size))
+    return tuple(result[:steps])

@@ -124,8 +124,8 @@ class Cancellation:
                 fit = self.fit(lr, steps)
                 errors = "  ".join(f"{_shown(fit.error[name]):>9}" for name in PREDICTIONS)
                 rates = [self.judge(lr, steps, who).accuracy[0] for who in ("sequential", "assigned")]
-                told = ", ".join("–" if r is None else f"{r:.1%}" for r in rates)
-                lines.append(f"{lr:>7g} {steps:>6}  {_shown(fit.share):>9}   {errors}  {told}")
+                summary = ", ".join("–" if r is None else f"{r:.1%}" for r in rates)
+                lines.append(f"{lr:>7g} {steps:>6}  {_shown(fit.share):>9}   {errors}  {summary}")
         return "\n".join(lines)
 
 

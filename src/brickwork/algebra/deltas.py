@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,13 +64,17 @@ class Delta:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, without the tensors."""
-        return {"tensors": {n: list(t.shape) for n, t in self.tensors.items()}, "norm": self.norm(), **self.provenance}
+        return {
+            "tensors": {n: list(self.tensors[n].shape) for n in sorted(self.tensors)},
+            "norm": self.norm(),
+            **self.provenance,
+        }
 
     def _repr_html_(self) -> str:
         return facts_table([("delta", str(self)), ("base", self.base or "several")])
 
     def norm(self) -> float:
-        return float(sum(t.double().square().sum() for t in self.tensors.values()) ** 0.5)
+        return math.fsum(float(t.double().square().sum()) for t in self.tensors.values()) ** 0.5
 
     def dot(self, other: Delta) -> float:
         _same_names(self.tensors, other.tensors, ("one delta", "the other"))
@@ -108,13 +113,13 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
     """
     after, before = state_of(trained, "the trained network"), state_of(initial, "the initial one")
     _same_names(after, before, ("the trained network", "the initial one"))
-    found = {}
+    result = {}
     for name, value in after.items():
         if value.is_floating_point():
             wide = torch.promote_types(torch.promote_types(value.dtype, before[name].dtype), torch.float32)
-            found[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
-    _finite(found)
-    return Delta(found, state_hash(dict(before)), {"trained": state_hash(dict(after))})
+            result[name] = value.detach().to(wide) - before[name].detach().to(wide).to(value.device)
+    _finite(result)
+    return Delta(result, state_hash(dict(before)), {"trained": state_hash(dict(after))})
 
 
 @takes(AssignOptions)

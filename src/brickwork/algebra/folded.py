@@ -52,17 +52,17 @@ class Folded:
 
     def state(self, cells: Sequence[Cell]) -> dict[str, Tensor]:
         """Every floating parameter and buffer of `model`, (cells, …), in float32 or wider."""
-        found = {
+        result = {
             name: self.plane.at(name, cells)
             for name, value in self.model.state_dict().items()
             if value.is_floating_point() and name in self.plane.kept
         }
         for layer, norm in self.norms.items():
             scale, shift = self._affine(norm, cells)
-            weight, bias = found[f"{layer}.weight"], found.get(f"{layer}.bias")
-            found[f"{layer}.weight"] = weight * scale.reshape(*scale.shape, *[1] * (weight.dim() - 2))
-            found[f"{layer}.bias"] = shift if bias is None else bias * scale + shift
-        return found
+            weight, bias = result[f"{layer}.weight"], result.get(f"{layer}.bias")
+            result[f"{layer}.weight"] = weight * scale.reshape(*scale.shape, *[1] * (weight.dim() - 2))
+            result[f"{layer}.bias"] = shift if bias is None else bias * scale + shift
+        return result
 
     def _affine(self, norm: str, cells: Sequence[Cell]) -> tuple[Tensor, Tensor]:
         """What a batch norm does to its channels in these cells: y = scale · x + shift, (cells, channels) each."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brickwork.algebra.inputs import Task, inputs_of, tasks_of
+from brickwork.algebra.inputs import ModelTask, inputs_of, tasks_of
 from brickwork.data.pixels import Images
 from brickwork.errors import BadModel, JobFailed, RequestError
 from brickwork.moments import Moments, solve_ridge
@@ -24,7 +24,7 @@ from brickwork.prediction import evaluating
 GOALS = ("logits", "soft", "entropy")
 
 
-def fit_head(
+def refit_head(
     trunk: nn.Module,
     networks: Sequence[nn.Module],
     images: Sequence[Images],
@@ -45,7 +45,7 @@ def fit_head(
     >>> x = torch.randn(80, 4)
     >>> other = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     >>> other[0].load_state_dict(net[0].state_dict()) and None
-    >>> fitted = fit_head(other, [net], [x], goal="logits", ridge=1e-8)
+    >>> fitted = refit_head(other, [net], [x], goal="logits", ridge=1e-8)
     >>> bool((fitted(x).argmax(1) == net(x).argmax(1)).all())
     True
     """
@@ -68,7 +68,7 @@ def own_heads(
 ) -> list[nn.Module]:
     """For each network a copy of `trunk` with a head of its own; all but the last layer is the same in all."""
     return [
-        fit_head(trunk, [network], [some], goal=goal, ridge=ridge)
+        refit_head(trunk, [network], [some], goal=goal, ridge=ridge)
         for network, some in zip(networks, images, strict=True)
     ]
 
@@ -96,7 +96,7 @@ def _check(
 def _fitted(
     trunk: nn.Module,
     networks: Sequence[nn.Module],
-    tasks: list[Task],
+    tasks: list[ModelTask],
     goal: str,
     shares: list[float],
     ridge: float,
@@ -106,9 +106,9 @@ def _fitted(
     path, head = _head(model)
     features, answers = [], []
     for network, task in zip(networks, tasks, strict=True):
-        seen, said = _look(model, head, network, task, path)
+        seen, words = _look(model, head, network, task, path)
         features.append(seen)
-        answers.append(_targets(said, goal, temperature))
+        answers.append(_targets(words, goal, temperature))
     if answers[0].shape[1] != head.out_features:
         raise BadModel(f"the head has {head.out_features} outputs, and the networks answer {answers[0].shape[1]}.")
     weight, bias = (_entropy if goal == "entropy" else _squares)(features, answers, shares, ridge, head)
@@ -129,22 +129,22 @@ def _head(model: nn.Module) -> tuple[str, nn.Linear]:
     return linear[-1]
 
 
-def _look(model: nn.Module, head: nn.Linear, network: nn.Module, task: Task, path: str) -> tuple[Tensor, Tensor]:
+def _look(model: nn.Module, head: nn.Linear, network: nn.Module, task: ModelTask, path: str) -> tuple[Tensor, Tensor]:
     """What arrives at the head (n, features), and what the network of this task answers (n, classes)."""
     came: list[Tensor] = []
     handle = head.register_forward_pre_hook(lambda _, inputs: came.append(inputs[0]))
-    said, alike = [], True
+    words, alike = [], True
     try:
         with evaluating(model), evaluating(network):
             for x, own in zip(task.images.split(500), task.own.split(500), strict=True):
                 made = logits_of(model(x))
                 alike = alike and torch.allclose(made, F.linear(came[-1], head.weight, head.bias), rtol=1e-3)
-                said.append(logits_of(network(own)))
+                words.append(logits_of(network(own)))
     finally:
         handle.remove()
     if not alike or came[0].dim() != 2:
         raise BadModel(f"{path} is not the network's head: its output is worked on further.")
-    return torch.cat(came).double(), torch.cat(said).double()
+    return torch.cat(came).double(), torch.cat(words).double()
 
 
 def _targets(logits: Tensor, goal: str, temperature: float) -> Tensor:
@@ -158,8 +158,8 @@ def _squares(
 ) -> tuple[Tensor, Tensor]:
     total: Moments | None = None
     for x, y, share in zip(features, answers, shares, strict=True):
-        found = Moments.empty(x.shape[1], y.shape[1], x.device).add(x, y).scaled(share / len(x))
-        total = found if total is None else total.plus(found)
+        result = Moments.empty(x.shape[1], y.shape[1], x.device).add(x, y).scaled(share / len(x))
+        total = result if total is None else total.plus(result)
     assert total is not None
     fit = solve_ridge(total, ridge=ridge)
     assert fit.bias is not None

@@ -16,7 +16,7 @@ from brickwork.prediction import input_of
 
 
 @dataclass(frozen=True)
-class Task:
+class ModelTask:
     """The images of one task. A merged network prepares raw images as the first network does."""
 
     images: Tensor  # as the merged network will take them
@@ -24,11 +24,11 @@ class Task:
     labels: Tensor | None = None
 
 
-def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, labels: bool) -> list[Task]:
+def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, labels: bool) -> list[ModelTask]:
     """Every set of images, or (images, labels), prepared; the k-th belongs to the k-th network if `pairs`."""
     first = models[0]
     refuse_other_sizes([origin_of(model).preprocessing for model in models])
-    found = []
+    result = []
     for number, given in enumerate(sets):
         images, answers = given if labels and _is_pair(given) else (given, None)
         if labels and answers is None:
@@ -41,8 +41,8 @@ def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, l
             raise BadData(f"set {number} has no images; give some hundred.")
         if not bool(torch.isfinite(task).all()):
             raise BadData(f"the images of set {number} hold NaN or infinite values.")
-        found.append(Task(task, own, None if answers is None else _labels(answers, task, number)))
-    return found
+        result.append(ModelTask(task, own, None if answers is None else _labels(answers, task, number)))
+    return result
 
 
 def inputs_of(model: nn.Module, images: Images) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.options import MergeOptions
-from brickwork.algebra.plan import Request, Rule, kinds_of, run, steps
+from brickwork.algebra.plan import MergeRule, Request, kinds_of, run, steps
 from brickwork.algebra.states import State, like, state_of
 from brickwork.errors import RequestError
 from brickwork.options import takes
@@ -54,7 +54,7 @@ def merge(
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")
-    rules = (*(Rule(*layer) for layer in layers), Rule("*", method, method_options))
+    rules = (*(MergeRule(*layer) for layer in layers), MergeRule("*", method, method_options))
     request = Request(rules, options)
     request.check(len(given), base is not None)
     tensors: list[State] = [state_of(s, f"model {k}") for k, s in enumerate(given)]

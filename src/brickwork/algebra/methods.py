@@ -42,7 +42,7 @@ class TensorContext:
 
 
 @dataclass(frozen=True)
-class Method:
+class MergeMethod:
     name: str
     function: Merged
     paper: str
@@ -74,7 +74,7 @@ class Method:
         return wrong + list(LIMITS.get(self.name, lambda **_: [])(**{**self.options, **options}) if not wrong else [])
 
 
-REGISTRY: dict[str, Method] = {}
+REGISTRY: dict[str, MergeMethod] = {}
 #: method -> what is wrong with the values of its options
 LIMITS: dict[str, Callable[..., list[str]]] = {}
 
@@ -97,20 +97,20 @@ def method(
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
         about = (function.__doc__ or "").split("\n")[0]
-        REGISTRY[name] = Method(name, function, paper, about, base, models, options, survey, elementwise)
+        REGISTRY[name] = MergeMethod(name, function, paper, about, base, models, options, survey, elementwise)
         return function
 
     return register
 
 
-def registry() -> dict[str, Method]:
+def registry() -> dict[str, MergeMethod]:
     """All of them."""
     from brickwork.algebra import sparse, spectral  # noqa: F401  (register themselves)
 
     return REGISTRY
 
 
-def get(name: str) -> Method:
+def get(name: str) -> MergeMethod:
     if name in DATA_METHODS:
         raise RequestError(f"{name} looks at images; give them as `data`, which a recipe.yaml has none of.")
     if name not in registry():

@@ -15,7 +15,7 @@ import numpy as np
 
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.files import Tensors
-from brickwork.algebra.methods import Method, TensorContext, get, is_number
+from brickwork.algebra.methods import MergeMethod, TensorContext, get, is_number
 from brickwork.algebra.options import MergeOptions
 from brickwork.errors import BadModel, RequestError
 
@@ -24,7 +24,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True)
-class Rule:
+class MergeRule:
     """A method for the tensors whose name fits a pattern."""
 
     match: str
@@ -41,7 +41,7 @@ class Request:
     An option may be {"from": a, "to": b}: it then runs from a to b over the tensors its rule fits.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[MergeRule, ...]
     options: MergeOptions = field(default_factory=MergeOptions)
 
     def problems(self, count: int, base: bool) -> list[str]:
@@ -49,15 +49,17 @@ class Request:
         wrong = []
         for rule in self.rules:
             try:
-                found = get(rule.method)
+                result = get(rule.method)
             except RequestError as error:
                 wrong.append(str(error).rstrip("."))
                 continue
             for end in ("from", "to"):
-                wrong += found.check(count, base, {n: _end(v, end) for n, v in rule.options.items()})
+                wrong += result.check(count, base, {n: _end(v, end) for n, v in rule.options.items()})
         if base and not (wrong or self.uses_base):
-            told = " and ".join(dict.fromkeys(rule.method for rule in self.rules))
-            wrong.append(f"{told} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep")
+            summary = " and ".join(dict.fromkeys(rule.method for rule in self.rules))
+            wrong.append(
+                f"{summary} has no use for a base; leave it out, or keep tensors of it with bn or heads at keep"
+            )
         return list(dict.fromkeys(wrong))
 
     @property
@@ -77,26 +79,26 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Step:
+class TensorStep:
     """What happens to one tensor; method None: it is kept."""
 
     name: str
-    method: Method | None
+    method: MergeMethod | None
     options: Mapping[str, Any] = field(default_factory=dict)
     rule: int = 0
 
 
-def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
+def steps(request: Request, kinds: Mapping[str, str]) -> list[TensorStep]:
     """Which tensor is merged how; kinds: "merge", "statistics" or "keep" for every name."""
     owner = {
         name: next((k for k, r in enumerate(request.rules) if fnmatch.fnmatchcase(name, r.match)), None)
         for name in kinds
     }
-    found = []
+    result = []
     for name, kind in kinds.items():
         number = owner[name]
         if number is None or kind == "keep" or (kind == "statistics" and request.options.bn == "keep"):
-            found.append(Step(name, None))
+            result.append(TensorStep(name, None))
             continue
         rule = request.rules[number]
         mine = [n for n in kinds if owner[n] == number and kinds[n] != "keep"]
@@ -106,14 +108,19 @@ def steps(request: Request, kinds: Mapping[str, str]) -> list[Step]:
             weights = options.get("weights")
             sizes = [abs(w) for w in weights] if weights is not None and any(weights) else None
             mean = {"weights": sizes, "normalize": "yes"} if sizes else {}
-            found.append(Step(name, get("linear"), mean, number))
+            result.append(TensorStep(name, get("linear"), mean, number))
         else:
-            found.append(Step(name, get(rule.method), {**get(rule.method).options, **options}, number))
-    return found
+            result.append(TensorStep(name, get(rule.method), {**get(rule.method).options, **options}, number))
+    return result
 
 
 def run(
-    request: Request, models: Sequence[Model], base: Model | None, plan: Sequence[Step], *, piece: int | None = None
+    request: Request,
+    models: Sequence[Model],
+    base: Model | None,
+    plan: Sequence[TensorStep],
+    *,
+    piece: int | None = None,
 ) -> Iterator[tuple[str, Iterator[np.ndarray] | None]]:
     """Merged arrays in the order of the plan, each in one piece or several; None for a tensor that is kept.
 
@@ -124,15 +131,15 @@ def run(
         if step.method is None:
             yield step.name, None
             continue
-        found = surveys.get(step.rule, {})
-        yield (step.name, _merged(request, models, base if step.method.needs_base else None, step, found, piece))
+        result = surveys.get(step.rule, {})
+        yield (step.name, _merged(request, models, base if step.method.needs_base else None, step, result, piece))
 
 
 def _merged(
     request: Request,
     models: Sequence[Model],
     base: Model | None,
-    step: Step,
+    step: TensorStep,
     found: Mapping[str, Any],
     piece: int | None,
 ) -> Iterator[np.ndarray]:
@@ -196,28 +203,28 @@ def kinds_of(
     """
     first = shapes[0]
     who = names or [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
-    told = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
-    refuse_differences(told, shapes=request.options.heads == "refuse")
-    found = {}
+    summary = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
+    refuse_differences(summary, shapes=request.options.heads == "refuse")
+    result = {}
     for name, (shape, is_float) in first.items():
         same = all(s[name][0] == shape for s in shapes)
         statistic = name.rpartition(".")[2] in STATISTICS
-        found[name] = "keep" if not (same and is_float) else "statistics" if statistic else "merge"
-    return found
+        result[name] = "keep" if not (same and is_float) else "statistics" if statistic else "merge"
+    return result
 
 
 def _surveys(
-    models: Sequence[Model], base: Model | None, plan: Sequence[Step], piece: int | None
+    models: Sequence[Model], base: Model | None, plan: Sequence[TensorStep], piece: int | None
 ) -> dict[int, Mapping[str, Any]]:
     """The first pass that some methods need over all the tensors of their rule (trim="global")."""
-    found: dict[int, Mapping[str, Any]] = {}
+    result: dict[int, Mapping[str, Any]] = {}
     for step in plan:
-        if step.method is None or step.method.survey is None or step.rule in found:
+        if step.method is None or step.method.survey is None or step.rule in result:
             continue
         if step.options.get("trim") == "global":
             names = [s.name for s in plan if s.rule == step.rule and s.method is step.method]
-            found[step.rule] = step.method.survey(_vectors(models, base, names, piece), step.options)
-    return found
+            result[step.rule] = step.method.survey(_vectors(models, base, names, piece), step.options)
+    return result
 
 
 def _who(model: Model, number: int | None) -> str:

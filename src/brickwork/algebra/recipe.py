@@ -22,7 +22,7 @@ from typing import Any
 
 from brickwork.algebra.methods import registry
 from brickwork.algebra.options import MergeOptions
-from brickwork.algebra.plan import Request, Rule
+from brickwork.algebra.plan import MergeRule, Request
 from brickwork.errors import RequestError
 from brickwork.options import fields_of
 from brickwork.recipes import read_yaml, unknown
@@ -40,15 +40,15 @@ class MergeRecipe:
     def to_dict(self) -> dict[str, Any]:
         """As the YAML says it; read again, it gives the same merge."""
         last = self.request.rules[-1]
-        found: dict[str, Any] = {"method": last.method, "models": [str(m) for m in self.models]}
+        result: dict[str, Any] = {"method": last.method, "models": [str(m) for m in self.models]}
         if self.base is not None:
-            found["base"] = str(self.base)
+            result["base"] = str(self.base)
         if last.options:
-            found["options"] = dict(last.options)
+            result["options"] = dict(last.options)
         layers = [{"match": r.match, "method": r.method, "options": dict(r.options)} for r in self.request.rules[:-1]]
         if layers:
-            found["layers"] = layers
-        return {**found, **self.request.options.to_dict()}
+            result["layers"] = layers
+        return {**result, **self.request.options.to_dict()}
 
 
 def read_recipe(path: str | Path) -> MergeRecipe:
@@ -84,8 +84,8 @@ def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") ->
                 f"layer rule {number + 1} has match {layer.get('match')!r}; it must be a pattern, as in fc*"
             )
             continue
-        rules.append(Rule(layer["match"], str(layer.get("method", method)), _options(layer, problems)))
-    rules.append(Rule("*", str(method), _options(entries, problems)))
+        rules.append(MergeRule(layer["match"], str(layer.get("method", method)), _options(layer, problems)))
+    rules.append(MergeRule("*", str(method), _options(entries, problems)))
     options = MergeOptions()
     try:
         options = MergeOptions(**{name: entries[name] for name in fields_of(MergeOptions) if name in entries})

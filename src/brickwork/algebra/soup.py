@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.algebra.alignment import recalibrated
 from brickwork.algebra.data_methods import find
-from brickwork.algebra.inputs import Task, tasks_of
+from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.errors import BadData
 from brickwork.outputs import logits_of
@@ -68,14 +68,14 @@ def greedy_soup(
 
 
 def merge_greedy_soup(
-    models: list[nn.Module], tasks: list[Task], *, progress: bool, by: str = "mean", bn: str = "linear"
+    models: list[nn.Module], tasks: list[ModelTask], *, progress: bool, by: str = "mean", bn: str = "linear"
 ) -> tuple[nn.Module, dict[str, Any]]:
     """As `merge_on` calls it."""
-    found = _soup(models, tasks, by, bn, progress)
-    return found.model, found.to_dict()
+    result = _soup(models, tasks, by, bn, progress)
+    return result.model, result.to_dict()
 
 
-def _soup(models: list[nn.Module], tasks: list[Task], by: str, bn: str, progress: bool) -> Soup:
+def _soup(models: list[nn.Module], tasks: list[ModelTask], by: str, bn: str, progress: bool) -> Soup:
     score = min if by == "worst" else lambda found: sum(found) / len(found)
 
     def judged(model: nn.Module) -> float:
@@ -102,7 +102,7 @@ def _soup(models: list[nn.Module], tasks: list[Task], by: str, bn: str, progress
     return Soup(soup, tuple(used), best, tuple(alone), tuple(tried))
 
 
-def _accuracy(model: nn.Module, task: Task, number: int, batch_size: int = 512) -> float:
+def _accuracy(model: nn.Module, task: ModelTask, number: int, batch_size: int = 512) -> float:
     assert isinstance(task.labels, Tensor)
     right = 0
     with evaluating(model):

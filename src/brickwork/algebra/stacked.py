@@ -50,12 +50,12 @@ class Stack:
 
 def stack(model: nn.Module, graph: Graph, example: Tensor) -> Stack | None:
     """A network that runs several of its kind at once; None where their channels cannot be kept apart."""
-    found = _build(model, graph)
-    if found is None or not _proven(found, model, example):
+    result = _build(model, graph)
+    if result is None or not _proven(result, model, example):
         return None
-    if next(model.parameters()).is_cuda and _fuses(found, model, example):
-        found.fused(True)
-    return found
+    if next(model.parameters()).is_cuda and _fuses(result, model, example):
+        result.fused(True)
+    return result
 
 
 class _Side(nn.Module):
@@ -94,11 +94,11 @@ class _Convolution(_Side):
         if self.fused and bias is not None:
             return torch.cudnn_convolution_relu(x, weight, bias, self.stride, self.padding, self.dilation, groups)
         if self.winograd is not None:
-            found = convolve(x, self.winograd, bias, self.padding)
+            result = convolve(x, self.winograd, bias, self.padding)
         else:
             where = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride), groups)
-            found = torch.convolution(x, weight, bias, *where)
-        return torch.relu_(found) if self.relu else found
+            result = torch.convolution(x, weight, bias, *where)
+        return torch.relu_(result) if self.relu else result
 
 
 class _Linear(_Side):
@@ -113,9 +113,9 @@ class _Linear(_Side):
         if self.count == 1 or x.shape[1] == self.width:
             return F.linear(x, weight, bias)
         apart = x.reshape(len(x), self.count, self.width).transpose(0, 1)
-        found = apart @ weight.reshape(self.count, -1, self.width).mT
-        found = found.transpose(0, 1).reshape(len(x), -1)
-        return found if bias is None else found + bias
+        result = apart @ weight.reshape(self.count, -1, self.width).mT
+        result = result.transpose(0, 1).reshape(len(x), -1)
+        return result if bias is None else result + bias
 
 
 class _Norm(_Side):
@@ -182,14 +182,14 @@ def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
 def _noisy(model: nn.Module, count: int, dtype: torch.dtype) -> dict[str, Tensor]:
     """Tensors of networks like this one, every number changed by about a half."""
     generator = torch.Generator().manual_seed(0)
-    found = {}
+    result = {}
     for name, value in model.state_dict().items():
         if value.is_floating_point():
             noise = torch.randn(count, *value.shape, generator=generator, dtype=torch.float32).to(value.device)
-            found[name] = (value * (1 + 0.5 * noise)).to(dtype)
+            result[name] = (value * (1 + 0.5 * noise)).to(dtype)
             if name.endswith("running_var"):
-                found[name].abs_()
-    return found
+                result[name].abs_()
+    return result
 
 
 def _proven(found: Stack, model: nn.Module, example: Tensor) -> bool:

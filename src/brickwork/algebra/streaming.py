@@ -98,8 +98,8 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
                     {**first.metadata[shard.name], **notes},
                 )
                 for tensor in mine:
-                    found, values = next(results)
-                    assert found == tensor
+                    result, values = next(results)
+                    assert result == tensor
                     if values is None:
                         same = kept_from.entries[tensor].shape == first.entries[tensor].shape
                         source = kept_from if same and kept_from.entries[tensor].kind == writer.kinds[tensor] else first

@@ -55,12 +55,12 @@ def sweep_folders(
         )
         for b in beta
     ]
-    found = engines.run(jobs, engine=engine, store=options.journal, progress=progress)
-    for result in found:
+    results = engines.run(jobs, engine=engine, store=options.journal, progress=progress)
+    for result in results:
         if not result.ok:
             raise JobFailed(f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}")
-    rows = tuple((a, b, str(name), v) for result in found for a, b, name, v in result.value["rows"])
-    return SweepResult(rows, found[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)
+    rows = tuple((a, b, str(name), v) for result in results for a, b, name, v in result.value["rows"])
+    return SweepResult(rows, results[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)
 
 
 def row(
@@ -78,7 +78,7 @@ def row(
     models = {name: store.load(folder, device=where) for name, folder in folders.items()}
     prepared = origin_of(models["A"]).preprocessing
     sets = {spec: images_of.load_for(prepared, spec, progress=False) for spec in data}
-    found = sweep(
+    result = sweep(
         models["A"],
         models.get("B"),
         base=models.get("base"),
@@ -88,4 +88,4 @@ def row(
         progress=False,
         **options,
     )
-    return {"rows": [list(r) for r in found.rows], "formula": found.formula}
+    return {"rows": [list(r) for r in result.rows], "formula": result.formula}

@@ -49,23 +49,23 @@ class SweepResult(JsonResult):
 
     def grid(self, data: str | None = None) -> np.ndarray:
         """Accuracies (beta, alpha) of one data set; of the worst of them without a name. NaN: not measured."""
-        found = np.full((len(self.beta), len(self.alpha)), np.nan)
+        result = np.full((len(self.beta), len(self.alpha)), np.nan)
         places = {(b, a): (i, j) for i, b in enumerate(self.beta) for j, a in enumerate(self.alpha)}
         for a, b, name, accuracy in self.rows:
             if data is None or name == data:
                 i, j = places[b, a]
-                found[i, j] = accuracy if np.isnan(found[i, j]) else min(found[i, j], accuracy)
-        return found
+                result[i, j] = accuracy if np.isnan(result[i, j]) else min(result[i, j], accuracy)
+        return result
 
     def balanced(self) -> dict[str, Any]:
         """The cell whose worst data set is best (then: the best mean; then the smallest α and β)."""
         cells: dict[tuple[float, float], dict[str, float]] = {}
         for a, b, name, accuracy in self.rows:
             cells.setdefault((a, b), {})[name] = accuracy
-        (a, b), found = max(
+        (a, b), result = max(
             cells.items(), key=lambda c: (min(c[1].values()), sum(c[1].values()), -abs(c[0][0]) - abs(c[0][1]))
         )
-        return {"alpha": a, "beta": b, "worst": min(found.values()), "accuracy": found}
+        return {"alpha": a, "beta": b, "worst": min(result.values()), "accuracy": result}
 
     def csv(self) -> str:
         text = io.StringIO()
@@ -92,11 +92,11 @@ class SweepResult(JsonResult):
 
     def __str__(self) -> str:
         best = self.balanced()
-        told = ", ".join(f"{name} {value:.2%}" for name, value in best["accuracy"].items())
+        summary = ", ".join(f"{name} {value:.2%}" for name, value in best["accuracy"].items())
         cells = len({row[:2] for row in self.rows})
         return (
             f"{self.formula}: {counted(cells, 'cell')} × {counted(len(self.data), 'data set')} in {self.seconds:.1f} s; "
-            f"balanced at α = {best['alpha']:g}, β = {best['beta']:g}: {told}"
+            f"balanced at α = {best['alpha']:g}, β = {best['beta']:g}: {summary}"
         )
 
     def _repr_html_(self) -> str:

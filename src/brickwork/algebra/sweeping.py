@@ -202,7 +202,7 @@ def _tests(data: Any, a: nn.Module, b: nn.Module | None, where: torch.device) ->
         raise BadData("a sweep needs data sets, each with a name of its own.")
     ways: list[Preprocessing | None] = [origin_of(m).preprocessing for m in (a, b) if m is not None]
     dtype = next(p.dtype for p in a.parameters())
-    found = []
+    result = []
     for number, (name, one) in enumerate(given.items()):
         images, labels = (one.test_images, _outputs(one, a, b)) if isinstance(one, ImageData) else one
         prepared = as_input(torch.as_tensor(images), ways[min(number, len(ways) - 1)], where)
@@ -212,8 +212,8 @@ def _tests(data: Any, a: nn.Module, b: nn.Module | None, where: torch.device) ->
         prepared = prepared.to(dtype)
         if prepared.dim() == 4:
             prepared = prepared.contiguous(memory_format=torch.channels_last)
-        found.append((name, prepared, answers))
-    return found
+        result.append((name, prepared, answers))
+    return result
 
 
 def _outputs(data: ImageData, a: nn.Module, b: nn.Module | None) -> Any:

@@ -56,16 +56,16 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: Sequence[i
     down, across = -(-height // 4), -(-width // 4)  # tiles of 4×4 outputs
     border = (0, 0, left, 4 * across + 2 - wide - left, up, 4 * down + 2 - high - up)
     forth, back = _square("input", x.dtype), _square("output", x.dtype)
-    found = x.new_empty(len(x), 4 * down, 4 * across, outputs)
+    result = x.new_empty(len(x), 4 * down, 4 * across, outputs)
     count = max(1, PIECE // (36 * down * across * max(inputs, outputs)))
-    for piece, out in zip(x.permute(0, 2, 3, 1).split(count), found.split(count), strict=True):
+    for piece, out in zip(x.permute(0, 2, 3, 1).split(count), result.split(count), strict=True):
         tiles = F.pad(piece, border).unfold(1, 6, 4).unfold(2, 6, 4)  # (n, down, across, inputs, 6, 6)
         tiles = (forth @ tiles.permute(4, 5, 0, 1, 2, 3).reshape(36, -1)).reshape(36, -1, inputs)
         made = (back @ (tiles @ weight).reshape(36, -1)).reshape(4, 4, len(piece), down, across, outputs)
         out.reshape(len(piece), down, 4, across, 4, outputs).copy_(made.permute(2, 3, 0, 4, 1, 5))
     if bias is not None:
-        found += bias
-    return found[:, :height, :width].permute(0, 3, 1, 2)
+        result += bias
+    return result[:, :height, :width].permute(0, 3, 1, 2)
 
 
 @functools.lru_cache(maxsize=16)

@@ -16,7 +16,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.data_methods import find
-from brickwork.algebra.inputs import Task, tasks_of
+from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.moments import Moments, Source, collect_moments, fold_batch_norm, match_responses, solve_ridge
 from brickwork.origin import attach, origin_of
@@ -58,26 +58,26 @@ def merge_on(
     if base is not None:
         options["base"] = copy.deepcopy(base).eval()
     merged, facts = chosen.function()(given, tasks, progress=progress, **options)
-    told = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
-    told |= {"weights": options["shares"]} if chosen.weighted else {}
-    facts = {**told, "images": [len(t.images) for t in tasks], **facts}
+    summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
+    summary |= {"weights": options["shares"]} if chosen.weighted else {}
+    facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
     attach(merged, replace(origin_of(merged), provenance={"merge": facts}))
     return merged.eval()
 
 
 def matched(
-    models: list[nn.Module], tasks: list[Task], *, shares: list[float], progress: bool, ridge: float = 1e-3
+    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, ridge: float = 1e-3
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md)."""
     start = merge(models, weights=[w / sum(shares) for w in shares])
     sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)]
-    found = match_responses(start, sources, ridge=ridge, progress=progress)
-    return found.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in found.fits}}
+    result = match_responses(start, sources, ridge=ridge, progress=progress)
+    return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
 
 
 def regmean(
     models: list[nn.Module],
-    tasks: list[Task],
+    tasks: list[ModelTask],
     *,
     shares: list[float],
     progress: bool,
@@ -90,20 +90,20 @@ def regmean(
     with torch.no_grad():
         for path in grams[0]:
             total: Moments | None = None
-            for model, found, share in zip(models, grams, shares, strict=True):
-                weight = _matrix(model.get_submodule(path), found[path].gram.shape[0])
-                off = found[path].gram * shrink
-                gram = off + torch.diag_embed(found[path].gram.diagonal(dim1=-2, dim2=-1) * (1 - shrink))
-                zero = torch.zeros_like(found[path].sum_x)
+            for model, result, share in zip(models, grams, shares, strict=True):
+                weight = _matrix(model.get_submodule(path), result[path].gram.shape[0])
+                off = result[path].gram * shrink
+                gram = off + torch.diag_embed(result[path].gram.diagonal(dim1=-2, dim2=-1) * (1 - shrink))
+                zero = torch.zeros_like(result[path].sum_x)
                 cross = gram @ weight
                 part = replace(
-                    found[path],
+                    result[path],
                     gram=gram,
                     cross=cross,
                     sum_x=zero,
                     sum_y=torch.zeros_like(cross[..., 0, :]),
                     sum_yy=(weight * cross).sum(-2),
-                ).scaled(share / found[path].rows)
+                ).scaled(share / result[path].rows)
                 total = part if total is None else total.plus(part)
             layer = merged.get_submodule(path)
             assert total is not None
@@ -117,7 +117,7 @@ def regmean(
 
 def fisher(
     models: list[nn.Module],
-    tasks: list[Task],
+    tasks: list[ModelTask],
     *,
     shares: list[float],
     progress: bool,
@@ -130,8 +130,8 @@ def fisher(
     with torch.no_grad():
         for name, parameter in merged.named_parameters():
             top, bottom = torch.zeros_like(parameter), torch.zeros_like(parameter)
-            for model, found, share in zip(models, importance, shares, strict=True):
-                weight = share * (found[name] + floor)
+            for model, result, share in zip(models, importance, shares, strict=True):
+                weight = share * (result[name] + floor)
                 top += weight * dict(model.named_parameters())[name]
                 bottom += weight
             parameter.copy_(top / bottom)
@@ -153,8 +153,8 @@ def _information(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tenso
         with torch.no_grad():
             chances = logits_of(model(x)).softmax(1).cpu()
         drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].to(x.device)
-        for name, found in gradient(state, x, drawn).items():
-            total[name] += found.square().sum(0)
+        for name, result in gradient(state, x, drawn).items():
+            total[name] += result.square().sum(0)
     return {n: t / len(images) for n, t in total.items()}
 
 

@@ -72,8 +72,8 @@ class _Matcher:
     def _spaces(self, units: np.ndarray) -> set[str]:
         key = units.tobytes()
         if key not in self._known_spaces:
-            found = np.unique(self.owner[units])
-            self._known_spaces[key] = {self.names[k] for k in found if k >= 0}
+            result = np.unique(self.owner[units])
+            self._known_spaces[key] = {self.names[k] for k in result if k >= 0}
         return self._known_spaces[key]
 
     def run(self) -> dict[str, np.ndarray]:

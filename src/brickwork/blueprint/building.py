@@ -163,12 +163,12 @@ def _same_constants(before: Graph, after: Graph) -> None:
     """A number that changed with the width (a scale of 1/√width, say) would change the function."""
 
     def numbers(graph: Graph) -> dict[str, list[float]]:
-        found: dict[str, list[float]] = {}
+        result: dict[str, list[float]] = {}
         for op in graph.live():
             kinds = (float, int) if torch.Tag.pointwise in getattr(op.func, "tags", ()) else float
             scalars = [a for a in (*op.args, *op.kwargs.values()) if isinstance(a, kinds)]
-            found.setdefault(op.module, []).extend(scalars)
-        return found
+            result.setdefault(op.module, []).extend(scalars)
+        return result
 
     old = numbers(before)
     for module, floats in numbers(after).items():

@@ -163,11 +163,11 @@ def _anchor(node: fx.Node, values: dict[str, Value], walk: Walk, mine: tuple[Ten
     while _is_move(current) and _single(current):
         current = current.args[0]  # type: ignore[assignment]
         value = values.get(current.name)
-        found = _labels(walk, value)
-        if value is None or found is None or found[1] != dim or len(value.shape) != len(shape):
+        result = _labels(walk, value)
+        if value is None or result is None or result[1] != dim or len(value.shape) != len(shape):
             continue
         if any(a != b for d, (a, b) in enumerate(zip(value.shape, shape, strict=True)) if d != dim):
             continue
-        if len(set(found[0].tolist())) == len(found[0]) and wanted <= set(found[0].tolist()) and 0 not in wanted:
+        if len(set(result[0].tolist())) == len(result[0]) and wanted <= set(result[0].tolist()) and 0 not in wanted:
             best = current
     return best

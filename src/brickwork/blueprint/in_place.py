@@ -111,10 +111,10 @@ def _to_new(node: fx.Node) -> None:
         node.target = str(node.target)[:-1]
     elif _by_name(node):
         plain = _word(node)[:-1]
-        found = getattr(torch, plain, None) or getattr(F, plain, None)
-        if found is None:
+        result = getattr(torch, plain, None) or getattr(F, plain, None)
+        if result is None:
             raise BadModel(f"{_word(node)} writes in place, and there is no {plain} that does not.")
-        node.target = found
+        node.target = result
     if "out" in node.kwargs:
         raise BadModel(f"{_name(node)} writes into out=; let it return its result instead.")
     if node.kwargs.get("inplace"):

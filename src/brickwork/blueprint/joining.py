@@ -174,7 +174,7 @@ class _Joiner:
         return np.array([layouts[p].units[k] + self.offsets[p] for p, k in axis], np.int64)  # type: ignore[union-attr]
 
     def _ids(self, name: str, dim: int, axis: Axis) -> Tensor:
-        ids = [None if (found := bp.ids[name][dim]) is None else found.tolist() for bp in self.bps]
+        ids = [None if (result := bp.ids[name][dim]) is None else result.tolist() for bp in self.bps]
         return torch.tensor([ids[p][k] + int(self.offsets[p]) for p, k in axis])  # type: ignore[index]
 
     # -- building -----------------------------------------------------------------------------------------
@@ -454,17 +454,17 @@ class _Joiner:
 
     def _group_reads(self) -> dict[str, np.ndarray]:
         """What every convolution that may run in groups reads, in the joined network's units."""
-        found: dict[str, np.ndarray] = {}
+        result: dict[str, np.ndarray] = {}
         for site in self.bps[0].sites:
             if site.kind != "conv" or site.reads is None or not site.weight:
                 continue
             depthwise = site.groups > 1 and self.tensors[0][site.weight].shape[1] == 1
             if not depthwise:
                 each = [self._reads_of(p, site.module) + o for p, o in enumerate(self.offsets)]
-                found[site.weight] = np.concatenate(each)
+                result[site.weight] = np.concatenate(each)
                 leaf = site.weight.rpartition(".")[2]
-                found.update({f"{site.module}.parts.{p}.{leaf}": units for p, units in enumerate(each)})
-        return found
+                result.update({f"{site.module}.parts.{p}.{leaf}": units for p, units in enumerate(each)})
+        return result
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -126,12 +126,12 @@ class Units:
 
     def reasons(self, classes: np.ndarray) -> dict[int, Fixed]:
         """For every class that cannot be removed, the first reason given (a channel reason if there is one)."""
-        found: dict[int, Fixed] = {}
+        result: dict[int, Fixed] = {}
         for ids, fixed in self._fixed:
             for unit in np.unique(classes[ids.numpy()]).tolist():
-                if unit not in found or (fixed.channel and not found[unit].channel):
-                    found[unit] = fixed
-        return found
+                if unit not in result or (fixed.channel and not result[unit].channel):
+                    result[unit] = fixed
+        return result
 
 
 class Mismatch(Exception):

@@ -196,11 +196,11 @@ class Blueprint:
 
     def layers(self) -> dict[str, list[int]]:
         """For every layer with a weight, the space indices of the channels it makes."""
-        found = {}
+        result = {}
         for site in self.sites:
             if site.makes is not None and site.kind in ("conv", "linear"):
-                found[site.module] = self._index[site.makes[_owners(self._owner, site.makes) >= 0]].tolist()
-        return found
+                result[site.module] = self._index[site.makes[_owners(self._owner, site.makes) >= 0]].tolist()
+        return result
 
     def count(self, keep: Mapping[str, Any] | None = None) -> Counts:
         """Parameters, multiply-adds and activation memory, of the model or of a cut of it."""
@@ -276,7 +276,7 @@ class Blueprint:
         )
 
     def _written(self, walk: Walk) -> list[tuple[int, np.ndarray | None]]:
-        found = []
+        result = []
         for op in walk.graph.live():
             out = op.outputs[0]
             if isinstance(op.func, str) or out is None or (op.func._schema.arguments and walk.of(out).weight):
@@ -285,17 +285,17 @@ class Blueprint:
                 continue  # views and in-place writes take no memory of their own
             plane = walk.of(out).plane
             size = math.prod(out.shape) * out.dtype.itemsize
-            found.append((size, None if plane is None else self._units(plane.reshape(-1))))
-        return found
+            result.append((size, None if plane is None else self._units(plane.reshape(-1))))
+        return result
 
     @staticmethod
     def _channel_dims(walk: Walk) -> dict[str, int]:
-        found = {}
+        result = {}
         for path, value in walk.graph.module_inputs.items():
             plane = walk.of(value).plane
             if plane is not None and len(varies(plane)) == 1:
-                found[path] = next(iter(varies(plane))) + len(value.shape) - plane.dim()
-        return found
+                result[path] = next(iter(varies(plane))) + len(value.shape) - plane.dim()
+        return result
 
     def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
         """Units made by one layer, and all that share a unit with them, are one space."""
@@ -369,10 +369,10 @@ def _places(spaces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _owners(owner: np.ndarray, units: np.ndarray) -> np.ndarray:
     """The numbers of the spaces of these units, −1 for those of none."""
-    found = np.full(len(units), -1)
+    result = np.full(len(units), -1)
     known = (units >= 0) & (units < len(owner))
-    found[known] = owner[units[known]]
-    return found
+    result[known] = owner[units[known]]
+    return result
 
 
 def _components(sets: list[np.ndarray]) -> list[list[int]]:
@@ -392,8 +392,8 @@ def _components(sets: list[np.ndarray]) -> list[list[int]]:
 
 def _layer_of(name: str) -> str:
     """The layer that a part of a joined network belongs to."""
-    layer, found, part = name.rpartition(".parts.")
-    return layer if found and part.isdigit() else name
+    layer, result, part = name.rpartition(".parts.")
+    return layer if result and part.isdigit() else name
 
 
 def _merge_parts(groups: list[list[int]], names: list[str]) -> list[list[int]]:

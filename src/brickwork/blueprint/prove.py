@@ -77,9 +77,9 @@ class _Noise:
         size = shape.numel()
         end = self.place + size
         turns = -(-end // len(self.table))
-        found = (self.table if turns <= 1 else self.table.repeat(turns))[self.place : end].clone()
+        result = (self.table if turns <= 1 else self.table.repeat(turns))[self.place : end].clone()
         self.place = end % len(self.table)
-        return found.reshape(shape)
+        return result.reshape(shape)
 
 
 def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:

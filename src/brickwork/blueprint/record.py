@@ -208,15 +208,15 @@ class _Recorder(TorchDispatchMode):
         self.stack: list[str] = []
 
     def value(self, tensor: Tensor, **facts: Any) -> Value:
-        found = self.values.get(id(tensor))
-        if found is None:
-            found = Value(self.count, tuple(tensor.shape), tensor.dtype, **facts)
+        result = self.values.get(id(tensor))
+        if result is None:
+            result = Value(self.count, tuple(tensor.shape), tensor.dtype, **facts)
             self.count += 1
-            self.values[id(tensor)] = found
+            self.values[id(tensor)] = result
             self.alive.append(tensor)
             if tensor.is_meta:
                 self.storages.setdefault(tensor.untyped_storage()._cdata, []).append(tensor)
-        return found
+        return result
 
     def renew(self, tensor: Tensor) -> Value:
         self.values.pop(id(tensor), None)

@@ -178,11 +178,11 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
         if not ta.weight and not tb.weight:
             label = [walk.collapse(left, {ka}, op)]
     else:
-        for found, other in ((over_a, tb), (over_b, ta)):
-            if found:
-                plain = (ta if found is over_a else tb).weight
+        for result, other in ((over_a, tb), (over_b, ta)):
+            if result:
+                plain = (ta if result is over_a else tb).weight
                 why = "it is contracted with what belongs to no channel"
-                walk.units.fix(found[0], f"{why} ({op.place})", channel=not plain)
+                walk.units.fix(result[0], f"{why} ({op.place})", channel=not plain)
                 if not plain and not other.weight:
                     walk.mix(op, f"{why}")
     if not ta.weight and not tb.weight:
@@ -217,27 +217,27 @@ def _product_planes(
     walk: Walk, op: Op, batch: list[tuple[Value, Tags]], label: list[Tensor], ta: Tags, tb: Tags, shape: tuple[int, ...]
 ) -> list[Tensor]:
     ndim = len(shape)
-    found: list[Tensor] = list(label)
+    result: list[Tensor] = list(label)
     order = [(batch[0][1].planes, ta.weight), (batch[1][1].planes, tb.weight)]
     if ta.weight and not tb.weight:
         order.reverse()
     for planes, is_weight in order:  # the activation first: its channels are the ones to keep
         for plane in planes:
             plane = align(plane, ndim)
-            for k, other in enumerate(found):
+            for k, other in enumerate(result):
                 if varies(plane) & varies(other):
                     walk.units.unite(plane, other, op.place)
-                    found[k] = plane if len(varies(plane)) > len(varies(other)) else other
+                    result[k] = plane if len(varies(plane)) > len(varies(other)) else other
                     break
             else:
-                if found and not (ta.weight and tb.weight):
+                if result and not (ta.weight and tb.weight):
                     walk.units.fix(plane, f"two channel axes meet at {op.place}", channel=not is_weight)
                     if not is_weight:
-                        walk.units.fix(found[0], f"two channel axes meet at {op.place}")
+                        walk.units.fix(result[0], f"two channel axes meet at {op.place}")
                         walk.mix(op, "two channel axes meet")
                 else:
-                    found.append(plane)
-    return found
+                    result.append(plane)
+    return result
 
 
 def _note_linear(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None, planes: list[Tensor], out: Value) -> None:

@@ -56,8 +56,8 @@ class Split:
     at: str
 
     def __call__(self, x: Tensor) -> Any:
-        found = self.below(x)
-        values = found if isinstance(found, tuple) else (found,)
+        result = self.below(x)
+        values = result if isinstance(result, tuple) else (result,)
         return self.above(*values, image=x)
 
 
@@ -115,10 +115,10 @@ def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
             wanted = whole(x.clone())
         except Exception:  # it does not take such inputs, in whatever words; others say that better
             return
-        found = halves(x)
-        if not isinstance(wanted, Tensor) or not isinstance(found, Tensor):
+        result = halves(x)
+        if not isinstance(wanted, Tensor) or not isinstance(result, Tensor):
             return
-        apart, size = (found - wanted).abs().max(), wanted.abs().max()
+        apart, size = (result - wanted).abs().max(), wanted.abs().max()
     if bool(size.isfinite()) and not apart <= 1e-3 * size + 1e-6:
         raise BadModel(
             f"cut behind {halves.at!r}, the network's halves answer {float(apart):.3g} apart from it (answers are up to "
@@ -156,7 +156,7 @@ def places(model: nn.Module) -> dict[str, Place]:
     last: dict[str, int] = {}  # of a module, its last value
     for k, node in enumerate(nodes):
         path = str(node.target) if node.op == "call_module" else ""
-        inside = [str(found) for found, _ in (node.meta.get("nn_module_stack") or {}).values()]
+        inside = [str(result) for result, _ in (node.meta.get("nn_module_stack") or {}).values()]
         for name in {path, *inside, *around(path)} - {""}:
             last[name] = k
     known = [name for name, _ in model.named_modules() if name in last]
@@ -253,10 +253,10 @@ def _layer(node: fx.Node) -> str:
 
 def _output_of(nodes: list[fx.Node], name: str) -> fx.Node:
     """The value that comes out of a layer or of a module made of layers; or a value by its name in the graph."""
-    found = [n for n in nodes if n.op == "call_module" and (n.target == name or str(n.target).startswith(name + "."))]
+    result = [n for n in nodes if n.op == "call_module" and (n.target == name or str(n.target).startswith(name + "."))]
     inside = [n for n in nodes if any(str(path) == name for path, _ in (n.meta.get("nn_module_stack") or {}).values())]
     by_name = [n for n in nodes if n.name == name]
-    last = [*found, *inside] or by_name
+    last = [*result, *inside] or by_name
     if not last:
         known = [str(n.target) for n in nodes if n.op == "call_module"]
         raise UnknownName("layer", name, known)
@@ -265,28 +265,28 @@ def _output_of(nodes: list[fx.Node], name: str) -> fx.Node:
 
 def _needed(cuts: list[fx.Node]) -> set[fx.Node]:
     """Everything the values at the cut are made from, themselves included."""
-    found: set[fx.Node] = set()
+    result: set[fx.Node] = set()
     waiting = list(cuts)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in result:
+            result.add(node)
             waiting.extend(node.all_input_nodes)
-    return found
+    return result
 
 
 def _upper(nodes: list[fx.Node], cuts: set[fx.Node]) -> list[fx.Node]:
     """What the output needs beyond the cut, in order."""
     output = next(n for n in nodes if n.op == "output")
-    found: set[fx.Node] = set()
+    result: set[fx.Node] = set()
     waiting = [output]
     while waiting:
         node = waiting.pop()
-        if node in found or node in cuts:
+        if node in result or node in cuts:
             continue
-        found.add(node)
+        result.add(node)
         waiting.extend(node.all_input_nodes)
-    return [n for n in nodes if n in found]
+    return [n for n in nodes if n in result]
 
 
 def _is_constant(node: fx.Node) -> bool:

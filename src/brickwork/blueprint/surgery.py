@@ -58,8 +58,8 @@ def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
 
 def _whole_part(bp: Blueprint, name: str, lost: np.ndarray) -> bool:
     """In a joined network a part may go as a whole: all that its layer makes."""
-    owner, found, rest = name.rpartition(".parts.")
-    weight = f"{owner}.parts.{rest.split('.')[0]}.weight" if found else ""
+    owner, result, rest = name.rpartition(".parts.")
+    weight = f"{owner}.parts.{rest.split('.')[0]}.weight" if result else ""
     layout = bp.axes.get(weight, (None,))[0]
     return layout is not None and bool(lost[layout.units].all())
 

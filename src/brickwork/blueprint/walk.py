@@ -148,16 +148,16 @@ class Walk:
                 self.put(made, Tags(weight=weight))
             return
         name = rule_name(op)
-        found = RULES.get(name)
-        if found is None and torch.Tag.pointwise in getattr(op.func, "tags", ()):
-            found = RULES["pointwise"]
-        if found is None:
+        result = RULES.get(name)
+        if result is None and torch.Tag.pointwise in getattr(op.func, "tags", ()):
+            result = RULES["pointwise"]
+        if result is None:
             raise Unsupported(
                 f"no rule for the operation {op.name} in {op.module or 'the top module'}"
                 f"{f' ({op.line})' if op.line else ''}: what it does to channels is unknown; replace it by "
                 "operations of torch.nn, or keep it out of the traced part"
             )
-        found(self, op)
+        result(self, op)
 
 
 def rule_name(op: Op) -> str:

@@ -47,11 +47,11 @@ def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True
     both = torch.cat(pair, 1).to(next(model.parameters()).dtype)
     teacher = _Half(copy.deepcopy(model).eval(), 0, channels)
     student = _Half(copy.deepcopy(model).eval(), channels, channels)
-    found = match_responses(
+    result = match_responses(
         student, [Source(teacher, both)], ridge=options.ridge, shrink_to="weights", seed=options.seed, progress=progress
     ).model
-    assert isinstance(found, _Half)
-    return record_step(found.net.eval(), "adapt", options.to_dict() | {"images": len(both)})
+    assert isinstance(result, _Half)
+    return record_step(result.net.eval(), "adapt", options.to_dict() | {"images": len(both)})
 
 
 class _Half(nn.Module):

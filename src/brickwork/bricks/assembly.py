@@ -94,18 +94,18 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
             raise RequestError("no two of the bricks were cut from the same network; there is nothing to unite.")
         return parts
     known = state_hash(source) if source is not None else None
-    found = []
+    result = []
     for hashed, group in groups.items():
         plain = all(part.options.repair == "none" for part in group)
         own = source if hashed == known else None
         possible = plain or (own is not None and images is not None)
         if len(group) == 1 or not (possible or shared == "union"):
-            found += group
+            result += group
             continue
         prepared = origin_of(group[0].model).preprocessing
         given = as_input(torch.as_tensor(images), prepared, device_of(own)) if images is not None and own else None
-        found.append(unite(group, source=own, images=given))
-    return found
+        result.append(unite(group, source=own, images=given))
+    return result
 
 
 def _alone(model: nn.Module) -> nn.Module:

@@ -120,8 +120,8 @@ def _prove(
     with evaluating(old):
         wanted = logits_of(old(x), output) * scale + shift
     with evaluating(new):
-        found = logits_of(new(x), output)
+        result = logits_of(new(x), output)
     # Cancellation between weight and shift costs digits relative to the largest term.
     size = max(1.0, float(wanted.abs().max()), float(shift.abs().max()))
-    if not float((found - wanted).abs().max()) <= 1e-3 * size:
+    if not float((result - wanted).abs().max()) <= 1e-3 * size:
         raise Unsupported("calibration is exact only where the last layer's output is the logits themselves.")

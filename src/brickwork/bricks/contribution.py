@@ -57,8 +57,8 @@ def contributions(
                     raise Unsupported(
                         f"contribution cannot score {layer.path}: its rows are not images; use attribution 'taylor'."
                     )
-                found = _flow(layer, model.get_submodule(layer.path), given, one_hot)
-                flows[layer.path] = flows[layer.path] + found if layer.path in flows else found
+                result = _flow(layer, model.get_submodule(layer.path), given, one_hot)
+                flows[layer.path] = flows[layer.path] + result if layer.path in flows else result
             advance(len(y))
     tables = _down(bp, reads, {path: flow.cpu().double().numpy() for path, flow in flows.items()})
     silent = [name for name, table in tables.items() if not table.any()]
@@ -123,10 +123,10 @@ def _down(
 
 
 def _gathered(bp: Blueprint, tables: dict[str, np.ndarray], units: np.ndarray) -> np.ndarray:
-    found = np.zeros((len(bp.output_units), len(units)))
+    result = np.zeros((len(bp.output_units), len(units)))
     for space, mine, there in bp.places(units):
-        found[:, mine] = tables[space][:, there]
-    return found
+        result[:, mine] = tables[space][:, there]
+    return result
 
 
 def _scaled(scores: np.ndarray) -> np.ndarray:

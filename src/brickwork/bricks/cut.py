@@ -52,7 +52,7 @@ def cut_and_repair(
     student, teacher = part, model
     if bp.output is not None:
         student, teacher = _Chosen(part, bp.output), _Chosen(model, bp.output).eval()
-        rows = {f"net.{path}": found for path, found in rows.items()}
+        rows = {f"net.{path}": result for path, result in rows.items()}
     matched = match_responses(
         student,
         [Source(teacher, images, rows)],

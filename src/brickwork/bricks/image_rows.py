@@ -60,18 +60,18 @@ def image_rows(
         raise _another_way()
     made = [value for op in few.live() for value in op.outputs if value is not None]
     other = {value.index: value for value in [*few.inputs, *made]}
-    found: dict[int, Rows] = {}
+    result: dict[int, Rows] = {}
     for value in wanted:
         twin = other.get(value.index)
         if twin is None or len(twin.shape) != len(value.shape):
             raise _another_way()
         grown = [d for d, (a, b) in enumerate(zip(value.shape, twin.shape, strict=True)) if a * len(some) == b * count]
         if len(grown) == 1:
-            found[value.index] = Rows(grown[0], value.shape[grown[0]] // count)
-    mixed = [other[index] for index, rows in found.items() if rows.each > 1]
+            result[value.index] = Rows(grown[0], value.shape[grown[0]] // count)
+    mixed = [other[index] for index, rows in result.items() if rows.each > 1]
     if mixed:
-        _check_order(model, few, some, mixed, found)
-    return found
+        _check_order(model, few, some, mixed, result)
+    return result
 
 
 def _alike(one: Graph, two: Graph) -> bool:

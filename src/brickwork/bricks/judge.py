@@ -17,11 +17,11 @@ BATCH = 500  # images in a pass
 def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None) -> Tensor:
     """The chosen output on these images, float64 on the CPU."""
     with evaluating(model):
-        found = [
+        result = [
             logits_of(model(samples.inputs(part)), output).double().cpu()
             for part in np.split(index, range(BATCH, len(index), BATCH))
         ]
-    return torch.cat(found).clone()
+    return torch.cat(result).clone()
 
 
 class Judge:

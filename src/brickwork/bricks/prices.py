@@ -48,8 +48,8 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
     def shares(units: np.ndarray | None) -> Shares:
         if units is None or len(units) == 0:
             return {}
-        found, count = np.unique(owner[units], return_counts=True)
-        return {names[k]: float(n) / len(units) for k, n in zip(found, count, strict=True) if k >= 0}
+        result, count = np.unique(owner[units], return_counts=True)
+        return {names[k]: float(n) / len(units) for k, n in zip(result, count, strict=True) if k >= 0}
 
     terms = []
     if of == "parameters":

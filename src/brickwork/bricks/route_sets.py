@@ -35,11 +35,11 @@ class RouteLayer:
 
     def users(self) -> list[tuple[str, ...]]:
         """For every channel, the classes whose route it is on."""
-        found: list[list[str]] = [[] for _ in range(self.size)]
+        result: list[list[str]] = [[] for _ in range(self.size)]
         for name, channels in self.on.items():
             for k in channels:
-                found[k].append(name)
-        return [tuple(names) for names in found]
+                result[k].append(name)
+        return [tuple(names) for names in result]
 
     def relative(self, name: str) -> list[float]:
         """Every channel's score for a class as a multiple of the layer's mean; 1 where nothing is scored."""
@@ -108,8 +108,8 @@ class Routes(JsonResult):
     def share(self, layer: str, name: str) -> float:
         """Channels on the route of a class / all channels of the layer."""
         self._known(name)
-        found = self.layer(layer)
-        return len(found.on[name]) / found.size
+        result = self.layer(layer)
+        return len(result.on[name]) / result.size
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""

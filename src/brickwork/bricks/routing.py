@@ -84,17 +84,17 @@ def _present(model: nn.Module, data: Data) -> Classes:
 def _scored(subject: Subject, scored: int, *, attribution: str, seed: int, progress: bool) -> Scores:
     """Scores of one class at a time: a class has the same route whichever others it is drawn with."""
     samples, wanted = subject.samples, subject.wanted
-    found = []
+    result = []
     for k in wanted:
         index = samples.of_classes([k], max(1, scored // len(wanted)), seed)
         labels = torch.from_numpy(samples.labels[index]).to(samples.device)
-        found.append(
+        result.append(
             score_channels(
                 subject.whole, subject.bp, samples.inputs(index), labels, attribution=attribution, progress=progress
             )
         )
-    tables = {name: np.sum([one.scores[name] for one in found], 0) for name in found[0].scores}
-    return Scores(tables, np.sum([one.counts for one in found], 0), attribution)
+    tables = {name: np.sum([one.scores[name] for one in result], 0) for name in result[0].scores}
+    return Scores(tables, np.sum([one.counts for one in result], 0), attribution)
 
 
 def _layers(
@@ -134,7 +134,7 @@ def _layers(
 
 def _reads(bp: Blueprint, first: str) -> dict[str, tuple[str, ...]]:
     """For every space, the spaces its layers are computed from; `first` stands for the input."""
-    found: dict[str, dict[str, None]] = {}
+    result: dict[str, dict[str, None]] = {}
     for site in bp.sites:
         if site.kind not in ("conv", "linear") or site.makes is None:
             continue
@@ -142,5 +142,5 @@ def _reads(bp: Blueprint, first: str) -> dict[str, tuple[str, ...]]:
         units = np.unique(site.makes[:0] if site.reads is None else site.reads)  # None: it reads the images
         read = dict.fromkeys(bp.place(int(u))[0] for u in units if bp.has_place(int(u))) or {first: None}
         for space in made:
-            found.setdefault(space, {}).update({name: None for name in read if name != space})
-    return {space: tuple(names) for space, names in found.items()}
+            result.setdefault(space, {}).update({name: None for name in read if name != space})
+    return {space: tuple(names) for space, names in result.items()}

@@ -59,22 +59,22 @@ def find_classes(asked: Sequence[str | int] | str | int, known: Sequence[str]) -
     """
     if isinstance(asked, str):
         return class_indices(asked, known)
-    found: list[int] = []
+    result: list[int] = []
     for item in [asked] if isinstance(asked, int | np.integer) else list(asked):
         if isinstance(item, str):
             if item not in known:
                 raise UnknownName("class of the model", item, known)
-            found.append(list(known).index(item))
+            result.append(list(known).index(item))
         elif isinstance(item, int | np.integer) and not isinstance(item, bool) and 0 <= item < len(known):
-            found.append(int(item))
+            result.append(int(item))
         else:
             raise RequestError(f"the model has no class {item!r}; it has {len(known)}, 0 to {len(known) - 1}.")
-    if not found:
+    if not result:
         raise RequestError(f"no classes were asked for; the model has {', '.join(known[:40])}.")
-    twice = [known[k] for k in found if found.count(k) > 1]
+    twice = [known[k] for k in result if result.count(k) > 1]
     if twice:
         raise RequestError(f"class {twice[0]!r} is asked for twice.")
-    return found
+    return result
 
 
 def load_samples(

@@ -117,13 +117,13 @@ def _places(
 ) -> dict[int, _Place]:
     """Where channels are looked at, by the number of the value in the recording `here`."""
     rows = image_rows(model, bp, images, here.graph, responses.values())
-    found: dict[int, _Place] = {}
+    result: dict[int, _Place] = {}
     for path, value in responses.items():
         channels = here.channels(value)
         # two layers may share one response, the sum they both go into: it counts once
-        if channels is not None and value.index in rows and value.index not in found:
-            found[value.index] = _Place(path, *channels, rows[value.index])
-    return found
+        if channels is not None and value.index in rows and value.index not in result:
+            result[value.index] = _Place(path, *channels, rows[value.index])
+    return result
 
 
 def _score_batch(

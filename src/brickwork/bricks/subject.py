@@ -42,7 +42,7 @@ class Subject:
         index = self.samples.of_classes(self.wanted, scored, seed)
         labels = torch.from_numpy(self.samples.labels[index]).to(self.samples.device)
         inputs = self.samples.inputs(index)
-        said: list[Tensor] = []
+        words: list[Tensor] = []
         scores = score_channels(
             self.whole,
             self.bp,
@@ -50,10 +50,10 @@ class Subject:
             labels,
             attribution=attribution,
             progress=progress,
-            answered=lambda output: said.append(output.double().cpu()),
+            answered=lambda output: words.append(output.double().cpu()),
         )
-        if said:
-            self._logits.update(zip(index.tolist(), torch.cat(said), strict=True))
+        if words:
+            self._logits.update(zip(index.tolist(), torch.cat(words), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
         if silent:
             raise BadData(
@@ -66,8 +66,8 @@ class Subject:
         """What the whole answers on these images, float64 on the CPU; images that were scored are not run again."""
         new = np.array([k for k in index.tolist() if k not in self._logits], index.dtype)
         if len(new):
-            found = logits_on(self.whole, self.samples, new, self.bp.output)
-            self._logits.update(zip(new.tolist(), found, strict=True))
+            result = logits_on(self.whole, self.samples, new, self.bp.output)
+            self._logits.update(zip(new.tolist(), result, strict=True))
         return torch.stack([self._logits[k] for k in index.tolist()])
 
 

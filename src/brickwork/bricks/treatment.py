@@ -28,7 +28,7 @@ from brickwork.training import TrainingResult, train
 
 
 @dataclass(frozen=True)
-class Rule:
+class TreatmentRule:
     """Which derivative of which layers is held to the routes."""
 
     name: str
@@ -40,9 +40,9 @@ class Rule:
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("route", "paper 2: positive derivatives, every layer", lambda g: g.clamp(min=0), "all"),
-        Rule("doctor", "Model Doctor: absolute derivatives, the last convolution", torch.abs, "last"),
-        Rule("plain", "fine-tuning alone", torch.abs, "none"),
+        TreatmentRule("route", "paper 2: positive derivatives, every layer", lambda g: g.clamp(min=0), "all"),
+        TreatmentRule("doctor", "Model Doctor: absolute derivatives, the last convolution", torch.abs, "last"),
+        TreatmentRule("plain", "fine-tuning alone", torch.abs, "none"),
     )
 }
 
@@ -120,14 +120,14 @@ def treat(
 
 def _points(subject: Subject, routes: dict[str, np.ndarray]) -> dict[str, tuple[int, Tensor]]:
     """For every layer (behind its batch norm, if it has one) its number and which channels are on whose route."""
-    found = {}
+    result = {}
     for number, layer in enumerate(find_layers(subject.bp.graph, subject.whole)):
         mask = _mask(subject.bp, layer.output, routes)
         if mask is not None and layer.op is not None:
-            found[layer.norm or layer.path] = number, mask.to(subject.samples.device)
-    if not found:
+            result[layer.norm or layer.path] = number, mask.to(subject.samples.device)
+    if not result:
         raise RequestError("no convolution of the network has a route; choose a smaller depth.")
-    return found
+    return result
 
 
 def _mask(bp: Blueprint, value: Any, routes: dict[str, np.ndarray]) -> Tensor | None:
@@ -146,7 +146,7 @@ def _mask(bp: Blueprint, value: Any, routes: dict[str, np.ndarray]) -> Tensor | 
 class _Watch:
     """Keeps what the watched layers answered in the last forward pass, and weighs the derivatives there."""
 
-    def __init__(self, model: nn.Module, masks: dict[str, Tensor], rule: Rule, strength: float) -> None:
+    def __init__(self, model: nn.Module, masks: dict[str, Tensor], rule: TreatmentRule, strength: float) -> None:
         self.masks, self.rule, self.strength = masks, rule, strength
         self.seen: dict[str, Tensor] = {}
         self.hooks = [model.get_submodule(path).register_forward_hook(self._keep(path)) for path in masks]

@@ -54,8 +54,8 @@ VERBS = {
 def find(verb: str) -> click.Command:
     """The command of a verb."""
     module, _, name = VERBS[verb].partition(":")
-    found: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
-    return found if isinstance(found, click.Command) else make_command(found, verb)
+    result: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
+    return result if isinstance(result, click.Command) else make_command(result, verb)
 
 
 def walk() -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -62,23 +62,23 @@ class _Parameters:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> _Parameters:
         hints = typing.get_type_hints(function, include_extras=True)
-        found = cls({}, {}, {}, [])
+        result = cls({}, {}, {}, [])
         for name, parameter in inspect.signature(function).parameters.items():
             if isinstance(hints[name], type) and issubclass(hints[name], Options):
-                found.classes[name] = hints[name]
-                found.options.update(fields_of(hints[name]))
+                result.classes[name] = hints[name]
+                result.options.update(fields_of(hints[name]))
                 continue
             if hints[name] is Given:
-                found.told.append(name)
+                result.told.append(name)
                 continue
             kind, about = typing.get_args(hints[name])
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             if isinstance(about, Argument):
                 field = Field.of(name, kind, default, Setting(about.help, check=about.check))
-                found.arguments[name] = field, about
+                result.arguments[name] = field, about
             else:
-                found.options[name] = Field.of(name, kind, default, about)
-        return found
+                result.options[name] = Field.of(name, kind, default, about)
+        return result
 
     def read(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
         """What the function is to be called with; one error of everything that is wrong."""

@@ -95,15 +95,15 @@ def show(
         raise RequestError("depend show takes `targets` only beside `logits`.")
     if logits is not None and out is None:
         raise RequestError("`logits` is for the page: brickwork depend show MAP --logits LOGITS --out page.html")
-    found = DependencyMap.load(source)
-    wanted = [int(c) if c.isdecimal() and c not in found.targets else c for c in classes]
-    errors = found.columns["rel_error"]
-    lines = [f"{found.equation(c)}  (relative error {errors[found.row_of(c)]:.2f})" for c in wanted]
-    text, entries = "\n".join(lines) or str(found), found.to_dict()
+    result = DependencyMap.load(source)
+    wanted = [int(c) if c.isdecimal() and c not in result.targets else c for c in classes]
+    errors = result.columns["rel_error"]
+    lines = [f"{result.equation(c)}  (relative error {errors[result.row_of(c)]:.2f})" for c in wanted]
+    text, entries = "\n".join(lines) or str(result), result.to_dict()
     if wanted:
-        entries["classes"] = [entries["classes"][found.row_of(c)] for c in wanted]
+        entries["classes"] = [entries["classes"][result.row_of(c)] for c in wanted]
     if out is not None:
-        _draw(found, out, wanted, logits, targets, force)
+        _draw(result, out, wanted, logits, targets, force)
         entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
     return Report({"folder": str(source), **entries}, text)
 

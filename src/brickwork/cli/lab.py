@@ -157,10 +157,10 @@ def _commit() -> str | None:
     """The commit of the source tree, where there is one."""
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        result = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
     except OSError:  # no git on this machine
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def bench(

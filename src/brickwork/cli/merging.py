@@ -238,8 +238,8 @@ def _merge_on_images(
     }
     store.save(merged, out, force=force, provenance=facts)
     tell_names(models)
-    found = origin_of(merged).provenance["merge"]
-    return Report({"folder": str(out), **facts, **found}, _text(models, found, judged, out))
+    result = origin_of(merged).provenance["merge"]
+    return Report({"folder": str(out), **facts, **result}, _text(models, result, judged, out))
 
 
 def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:

@@ -48,12 +48,12 @@ def demo(
     from brickwork.tour.stage import Stage
 
     with write_folder(out, force=force, owns=(RESULT,)) as folder:
-        found = take(Stage(folder, out, seed, pick(device), log, quick))
-    rows = [(name, words, f"{found['seconds'][name]:.1f}") for name, words, _ in PARTS]
+        result = take(Stage(folder, out, seed, pick(device), log, quick))
+    rows = [(name, words, f"{result['seconds'][name]:.1f}") for name, words, _ in PARTS]
     lines = [f"  {line}\n      {words}" for line, words in next_commands(out)]
     done = table(["part", "what happened", "seconds"], rows)
     text = "\n".join([done, f"Next, with {out} being what was just made:", *how_to_reach(), *lines])
-    return Report(found, f"{text}\n\nThe page: {found['page']}")
+    return Report(result, f"{text}\n\nThe page: {result['page']}")
 
 
 def how_to_reach() -> list[str]:

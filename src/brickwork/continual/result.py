@@ -7,7 +7,7 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from brickwork.continual import metrics
 from brickwork.continual.options import ContinualOptions
 from brickwork.html_table import facts_table, rows_table
 from brickwork.options import Options
+from brickwork.results import JsonResult
 from brickwork.words import counted
 
 MB = 2**20
@@ -33,12 +34,15 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class ContinualResult:
+class ContinualResult(JsonResult):
     """One method on one scenario. matrix[i][j]: share right on task j after task i, NaN where not measured.
 
     own: bytes of each task's own files; curve: bytes of all files after each task, shared ones included. All are sizes
     of files on the disk.
     """
+
+    FORMAT: ClassVar[str] = "brickwork.continual/1"
+    FILE: ClassVar[str] = "method.json"
 
     method: str
     tasks: tuple[str, ...]
@@ -124,7 +128,26 @@ class ContinualResult:
             "matrix": [[_plain(float(value)) for value in row] for row in self.matrix],
             "own_bytes": list(self.own),
             "curve_bytes": list(self.curve),
+            "untouched": None if self.untouched is None else [_plain(float(value)) for value in self.untouched],
+            "provenance": dict(self.provenance),
         }
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> ContinualResult:
+        from brickwork.continual.registry import parse
+
+        untouched = None if facts["untouched"] is None else np.array(facts["untouched"], np.float64)
+        return cls(
+            facts["method"],
+            tuple(facts["tasks"]),
+            np.array(facts["matrix"], np.float64),
+            tuple(facts["own_bytes"]),
+            tuple(facts["curve_bytes"]),
+            facts["seconds"],
+            untouched,
+            next(iter(parse(facts["method"]).values())),
+            facts["provenance"],
+        )
 
     def _repr_html_(self) -> str:
         return facts_table([(name, "–" if value is None else str(value)) for name, value in self.row().items()])

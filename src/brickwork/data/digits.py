@@ -50,8 +50,8 @@ def load_digits(size: int = 32, channels: int = 3) -> ImageData:
 
 def _embedded() -> tuple[np.ndarray, np.ndarray]:
     """Ink of 0 to 16, (1797, 8, 8), and labels, from scikit-learn's file: its code takes seconds to import."""
-    found = importlib.util.find_spec("sklearn")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    result = importlib.util.find_spec("sklearn")
+    for folder in (result.submodule_search_locations or ()) if result else ():
         file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
         if file.is_file():
             with gzip.open(file, "rt") as lines:

@@ -45,11 +45,11 @@ def fetch(url: str, path: Path, checksum: str, *, attempts: int = 5, wait: float
                 ) from error
             time.sleep(wait * 2**attempt)
     algorithm, _, expected = checksum.partition(":")
-    found = _digest(part, algorithm)
-    if found != expected:
+    result = _digest(part, algorithm)
+    if result != expected:
         part.unlink()
         raise JobFailed(
-            f"{url} arrived with {algorithm} {found}, expected {expected}; it was deleted. "
+            f"{url} arrived with {algorithm} {result}, expected {expected}; it was deleted. "
             "Run the same command to download it again; if it repeats, the address serves another file."
         )
     os.replace(part, path)

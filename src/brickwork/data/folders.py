@@ -43,12 +43,12 @@ def load_folder(folder: Path, *, size: int | Size | None = None, channels: int =
 
 
 def _read(folder: Path, size: Size | None, channels: int) -> tuple[list[str], np.ndarray, np.ndarray]:
-    found = {path.name: _files(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."}
-    found = {name: files for name, files in found.items() if files}
-    if not found:
+    result = {path.name: _files(path) for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."}
+    result = {name: files for name, files in result.items() if files}
+    if not result:
         raise BadData(f"{folder} holds no images; expected one sub-folder a class, with the images in it.")
     images, labels, first = [], [], None
-    for label, files in enumerate(found.values()):
+    for label, files in enumerate(result.values()):
         for path in files:
             image = _decode(path, size, channels)
             first = first or (path, image.shape)
@@ -59,7 +59,7 @@ def _read(folder: Path, size: Size | None, channels: int) -> tuple[list[str], np
                 )
             images.append(image)
             labels.append(label)
-    return list(found), np.stack(images), np.array(labels, np.int64)
+    return list(result), np.stack(images), np.array(labels, np.int64)
 
 
 def _files(folder: Path) -> list[Path]:

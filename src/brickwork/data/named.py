@@ -85,11 +85,11 @@ def _cifar(path: Path, train: list[str], test: str, label_bytes: int) -> Arrays:
     """The archive's binary version: a row is the label byte(s), then 3×32×32 pixels. No pickle in it."""
     parts: Arrays = {}
     with tarfile.open(path) as tar:
-        found = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
+        result = {Path(member.name).name: member for member in tar.getmembers() if member.isfile()}
         for split, files in (("train", train), ("test", [test])):
             raw = []
             for file in files:
-                stream = tar.extractfile(found[file]) if file in found else None
+                stream = tar.extractfile(result[file]) if file in result else None
                 if stream is None:
                     raise BadFile(f"{path} holds no {file}; it is not the official binary archive.")
                 raw.append(np.frombuffer(stream.read(), np.uint8).reshape(-1, label_bytes + 3072))
@@ -97,8 +97,8 @@ def _cifar(path: Path, train: list[str], test: str, label_bytes: int) -> Arrays:
             parts[f"{split}_labels"] = rows[:, label_bytes - 1].astype(np.int64)
             pixels = rows[:, label_bytes:].reshape(-1, 3, 32, 32)
             parts[f"{split}_images"] = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
-        if "fine_label_names.txt" in found:
-            names = tar.extractfile(found["fine_label_names.txt"])
+        if "fine_label_names.txt" in result:
+            names = tar.extractfile(result["fine_label_names.txt"])
             parts["classes"] = np.array(names.read().decode().split() if names else [])
     return parts
 

@@ -187,13 +187,13 @@ class CovLasso:
                 base = problem.base if isinstance(problem, DecisionProblem) else problem
                 coef = choose_greedily(base, self.options.max_dependencies)
                 nothing = np.full(len(coef), np.nan)  # there is no λ, and no certificate for the best k
-                found = Solution(coef, nothing, nothing.copy(), nothing.copy())
+                result = Solution(coef, nothing, nothing.copy(), nothing.copy())
                 if isinstance(problem, DecisionProblem):
                     coef = problem.refit(coef)
             else:
-                found = self._by_lasso(problem)
-                coef = problem.refit(found.coef) if self.options.refit else found.coef
-        self.coef_, self.lam_, self.kkt_, self.gap_ = coef, found.lam, found.kkt, found.gap
+                result = self._by_lasso(problem)
+                coef = problem.refit(result.coef) if self.options.refit else result.coef
+        self.coef_, self.lam_, self.kkt_, self.gap_ = coef, result.lam, result.kkt, result.gap
         return self
 
     def _by_lasso(self, problem: Problem | DecisionProblem) -> Solution:
@@ -210,10 +210,10 @@ class CovLasso:
 
 
 def _check_cross(cross: np.ndarray, squares: np.ndarray | None, width: int) -> tuple[Floats, Floats]:
-    found = np.array(cross, np.float64)
-    if found.ndim != 2 or found.shape[1] != width:
-        raise BadData(f"cross has shape {found.shape}; it must be (targets, {width}), the means of y fᵀ.")
+    result = np.array(cross, np.float64)
+    if result.ndim != 2 or result.shape[1] != width:
+        raise BadData(f"cross has shape {result.shape}; it must be (targets, {width}), the means of y fᵀ.")
     answer = np.zeros(0) if squares is None else np.array(squares, np.float64)
-    if answer.shape != (len(found),):
-        raise BadData(f"cross needs squares of shape ({len(found)},), the means of y², not {answer.shape}.")
-    return found, answer
+    if answer.shape != (len(result),):
+        raise BadData(f"cross needs squares of shape ({len(result)},), the means of y², not {answer.shape}.")
+    return result, answer

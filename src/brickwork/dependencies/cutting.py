@@ -36,11 +36,11 @@ class CovariancePenalty:
         if not (strength >= 0 and math.isfinite(strength)):
             raise RequestError(f"strength is {strength}; it must be 0 or more.")
         self.strength, self.classes = float(strength), None if classes is None else tuple(classes)
-        found = [(self._number(a), self._number(b)) for a, b in given]
-        for a, b in found:
+        result = [(self._number(a), self._number(b)) for a, b in given]
+        for a, b in result:
             if a == b:
                 raise RequestError(f"a class cannot be cut from itself; pair {self._name(a)}:{self._name(b)}.")
-        self.pairs = sorted({(min(a, b), max(a, b)) for a, b in found})
+        self.pairs = sorted({(min(a, b), max(a, b)) for a, b in result})
 
     def __call__(self, *given: Tensor) -> Tensor:
         columns = self._logits(given)

@@ -132,12 +132,12 @@ class DecisionProblem:
 
     def refit(self, coef: Floats) -> Floats:
         """The same objective without λ on each target's support, by Newton's method from the start in coef."""
-        found = coef.copy()
+        result = coef.copy()
         for t in range(len(coef)):
             chosen = np.flatnonzero(coef[t])
             if len(chosen):
-                found[t, chosen] = self._refit_one(t, chosen, coef[t, chosen])
-        return found
+                result[t, chosen] = self._refit_one(t, chosen, coef[t, chosen])
+        return result
 
     def _refit_one(self, t: int, chosen: NDArray[np.int64], theta: Floats) -> Floats:
         rows = len(self.logits)
@@ -198,15 +198,15 @@ class DecisionProblem:
         values, offset, wanted, weight = tables
         scores = self._scores(coef) if scores is None else scores
         slope = weight * ((values - scores) + self.strength / 2 * (wanted - _sigmoid(scores - offset)))
-        found = np.zeros_like(coef)
+        result = np.zeros_like(coef)
         for start in range(0, len(slope), 8192):
             part = slice(start, start + 8192)
-            found += slope[part].T @ self.logits[part].astype(np.float64)
-        found /= len(slope)
+            result += slope[part].T @ self.logits[part].astype(np.float64)
+        result /= len(slope)
         own = self.base.own[ids]
         has = own >= 0
-        found[np.flatnonzero(has), own[has]] = 0
-        return found
+        result[np.flatnonzero(has), own[has]] = 0
+        return result
 
     def _model(self, coef: Floats, ids: NDArray[np.int64], tables: Tables, scores: Floats, gradient: Floats) -> Problem:
         """The quadratic problem that has this gradient here, and this curvature up to rows that hardly bend."""

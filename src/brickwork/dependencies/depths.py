@@ -172,8 +172,8 @@ def _last_of_each_size(shapes: dict[str, torch.Size], image: torch.Size) -> list
     ends = {shapes[name][1:3] if last else shapes[name][2:]: last for name, last in orders.items()}
     main = sum(last is True for last in ends.values()) > sum(last is False for last in ends.values())
     alike = [name for name, last in orders.items() if last in (main, None)]
-    found = {shapes[name][1:3] if main else shapes[name][2:]: name for name in alike}
-    return sorted(found.values(), key=list(shapes).index)
+    result = {shapes[name][1:3] if main else shapes[name][2:]: name for name in alike}
+    return sorted(result.values(), key=list(shapes).index)
 
 
 def _evenly(shapes: dict[str, torch.Size]) -> list[str]:

@@ -242,25 +242,25 @@ def _sub_gram(gram, rows, first, last, index, weight, chosen, size):
 @njit(cache=True, nogil=True, fastmath=_FAST | {"nnan"})
 def _largest(q, open_):
     """The largest |q| of the features that are open (1.0), 0 if none is."""
-    found = 0.0
+    result = 0.0
     for j in range(q.size):
-        found = max(found, abs(q[j]) * open_[j])
-    return found
+        result = max(result, abs(q[j]) * open_[j])
+    return result
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _enlarge(q, open_, chosen, size, bar, room):
     """Take open features whose |q| exceeds the bar into the working set, at most `room`, the largest first."""
     fresh = 0
-    found = np.empty(q.size, np.int64)
+    result = np.empty(q.size, np.int64)
     for j in range(q.size):
-        found[fresh] = j  # overwritten unless it counts: no branch to guess
+        result[fresh] = j  # overwritten unless it counts: no branch to guess
         fresh += abs(q[j]) * open_[j] > bar
     if fresh > room:
-        values = np.abs(q[found[:fresh]])
+        values = np.abs(q[result[:fresh]])
         bar = np.partition(values, fresh - room)[fresh - room] * (1.0 - 1e-12)
     for a in range(fresh):
-        j = found[a]
+        j = result[a]
         if abs(q[j]) > bar:
             chosen[size] = j
             open_[j] = 0.0
@@ -269,18 +269,18 @@ def _enlarge(q, open_, chosen, size, bar, room):
 
 
 class ExtraRows(NamedTuple):
-    """Rows that weigh more in some targets' own Gram matrices: target t's are index[first[t] : first[t + 1]]."""
+    """Rows that weigh more in some targets' own Gram matrices: target t's are places[first[t] : first[t + 1]]."""
 
     rows: np.ndarray
     first: np.ndarray
-    index: np.ndarray
+    places: np.ndarray
     weight: np.ndarray
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _solve_one(gram, diagonal, cross, square, own, extra, t, half, tol, theta, q, ready):
     """Target t at one λ (half = λ/2); theta holds the start and gets the solution, q its gradient's negative."""
-    rows, index, weight = extra.rows, extra.index, extra.weight
+    rows, index, weight = extra.rows, extra.places, extra.weight
     first, last = extra.first[t], extra.first[t + 1]
     n = cross.size
     open_ = np.ones(n)  # 1.0: may still enter the working set
@@ -339,6 +339,6 @@ def solve_all(gram, diagonal, cross, square, own, extra, half, tol, theta, q, re
     count = cross.shape[0]
     kkt, gap, outer = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
     for t in prange(count):
-        found = _solve_one(gram, diagonal, cross[t], square[t], own[t], extra, t, half[t], tol, theta[t], q[t], ready)
-        kkt[t], gap[t], outer[t] = found
+        result = _solve_one(gram, diagonal, cross[t], square[t], own[t], extra, t, half[t], tol, theta[t], q[t], ready)
+        kkt[t], gap[t], outer[t] = result
     return kkt, gap, outer

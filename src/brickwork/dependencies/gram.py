@@ -197,11 +197,13 @@ def check_names(names: Sequence[str] | None, count: int, what: str = "classes") 
 
 def check_labels(labels: Any, rows: int, count: int) -> np.ndarray:
     """Labels as numbers of columns; at least two classes among them."""
-    found = torch.as_tensor(labels).cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if found.shape != (rows,) or found.dtype.kind not in "iu":
-        raise BadData(f"{rows} rows of logits and labels of shape {found.shape}, {found.dtype}.")
-    if found.min() < 0 or found.max() >= count:
-        raise BadData(f"labels run from {found.min()} to {found.max()}; they must be column numbers, 0 to {count - 1}.")
-    if found.min() == found.max():
-        raise BadData(f"all {rows} labels are {found.min()}; give rows of two classes or more.")
-    return found.astype(np.int64)
+    result = torch.as_tensor(labels).cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if result.shape != (rows,) or result.dtype.kind not in "iu":
+        raise BadData(f"{rows} rows of logits and labels of shape {result.shape}, {result.dtype}.")
+    if result.min() < 0 or result.max() >= count:
+        raise BadData(
+            f"labels run from {result.min()} to {result.max()}; they must be column numbers, 0 to {count - 1}."
+        )
+    if result.min() == result.max():
+        raise BadData(f"all {rows} labels are {result.min()}; give rows of two classes or more.")
+    return result.astype(np.int64)

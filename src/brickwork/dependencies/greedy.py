@@ -18,11 +18,11 @@ def choose_greedily(problem: Problem, k: int) -> Floats:
 
     A feature that the chosen ones already span (a duplicate, a column of zeros) is not taken.
     """
-    found = np.zeros_like(problem.cross)
-    for t in range(len(found)):
+    result = np.zeros_like(problem.cross)
+    for t in range(len(result)):
         chosen, theta = _pursue(problem, t, k)
-        found[t, chosen] = theta
-    return found
+        result[t, chosen] = theta
+    return result
 
 
 def _pursue(problem: Problem, t: int, k: int) -> tuple[NDArray[np.int64], Floats]:

@@ -168,14 +168,14 @@ def new_labels(labels: Any, rows: int, new: int | None) -> tuple[Tensor, int]:
 
 def class_numbers(labels: Any, rows: int, count: int | None, which: str) -> Tensor:
     """Labels as whole numbers from 0 to count − 1, one a row; anything else is refused."""
-    found = torch.as_tensor(labels).cpu()
-    if found.shape != (rows,) or found.is_floating_point() or found.dtype == torch.bool:
-        raise BadData(f"{rows} images of {which} classes and labels of shape {tuple(found.shape)}, {found.dtype}.")
-    low, high = int(found.min()), int(found.max())
+    result = torch.as_tensor(labels).cpu()
+    if result.shape != (rows,) or result.is_floating_point() or result.dtype == torch.bool:
+        raise BadData(f"{rows} images of {which} classes and labels of shape {tuple(result.shape)}, {result.dtype}.")
+    low, high = int(result.min()), int(result.max())
     if low < 0 or (count is not None and high >= count):
         allowed = "from 0" if count is None else f"0 to {count - 1}"
         raise BadData(f"labels of the {which} classes run from {low} to {high}; they must be numbers {allowed}.")
-    return found.long()
+    return result.long()
 
 
 def _rows(logits: Tensor, inputs: Tensor, labels: Tensor, known: int, new: int, joint: bool) -> _Rows:

@@ -88,10 +88,10 @@ class DependencyMap:
             return int(target)
         if target not in self.targets:
             raise UnknownName("class", str(target), self.targets)
-        found = [k for k, name in enumerate(self.targets) if name == target]
-        if len(found) > 1:  # ImageNet has two cranes and two maillots
-            raise RequestError(f"several classes are called {target!r}; give a number, one of {found}.")
-        return found[0]
+        result = [k for k, name in enumerate(self.targets) if name == target]
+        if len(result) > 1:  # ImageNet has two cranes and two maillots
+            raise RequestError(f"several classes are called {target!r}; give a number, one of {result}.")
+        return result[0]
 
     def stable(self, share: float = 0.8) -> np.ndarray:
         """Which dependencies were chosen in at least this share of the bootstrap rounds, (targets, features)."""
@@ -102,7 +102,7 @@ class DependencyMap:
     def summary(self) -> dict[str, Any]:
         """Means and quantiles over classes; accuracies and changes are in points where they say so."""
         counts = (self.coef != 0).sum(1)
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "classes": len(self.targets),
             "dependencies": float(np.median(counts)),
             "rel_error": _quantiles(self.columns["rel_error"]),
@@ -110,7 +110,7 @@ class DependencyMap:
         if "positive_after" in self.columns:
             before, after = (np.nanmean(self.columns[f"positive_{w}"]) for w in ("before", "after"))
             change = 100 * (self.columns["accuracy_after"] - self.columns["accuracy_before"])
-            found |= {
+            result |= {
                 "accuracy": float(self.columns["accuracy_before"][0]),
                 "positive_before": float(before),
                 "positive_after": float(after),
@@ -119,10 +119,10 @@ class DependencyMap:
             }
         if self.frequency is not None:
             used = self.coef != 0
-            found["stable_share"] = float(self.stable().sum() / max(1, used.sum()))
+            result["stable_share"] = float(self.stable().sum() / max(1, used.sum()))
         if "p_value" in self.columns:
-            found["classes_beyond_noise"] = int((self.columns["p_value"] <= 0.05).sum())
-        return found
+            result["classes_beyond_noise"] = int((self.columns["p_value"] <= 0.05).sum())
+        return result
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only: a summary, the facts, and an entry a class."""
@@ -183,22 +183,22 @@ class DependencyMap:
     # -- printing ---------------------------------------------------------------------------------------------
 
     def _lines(self) -> list[str]:
-        found = self.summary()
+        result = self.summary()
         kind = "within one network" if self.facts.get("within") else "between two networks"
         lines = [
-            f"{counted(found['classes'], 'class')} {kind}, {found['dependencies']:g} dependencies each (median), "
-            f"relative error {found['rel_error']['median']:.2f} (median)"
+            f"{counted(result['classes'], 'class')} {kind}, {result['dependencies']:g} dependencies each (median), "
+            f"relative error {result['rel_error']['median']:.2f} (median)"
         ]
-        if "positive_after" in found:
+        if "positive_after" in result:
             lines.append(
-                f"one class replaced: its own images right {found['positive_before']:.1%} before, "
-                f"{found['positive_after']:.1%} after; all images {_signed(found['total_change_points'])} points "
+                f"one class replaced: its own images right {result['positive_before']:.1%} before, "
+                f"{result['positive_after']:.1%} after; all images {_signed(result['total_change_points'])} points "
                 f"(measured on {self.facts['measured_on']})"
             )
-        if "stable_share" in found:
-            lines.append(f"{found['stable_share']:.0%} of the dependencies survive resampling")
-        if "classes_beyond_noise" in found:
-            lines.append(f"{found['classes_beyond_noise']} classes are explained better than shuffled ones")
+        if "stable_share" in result:
+            lines.append(f"{result['stable_share']:.0%} of the dependencies survive resampling")
+        if "classes_beyond_noise" in result:
+            lines.append(f"{result['classes_beyond_noise']} classes are explained better than shuffled ones")
         return [*lines, *self.facts.get("notes", [])]
 
     def _table(self) -> list[Sequence[str]]:
@@ -237,9 +237,9 @@ def _sparse(name: str, table: Floats) -> dict[str, np.ndarray]:
 
 
 def _dense(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, int]) -> Floats:
-    found = np.zeros(shape)
-    found[arrays[f"{name}.row"], arrays[f"{name}.column"]] = arrays[f"{name}.value"]
-    return found
+    result = np.zeros(shape)
+    result[arrays[f"{name}.row"], arrays[f"{name}.column"]] = arrays[f"{name}.value"]
+    return result
 
 
 def _json(value: Any) -> Any:

@@ -125,12 +125,12 @@ def _test(test: tuple[Any, ...], rows: Rows, within: bool) -> Rows:
     if len(test) != needed:
         what = "(logits, labels)" if within else "(logits, labels, targets)"
         raise RequestError(f"test has {len(test)} entries; it must be {what}.")
-    found = _take(test[0], test[1], None if within else test[2])
-    if found[0].shape[1] != rows[0].shape[1] or found[1].shape[1] != rows[1].shape[1]:
+    result = _take(test[0], test[1], None if within else test[2])
+    if result[0].shape[1] != rows[0].shape[1] or result[1].shape[1] != rows[1].shape[1]:
         raise BadData(
-            f"the test logits have {found[0].shape[1]} classes; the fit's have {rows[0].shape[1]}. Give the same."
+            f"the test logits have {result[0].shape[1]} classes; the fit's have {rows[0].shape[1]}. Give the same."
         )
-    return found
+    return result
 
 
 def _held(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) -> NDArray[np.bool_]:

@@ -67,8 +67,8 @@ class CoefficientPenalty(CovariancePenalty):
         targets, features = (torch.tensor([way[k] for way in self._ways]) for k in (0, 1))
         size = self._gram.diagonal().to(rows.dtype).clamp(min=1e-12).sqrt()
         left = rows @ self._weights.to(rows).T
-        found = (left * rows[:, features]).mean(0) / (size[targets] * size[features])
-        return self.strength * found.abs().sum()
+        result = (left * rows[:, features]).mean(0) / (size[targets] * size[features])
+        return self.strength * result.abs().sum()
 
     def _watch(self, rows: Tensor) -> None:
         wide = rows.double()

@@ -34,14 +34,14 @@ def covlasso_path(problem: Lasso, ratios: Floats, *, tol: float = 1e-6) -> Depen
     ratios = np.asarray(ratios, np.float64)
     if ratios.ndim != 1 or not len(ratios) or not (ratios > 0).all() or (np.diff(ratios) > 0).any():
         raise RequestError(f"a path is a falling list of shares of λ_max above 0, not {ratios.tolist()}.")
-    top, found = problem.lam_max, []
+    top, result = problem.lam_max, []
     now: Solution | None = None
     coefs = []
     for ratio in ratios:
         now = problem.solve(ratio * top, tol=tol, start=now)
         coefs.append(sparse.csr_array(now.coef))
-        found.append((now.lam, now.kkt, now.gap))
-    lams, kkt, gap = (np.stack(part) for part in zip(*found, strict=True))
+        result.append((now.lam, now.kkt, now.gap))
+    lams, kkt, gap = (np.stack(part) for part in zip(*result, strict=True))
     return DependencyPath(lams, coefs, kkt, gap)
 
 

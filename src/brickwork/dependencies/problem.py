@@ -158,14 +158,14 @@ class Problem:
 
     def refit(self, coef: Floats) -> Floats:
         """Least squares on each target's support: no shrinking, hardly any ridge (1e-9 of the mean diagonal)."""
-        found = np.zeros_like(coef)
+        result = np.zeros_like(coef)
         for t in range(len(coef)):
             chosen = np.flatnonzero(coef[t])
             if len(chosen):
                 system = self.matrix(t, chosen)
                 system[np.diag_indices(len(chosen))] += 1e-9 * np.trace(system) / len(chosen)
-                found[t, chosen] = np.linalg.solve(system, self.cross[t, chosen])
-        return found
+                result[t, chosen] = np.linalg.solve(system, self.cross[t, chosen])
+        return result
 
     def subset(self, ids: NDArray[np.int64]) -> Problem:
         """Only these targets."""
@@ -185,26 +185,26 @@ class Problem:
 
 def check_gram(gram: np.ndarray) -> Floats:
     """A Gram matrix as given by a user: square, finite, symmetric and positive semi-definite up to rounding."""
-    found = np.array(gram, np.float64)
-    if found.ndim != 2 or found.shape[0] != found.shape[1] or len(found) < 2:
-        raise BadData(f"the Gram matrix has shape {found.shape}; it must be (n, n) with two classes or more.")
-    if not np.isfinite(found).all():
-        row, column = np.argwhere(~np.isfinite(found))[0]
-        raise BadData(f"the Gram matrix holds {found[row, column]} at row {row}, column {column}.")
-    size = float(np.abs(found).max()) or 1.0
-    off = np.abs(found - found.T)
+    result = np.array(gram, np.float64)
+    if result.ndim != 2 or result.shape[0] != result.shape[1] or len(result) < 2:
+        raise BadData(f"the Gram matrix has shape {result.shape}; it must be (n, n) with two classes or more.")
+    if not np.isfinite(result).all():
+        row, column = np.argwhere(~np.isfinite(result))[0]
+        raise BadData(f"the Gram matrix holds {result[row, column]} at row {row}, column {column}.")
+    size = float(np.abs(result).max()) or 1.0
+    off = np.abs(result - result.T)
     if off.max() > 1e-6 * size:
         row, column = np.unravel_index(int(off.argmax()), off.shape)
         raise BadData(
             f"the Gram matrix is not symmetric: entries ({row}, {column}) and ({column}, {row}) are "
-            f"{found[row, column]:.6g} and {found[column, row]:.6g}; give the mean of f fᵀ over the rows."
+            f"{result[row, column]:.6g} and {result[column, row]:.6g}; give the mean of f fᵀ over the rows."
         )
-    found = (found + found.T) / 2
-    values = np.linalg.eigvalsh(found)
+    result = (result + result.T) / 2
+    values = np.linalg.eigvalsh(result)
     smallest = float(values[0])
     if smallest < -1e-6 * float(values[-1]):
         raise BadData(
             f"the Gram matrix is not positive semi-definite: its smallest eigenvalue is {smallest:.3g}; give the "
             "mean of f fᵀ over the rows, not a difference of such."
         )
-    return found
+    return result

@@ -55,7 +55,7 @@ def logit_errors(
     left = np.abs(values.astype(np.float64) - scores)
     size = np.abs(values.astype(np.float64))
     square = (left * left).mean(0)
-    found = {
+    result = {
         "abs_error": left.mean(0),
         "rel_error": _share(left.mean(0), size.mean(0)),
         "square_error": square,
@@ -65,9 +65,9 @@ def logit_errors(
     if labels is not None:
         own = labels[:, None] == np.arange(values.shape[1])
         count = np.where(own.any(0), own.sum(0), np.nan)
-        found["positive_abs_error"] = (left * own).sum(0) / count
-        found["positive_rel_error"] = _share((left * own).sum(0) / count, (size * own).sum(0) / count)
-    return found
+        result["positive_abs_error"] = (left * own).sum(0) / count
+        result["positive_rel_error"] = _share((left * own).sum(0) / count, (size * own).sum(0) / count)
+    return result
 
 
 def chebyshev(square: Floats, delta: float) -> Floats:

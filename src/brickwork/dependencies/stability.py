@@ -61,14 +61,14 @@ def shuffled_fits(
     if rounds < 19:
         raise RequestError(f"null is {rounds}; 19 rounds are the fewest that can tell a class from noise (p ≤ 0.05).")
     values = logits if targets is None else targets
-    found = []
+    result = []
     with bar("permutation null", rounds, show=progress) as advance:
         for turn in range(rounds):
             features = logits[np.random.default_rng([seed, 12, turn]).permutation(len(logits))]
             fit = copy.copy(model).fit(features, labels, targets=values)
-            found.append(explained(values, fit.predict(features)))
+            result.append(explained(values, fit.predict(features)))
             advance()
-    return np.stack(found)
+    return np.stack(result)
 
 
 def explained(values: np.ndarray, scores: Floats) -> Floats:

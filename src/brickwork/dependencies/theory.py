@@ -43,11 +43,11 @@ def redundancies(moments: LogitGram, own: NDArray[np.int64]) -> dict[str, Floats
     unexplained = np.where(size > 0, left / np.where(size > 0, size, 1.0), 0.0)
     with np.errstate(divide="ignore"):
         information = np.where(unexplained < 1, -0.5 * np.log(unexplained), 0.0)
-    found = {"redundancy": left, "size": size, "unexplained": unexplained, "information": information}
+    result = {"redundancy": left, "size": size, "unexplained": unexplained, "information": information}
     if moments.within:
         near = values <= _NEAR * values.mean()
-        found["near_null"] = (vectors[:, near] ** 2).sum(1)
-    return found
+        result["near_null"] = (vectors[:, near] ** 2).sum(1)
+    return result
 
 
 def _explained(cross: Floats, inverse: Floats, own: NDArray[np.int64]) -> Floats:
@@ -56,9 +56,9 @@ def _explained(cross: Floats, inverse: Floats, own: NDArray[np.int64]) -> Floats
     has = np.flatnonzero(own >= 0)
     aim[has, own[has]] = 0
     solved = aim @ inverse
-    found = (solved * aim).sum(1)
-    found[has] -= solved[has, own[has]] ** 2 / inverse[own[has], own[has]]
-    return found
+    result = (solved * aim).sum(1)
+    result[has] -= solved[has, own[has]] ** 2 / inverse[own[has], own[has]]
+    return result
 
 
 def check_theory(

@@ -30,9 +30,9 @@ def run(
     results: dict[str, JobResult] = {}
     missing: dict[str, Job] = {}
     for job in jobs:
-        found = kept.get(job) if kept is not None else None
-        if found is not None:
-            results[job.key] = JobResult(job, found.value, None, found.seconds, stored=True)
+        matches = kept.get(job) if kept is not None else None
+        if matches is not None:
+            results[job.key] = JobResult(job, matches.value, None, matches.seconds, stored=True)
         elif job.key not in missing:
             missing[job.key] = job
     waiting = list(missing.values())

@@ -93,9 +93,9 @@ def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
         except (ValueError, ConnectionError) as error:
-            told = str(error).strip().splitlines()[0].rstrip(".")
+            summary = str(error).strip().splitlines()[0].rstrip(".")
             raise RequestError(
-                f"there is no Ray at {address!r} ({told}); give HOST:PORT, auto for one that runs here, or leave it out."
+                f"there is no Ray at {address!r} ({summary}); give HOST:PORT, auto for one that runs here, or leave it out."
             ) from error
     try:
         remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)

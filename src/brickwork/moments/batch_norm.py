@@ -42,7 +42,7 @@ def norm_behind(graph: Graph, model: nn.Module) -> dict[str, Op]:
     for op in ops:
         for value in op.inputs():
             readers.setdefault(value.index, []).append(op)
-    found = {}
+    result = {}
     for op in ops:
         layer = model.get_submodule(op.module) if op.module else None
         if layer is None or graph.calls.get(op.module, 0) != 1 or not is_plain(graph, op, layer):
@@ -53,8 +53,8 @@ def norm_behind(graph: Graph, model: nn.Module) -> dict[str, Op]:
             norm = model.get_submodule(after[0].module)
             known = isinstance(norm, _BatchNorm) and norm.running_mean is not None
             if known and graph.calls.get(after[0].module, 0) == 1:
-                found[op.module] = after[0]
-    return found
+                result[op.module] = after[0]
+    return result
 
 
 def only_normalises(graph: Graph, op: Op) -> bool:

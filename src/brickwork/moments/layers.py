@@ -40,7 +40,7 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         for value in op.inputs():
             readers.setdefault(value.index, []).append(op)
     norms = norm_behind(graph, model)
-    found, seen = [], set()
+    result, seen = [], set()
     for op in ops:
         path = op.module
         module = model.get_submodule(path) if path else None
@@ -60,8 +60,8 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         assert own is not None and output is not None
         total, other = _sum_behind(own, readers, ops)
         behind = norm.module if norm else None
-        found.append(Layer(path, conv, source, output, behind, own, total or own, other))
-    return found
+        result.append(Layer(path, conv, source, output, behind, own, total or own, other))
+    return result
 
 
 def _shared(graph: Graph, path: str, *names: str) -> bool:
@@ -85,14 +85,14 @@ def _sum_behind(point: Value, readers: dict[int, list[Op]], ops: list[Op]) -> tu
 def ancestors(graph: Graph, value: Value) -> set[int]:
     """Indices of every value that this one is computed from, itself among them."""
     made_by = {v.index: op for op in graph.live() for v in op.outputs if v is not None}
-    found, pending = set(), [value]
+    result, pending = set(), [value]
     while pending:
         current = pending.pop()
-        if current.index not in found:
-            found.add(current.index)
+        if current.index not in result:
+            result.add(current.index)
             if current.index in made_by:
                 pending.extend(made_by[current.index].inputs())
-    return found
+    return result
 
 
 def positions(layer: Layer, limit: int | None, generator: torch.Generator) -> Tensor | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,7 +130,21 @@ class KernelPool:
     @property
     def provenance(self) -> dict[str, Any]:
         """What it was made from, by hash, and how."""
-        return {"arch": self.origin.arch, "hash": self.hash, **self.facts}
+        inputs = {f"network {k}": hashed for k, hashed in enumerate(self.facts.get("sources", ()))}
+        return {"command": f"pool {self.facts.get('made')}", "inputs": inputs, "hash": self.hash, **self.facts}
+
+    def save(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the pool, without tasks, as a pool folder; see `PoolFolder` for tasks."""
+        from brickwork.pools.folder import PoolFolder
+
+        return PoolFolder.create(folder, self, force=force).path
+
+    @classmethod
+    def load(cls, folder: str | Path, *, arch: Any = None) -> KernelPool:
+        """The pool of a folder; arch: as in `brickwork.load`."""
+        from brickwork.pools.folder import PoolFolder
+
+        return PoolFolder.open(folder, arch=arch).pool
 
     @property
     def head_weight(self) -> str:

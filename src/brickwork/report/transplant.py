@@ -11,7 +11,7 @@ import numpy as np
 from brickwork.errors import RequestError
 from brickwork.report.chart import GRID, RULE, SERIES, Axis, Panel, dot, heading, legend
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Text
-from brickwork.transplant.spaces import Space
+from brickwork.transplant.spaces import FeatureSpace
 from brickwork.words import counted
 
 LEFT, SIDE, GAP, WIDE, HIGH, TOP = 60.0, 320.0, 110.0, 420.0, 320.0, 118.0
@@ -34,7 +34,7 @@ class Judged:
 
 
 def draw_transplant(
-    spaces: Sequence[Space], errors: Sequence[Judged], *, task: str, teachers: Mapping[str, float] | None = None
+    spaces: Sequence[FeatureSpace], errors: Sequence[Judged], *, task: str, teachers: Mapping[str, float] | None = None
 ) -> Drawing:
     """A line of panels for each category: the plane of the features, and error over labelled images per class."""
     if not spaces and not errors:
@@ -58,7 +58,7 @@ def draw_transplant(
     return Drawing(title, *size, tuple(marks), ABOUT, head, _rows(spaces, errors), part="transplant")
 
 
-def _space(space: Space, colours: Mapping[str, str], top: float) -> list[Mark]:
+def _space(space: FeatureSpace, colours: Mapping[str, str], top: float) -> list[Mark]:
     """Points of every adapter in one plane, on one scale both ways."""
     every = np.concatenate(list(space.points.values()))
     low, high = every.min(0), every.max(0)
@@ -108,7 +108,7 @@ def _errors(
     return marks
 
 
-def _rows(spaces: Sequence[Space], errors: Sequence[Judged]) -> tuple[tuple[str, ...], ...]:
+def _rows(spaces: Sequence[FeatureSpace], errors: Sequence[Judged]) -> tuple[tuple[str, ...], ...]:
     """The numbers of the picture; the spread stands beside the adapter whose features are drawn."""
     spread = {(s.category, name): f"{value:.4g}" for s in spaces for name, value in s.spread.items()}
     last = {(e.category, e.way): number for number, e in enumerate(errors)}

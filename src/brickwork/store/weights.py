@@ -89,10 +89,10 @@ def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> Non
         save_file({k: v.cpu().contiguous() for k, v in state.items()}, path, metadata)
         _sort_metadata(path)
     except SafetensorError as error:
-        found = re.search(r"os error (\d+)", str(error))
-        if found is None:
+        result = re.search(r"os error (\d+)", str(error))
+        if result is None:
             raise
-        raise OSError(int(found.group(1)) or errno.EIO, str(error)) from error
+        raise OSError(int(result.group(1)) or errno.EIO, str(error)) from error
 
 
 def _sort_metadata(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from brickwork.errors import BrickworkError, MissingExtra
 from brickwork.report.book import asset
-from brickwork.studio.build import Request as Board
+from brickwork.studio.build import BuildRequest as Board
 from brickwork.studio.build import Say, build, predicted, zipped
 from brickwork.studio.jobs import Jobs
 from brickwork.studio.shelf import Shelf

@@ -36,7 +36,7 @@ class Wanted(BaseModel):
     budget: float = Field(0.25, gt=0, le=1)
 
 
-class Request(BaseModel):
+class BuildRequest(BaseModel):
     """What is on the board."""
 
     model_config = ConfigDict(extra="forbid")
@@ -45,7 +45,7 @@ class Request(BaseModel):
     judge: str = ""  # a data set to judge by; empty: the parts' own
 
 
-def predicted(shelf: Shelf, request: Request) -> dict[str, Any]:
+def predicted(shelf: Shelf, request: BuildRequest) -> dict[str, Any]:
     """About how large the network will be, told before anything is computed."""
     size = whole = 0.0
     for part in request.parts:
@@ -59,7 +59,7 @@ def predicted(shelf: Shelf, request: Request) -> dict[str, Any]:
     return {"parameters": round(size), "of": round(whole), "classes": [c for p in request.parts for c in p.classes]}
 
 
-def build(shelf: Shelf, request: Request, where: str, say: Say) -> dict[str, Any]:
+def build(shelf: Shelf, request: BuildRequest, where: str, say: Say) -> dict[str, Any]:
     """Everything that Build does; `say(share, words)` tells how far it is."""
     predicted(shelf, request)  # refuses what cannot be
     folder = shelf.new(request.name)

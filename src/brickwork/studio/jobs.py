@@ -15,7 +15,7 @@ Work = Callable[[Callable[[float, str], None]], dict[str, Any]]
 
 
 @dataclass
-class Job:
+class BuildJob:
     """How far a build is, its result, or what went wrong."""
 
     job: int
@@ -33,23 +33,23 @@ class Job:
 class Jobs:
     """The builds of one studio."""
 
-    _all: dict[int, Job] = field(default_factory=dict)
+    _all: dict[int, BuildJob] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "studio"))
 
-    def start(self, work: Work) -> Job | None:
+    def start(self, work: Work) -> BuildJob | None:
         """Put a build in line; None where too many wait."""
         with self._lock:
             if sum(j.result is None and j.error is None for j in self._all.values()) >= MOST:
                 return None
-            job = self._all[len(self._all)] = Job(len(self._all))
+            job = self._all[len(self._all)] = BuildJob(len(self._all))
         self._worker.submit(self._run, job, work)
         return job
 
-    def get(self, number: int) -> Job | None:
+    def get(self, number: int) -> BuildJob | None:
         return self._all.get(number)
 
-    def _run(self, job: Job, work: Work) -> None:
+    def _run(self, job: BuildJob, work: Work) -> None:
         def say(share: float, words: str) -> None:
             job.share, job.words = share, words
 

@@ -22,9 +22,9 @@ from brickwork.prediction import device_of, eval_mode, precision_of
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
-from brickwork.training.crew import assemble_crew
 from brickwork.training.journal import Journal
 from brickwork.training.options import RunningOptions, TrainHooks, TrainOptions
+from brickwork.training.processes import join_processes
 from brickwork.training.recipes import resolve
 from brickwork.training.result import TrainingResult
 from brickwork.training.run import Run, cross_entropy, make_optimizer, tuned
@@ -73,7 +73,7 @@ def train(
         raise RequestError(
             "`precision` is 'bf16' and the network is in float64; give model.float(), or leave it at 'auto'."
         )
-    crew = assemble_crew(device, settings.batch_size)
+    processes = join_processes(device, settings.batch_size)
     pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
     targets, areas = _targets(labels, masks, len(images), (pixels.shape[1], pixels.shape[2]))
     shape = (pixels.shape[3], *pixels.shape[1:3])
@@ -87,64 +87,67 @@ def train(
         ),
     )
     facts = {"settings": settings.to_dict(), "data": ""}
-    found = None
+    result = None
     if checkpoint is not None:
         facts["data"] = checkpoints.fingerprint(pixels, targets, areas)
-        found = checkpoints.read_facts(checkpoint) if running.resume else None
-        if found is not None:
-            checkpoints.refuse_other_run(checkpoint, found, facts)
+        result = checkpoints.read_facts(checkpoint) if running.resume else None
+        if result is not None:
+            checkpoints.refuse_other_run(checkpoint, result, facts)
 
-    channels_last = crew.device.type == "cuda" if running.channels_last is None else running.channels_last
-    model.to(crew.device)
+    channels_last = processes.device.type == "cuda" if running.channels_last is None else running.channels_last
+    model.to(processes.device)
     if channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise BadModel("every parameter of the model is frozen; there is nothing to train.")
-    updater = make_optimizer(parameters, settings, crew.device)
+    updater = make_optimizer(parameters, settings, processes.device)
     history: list[dict[str, Any]] = []
-    if found is not None and checkpoint is not None:
+    if result is not None and checkpoint is not None:
         checkpoints.restore(checkpoint, model, updater)
-        history = found["history"]
+        history = result["history"]
     start = len(history)
 
     run = Run(
         settings=settings,
-        crew=crew,
+        processes=processes,
         batches=Batches(
-            pixels.to(crew.device),
-            None if targets is None else targets.to(crew.device),
-            None if areas is None else areas.to(crew.device),
+            pixels.to(processes.device),
+            None if targets is None else targets.to(processes.device),
+            None if areas is None else areas.to(processes.device),
             augment=settings.augment,
         ),
         preprocessing=prepared,
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         loss=hooks.loss or cross_entropy(settings.label_smoothing),
-        half=settings.precision == "bf16" or (settings.precision == "auto" and crew.device.type == "cuda"),
+        half=settings.precision == "bf16" or (settings.precision == "auto" and processes.device.type == "cuda"),
         precision=precision_of(model),
         penalty=penalty,
         before_step=before_step,
-        record=record and crew.device.type == "cuda" and crew.size == 1,
+        record=record and processes.device.type == "cuda" and processes.size == 1,
     )
     began = time.perf_counter()
-    journal = Journal(running.metrics, running.tensorboard, history) if crew.rank == 0 else None
+    journal = Journal(running.metrics, running.tensorboard, history) if processes.rank == 0 else None
     modes = [(module, module.training) for module in model.modules()]
     try:
-        with tuned(crew.device), bar("training", settings.epochs, show=progress and crew.rank == 0) as advance:
+        with (
+            tuned(processes.device),
+            bar("training", settings.epochs, show=progress and processes.rank == 0) as advance,
+        ):
             advance(start)
-            wrapped, stepper = crew.wrap(torch.compile(model) if running.compile else model, updater)  # type: ignore[arg-type]
+            wrapped, stepper = processes.wrap(torch.compile(model) if running.compile else model, updater)  # type: ignore[arg-type]
             for epoch in range(start, settings.epochs):
                 model.train()
                 row = run.epoch(epoch, wrapped, stepper)
                 if hooks.validation is not None:
                     row |= _validate(model, hooks.validation)
                 history = [*history, row]
-                if crew.rank == 0:
+                if processes.rank == 0:
                     if journal is not None:
                         journal.add(row)
                     if checkpoint is not None:
                         checkpoints.save(checkpoint, model, updater, {**facts, "history": history})
-                crew.wait()
+                processes.wait()
                 advance(1, f"loss {row['loss']:.4f}, accuracy {row['accuracy']:.1%}")
     finally:
         for module, mode in modes:
@@ -207,6 +210,6 @@ def _targets(labels: Any, masks: Any, count: int, size: tuple[int, int]) -> tupl
 
 def _validate(model: nn.Module, validation: tuple[Any, ...]) -> dict[str, float]:
     images, labels, *masks = validation
-    found = evaluate(model, images, labels, masks=masks[0] if masks else None)
-    row = {"validation_loss": found.nll, "validation_accuracy": found.accuracy}
-    return row if found.mean_iou is None else row | {"validation_iou": found.mean_iou}
+    result = evaluate(model, images, labels, masks=masks[0] if masks else None)
+    row = {"validation_loss": result.nll, "validation_accuracy": result.accuracy}
+    return row if result.mean_iou is None else row | {"validation_iou": result.mean_iou}

@@ -20,8 +20,8 @@ from brickwork.errors import BadModel, JobFailed
 from brickwork.origin import Preprocessing
 from brickwork.outputs import logits_of
 from brickwork.training.augment import Batches
-from brickwork.training.crew import Crew
 from brickwork.training.options import TrainOptions
+from brickwork.training.processes import ProcessGroup
 from brickwork.training.schedules import learning_rate
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits, target)
@@ -34,7 +34,7 @@ class Run:
     """The fixed parts of a training run."""
 
     settings: TrainOptions
-    crew: Crew
+    processes: ProcessGroup
     batches: Batches
     preprocessing: Preprocessing | None  # None: the images are network input already
     memory_format: torch.memory_format
@@ -51,23 +51,25 @@ class Run:
 
     def epoch(self, epoch: int, model: nn.Module, optimizer: Any) -> dict[str, Any]:
         """Train for one epoch and return its row of numbers."""
-        crew, batches = self.crew, self.batches
+        processes, batches = self.processes, self.batches
         seed = mixed_seed(self.settings.seed, epoch)
         # Dropout and the like, of its own in each process; the caller's generators are put back afterwards.
-        torch.manual_seed(mixed_seed(self.settings.seed, epoch, crew.rank))
+        torch.manual_seed(mixed_seed(self.settings.seed, epoch, processes.rank))
         draw = batches.draw(seed=seed)
         # An incomplete last batch is left out: every epoch leaves out others.
         size = min(self.settings.batch_size, batches.count)
         steps = batches.count // size
-        lost = torch.zeros((), device=crew.device, dtype=torch.float64)
-        right = torch.zeros((), device=crew.device, dtype=torch.int64)
+        lost = torch.zeros((), device=processes.device, dtype=torch.float64)
+        right = torch.zeros((), device=processes.device, dtype=torch.int64)
         seen = rate = 0.0
         began = time.perf_counter()
         for step in range(steps):
             rate = learning_rate(self.settings, epoch * steps + step, steps)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            images, labels, masks = batches.take(draw, slice(step * size + crew.rank, (step + 1) * size, crew.size))
+            images, labels, masks = batches.take(
+                draw, slice(step * size + processes.rank, (step + 1) * size, processes.size)
+            )
             target = labels if masks is None else masks
             assert target is not None  # train() has seen to it
             if self.preprocessing is not None:
@@ -84,8 +86,10 @@ class Run:
             optimizer.step()
             self.done += 1
             seen += target.numel()
-        counts = crew.total(torch.stack([lost, right.double(), torch.tensor(seen, device=crew.device).double()]))
-        loss_mean = counts[0].item() / (steps * crew.size)
+        counts = processes.total(
+            torch.stack([lost, right.double(), torch.tensor(seen, device=processes.device).double()])
+        )
+        loss_mean = counts[0].item() / (steps * processes.size)
         seconds = time.perf_counter() - began
         if not math.isfinite(loss_mean):
             raise JobFailed(f"the loss became {loss_mean} in epoch {epoch + 1}; a smaller lr often helps.")
@@ -102,14 +106,14 @@ class Run:
         self, model: nn.Module, images: Tensor, target: Tensor, lost: Tensor, right: Tensor, *, first: bool
     ) -> None:
         """Gradients of one batch; its loss and its hits are added to the sums."""
-        with torch.autocast(self.crew.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half):
             logits = logits_of(model(images))
         if first:
             check_logits(logits, target)
         loss = self.loss(logits if logits.dtype == torch.float64 else logits.float(), target)
         if self.penalty is not None:
             loss = loss + self.penalty(images, logits, target)
-        self.crew.backward(loss)
+        self.processes.backward(loss)
         lost += loss.detach()
         right += (logits.detach().argmax(1) == target).sum()
 
@@ -120,7 +124,7 @@ class Run:
         if self.recorded is None:
             optimizer.zero_grad(set_to_none=True)  # the recording has gradients of its own, overwritten each time
             held = Recording(torch.cuda.CUDAGraph(), images.clone(), target.clone(), lost * 0, right * 0)
-            torch.cuda.synchronize(self.crew.device)
+            torch.cuda.synchronize(self.processes.device)
             with torch.cuda.graph(held.graph):
                 self._forward_backward(model, held.images, held.target, held.lost, held.right, first=False)
             self.recorded = held

@@ -18,7 +18,7 @@ from brickwork.blueprint.splitting import Above
 from brickwork.errors import BadModel, RequestError
 from brickwork.prediction import evaluating
 from brickwork.transplant.options import DUMMIES
-from brickwork.transplant.transposes import Step, rule_for
+from brickwork.transplant.transposes import Transpose, rule_for
 
 KEPT = 1 << 22  # places of a map: a larger one is drawn again sooner than kept in memory
 
@@ -90,7 +90,7 @@ class Chain:
         self.features = shapes[self.target]
         reached = _reached(self.target)
         relus = 0
-        steps: list[tuple[fx.Node, Step]] = []
+        steps: list[tuple[fx.Node, Transpose]] = []
         for node in graph.nodes:
             if node in reached and node in shapes and node.op not in ("placeholder", "output"):
                 step = rule_for(node, modules, shapes, reached, relus)
@@ -124,11 +124,11 @@ class Chain:
 
 def _reached(start: fx.Node) -> set[fx.Node]:
     """Everything that depends on the features."""
-    found = {start}
+    result = {start}
     for node in start.graph.nodes:
-        if any(n in found for n in node.all_input_nodes):
-            found.add(node)
-    return found
+        if any(n in result for n in node.all_input_nodes):
+            result.add(node)
+    return result
 
 
 def _shapes(above: Above, features: Tensor, image: Sequence[int] | None) -> dict[fx.Node, tuple[int, ...]]:
@@ -138,15 +138,15 @@ def _shapes(above: Above, features: Tensor, image: Sequence[int] | None) -> dict
         if image is None:
             raise RequestError("this task module crops its output to the image; give image=, the image's shape.")
         sizes = [int(image[axis]) for axis in above.sizes]
-    found: dict[fx.Node, tuple[int, ...]] = {}
+    result: dict[fx.Node, tuple[int, ...]] = {}
 
     class Watcher(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             value = super().run_node(n)
             if isinstance(value, Tensor):
-                found[n] = tuple(value.shape[1:])
+                result[n] = tuple(value.shape[1:])
             return value
 
     with evaluating(above):
         Watcher(above.net).run(features, *sizes)
-    return found
+    return result

@@ -204,13 +204,13 @@ def teacher_of(net: TransplantNet, category: str, task: str, teacher: str | None
 def features_of(net: TransplantNet, category: str, images: np.ndarray) -> Tensor:
     """A category's features of raw images, computed once, by batches."""
     module = net.category(category).module
-    found = []
+    result = []
     with evaluating(module):
         for start in range(0, len(images), BATCH):
-            found.append(net.features(input_of(module, images[start : start + BATCH]), category)[0])
-    if not found:
+            result.append(net.features(input_of(module, images[start : start + BATCH]), category)[0])
+    if not result:
         raise BadData("there are no images to look at.")
-    return torch.cat(found)  # outside inference mode, so that what is learned on them has gradients
+    return torch.cat(result)  # outside inference mode, so that what is learned on them has gradients
 
 
 def _adapter(net: TransplantNet, category: str, task: str, how: AdapterOptions, data: ImageData | None) -> Adapter:

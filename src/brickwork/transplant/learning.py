@@ -186,10 +186,10 @@ def answer_loss(output: Tensor, answer: Tensor, temperature: float = 1.0) -> Ten
     >>> [round(float(answer_loss(near, far, t) - answer_loss(far, far, t)), 2) for t in (1.0, 10.0)]
     [0.0, 0.96]
     """
-    said, wanted = output / temperature, answer / temperature
+    words, wanted = output / temperature, answer / temperature
     if output.shape[1] == 1:
-        return temperature**2 * F.binary_cross_entropy_with_logits(said, wanted.sigmoid())
-    return temperature**2 * F.cross_entropy(said, wanted.softmax(1))
+        return temperature**2 * F.binary_cross_entropy_with_logits(words, wanted.sigmoid())
+    return temperature**2 * F.cross_entropy(words, wanted.softmax(1))
 
 
 @dataclass
@@ -255,8 +255,10 @@ class _Job:
         draw = torch.Generator(x.device).manual_seed(self.options.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
-        (found,) = torch.autograd.grad(self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True)
-        return self._difference(found, wanted.detach())
+        (result,) = torch.autograd.grad(
+            self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True
+        )
+        return self._difference(result, wanted.detach())
 
     def _pseudo(self, step: int) -> Tensor:
         assert self.teacher is not None
@@ -275,13 +277,13 @@ class _Job:
         )
         with torch.no_grad():
             arrived, wanted = student(gradient, dummy), teacher(as_teachers(gradient, self.order), dummy)
-        found = self.adapter.back(arrived)
-        if found.shape != wanted.shape:
+        result = self.adapter.back(arrived)
+        if result.shape != wanted.shape:
             raise RequestError(
-                f"student and teacher send back {tuple(found.shape[1:])} and {tuple(wanted.shape[1:])}; their task "
+                f"student and teacher send back {tuple(result.shape[1:])} and {tuple(wanted.shape[1:])}; their task "
                 "modules must shrink features alike, or use a way without pseudo-gradients."
             )
-        return self._difference(found, wanted)
+        return self._difference(result, wanted)
 
     def _difference(self, found: Tensor, wanted: Tensor) -> Tensor:
         """λ‖α·D_S − D_T‖² a sample, α the ratio of the mean norms, λ = weight / E‖D_T‖² so that scales do not matter."""

@@ -147,8 +147,8 @@ class TransplantNet(nn.Module):
 
     def features(self, images: Tensor, category: str) -> tuple[Tensor, ...]:
         """What a category module gives: its features, and what is carried past the cut."""
-        found = self.category(category).module(images)
-        return found if isinstance(found, tuple) else (found,)
+        result = self.category(category).module(images)
+        return result if isinstance(result, tuple) else (result,)
 
     def category(self, name: str) -> CategoryPart:
         if name not in self.categories:
@@ -241,11 +241,11 @@ class TransplantNet(nn.Module):
         like = next(below.parameters(), torch.zeros(()))
         try:
             with evaluating(below):
-                found = below(torch.zeros(1, *self.input_shape, device=like.device, dtype=like.dtype))
+                result = below(torch.zeros(1, *self.input_shape, device=like.device, dtype=like.dtype))
         except RuntimeError as error:
             text = str(error).split("\n")[0]
             raise BadModel(f"the category module cannot take images of {self.input_shape}: {text}") from error
-        return tuple((found[0] if isinstance(found, tuple) else found).shape[1:])
+        return tuple((result[0] if isinstance(result, tuple) else result).shape[1:])
 
     def check_route(self, category: str, task: str, adapter: Adapter | None) -> None:
         """Shapes that cannot meet are refused here, with what would join them."""
@@ -274,8 +274,8 @@ class TransplantNet(nn.Module):
 
 def through(below: Below, adapter: Adapter | None, above: Above, images: Tensor) -> Any:
     """Images through a category module, an adapter (None: directly) and a task module."""
-    found = below(images)
-    features, *carried = found if isinstance(found, tuple) else (found,)
+    result = below(images)
+    features, *carried = result if isinstance(result, tuple) else (result,)
     return above(features if adapter is None else adapter(features), *carried, image=images)
 
 

@@ -80,7 +80,7 @@ def _same_part(part: Below, other: Below, image: tuple[int, ...]) -> bool:
     x = torch.randn(2, *image, generator=torch.Generator().manual_seed(0)).to(like)
     with evaluating(part), evaluating(other):
         one, two = part(x), other.to(like.device)(x)
-    pairs = zip(*(found if isinstance(found, tuple) else (found,) for found in (one, two)), strict=True)
+    pairs = zip(*(result if isinstance(result, tuple) else (result,) for result in (one, two)), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 

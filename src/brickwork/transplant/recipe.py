@@ -74,12 +74,12 @@ def _net(folder: Path) -> list[str]:
 
 def _files(spec: str) -> list[list[Any]]:
     """Size and time of the files that a spec names; none for named sets, which do not change."""
-    found = []
+    result = []
     for part in map(Path, parse(spec).source.split("+")):
         for path in sorted(part.rglob("*")) if part.is_dir() else [part]:
             if path.is_file():
-                found.append([str(path), path.stat().st_size, path.stat().st_mtime_ns])
-    return found
+                result.append([str(path), path.stat().st_size, path.stat().st_mtime_ns])
+    return result
 
 
 def read_recipe(path: str | Path) -> GrowthRecipe:
@@ -149,12 +149,12 @@ def _network(name: str, entry: Any, where: Path, problems: list[str]) -> Network
             problems.append(f"network {name!r}: {str(error).rstrip('.')}")
     if len(problems) > before or origin is None:
         return None
-    found = Network(where / entry["model"], entry["at"], tuple(carry))
-    problem = check_cut(origin, found.at, found.carry)
+    result = Network(where / entry["model"], entry["at"], tuple(carry))
+    problem = check_cut(origin, result.at, result.carry)
     if problem is not None:
         problems.append(f"network {name!r}: {problem}")
         return None
-    return found
+    return result
 
 
 def _start(

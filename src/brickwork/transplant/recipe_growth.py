@@ -90,7 +90,7 @@ def ops_of(
         problems.append(f"grow is {entries!r}; it must be a list of {{add: …}} and {{connect: …}}")
         return []
     stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, problems)
-    found = []
+    result = []
     for number, op in enumerate(entries, 1):
         at = f"step {number}"
         if ("add" in op) == ("connect" in op):
@@ -100,9 +100,9 @@ def ops_of(
         problems += [f"{at}: {unknown('entry', key, keys)}" for key in op if key not in keys]
         made = _add(at, op, stand) if "add" in op else _connect(at, op, stand)
         if made is not None:
-            found.append(_resolved(made, where))
-            problems += [f"{at}: {text}" for text in _bad_data(found[-1].data)]
-    return found
+            result.append(_resolved(made, where))
+            problems += [f"{at}: {text}" for text in _bad_data(result[-1].data)]
+    return result
 
 
 def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:

@@ -104,10 +104,10 @@ def _check_masks(data: ImageData, kinds: int) -> None:
 
 def _masks(data: ImageData, known: tuple[str, ...] | None) -> Targets:
     """Pixels by the names of their classes where both sides know the same ones, else by their numbers."""
-    told = data.mask_classes or None
-    places = places_in(told, known)
+    summary = data.mask_classes or None
+    places = places_in(summary, known)
     if places is None:
-        return Targets("masks", None, told)
+        return Targets("masks", None, summary)
     pixels = np.arange(256, dtype=np.uint8)  # a pixel without a class stays one
     pixels[: len(places)] = places
     return Targets("masks", None, known, pixels)
@@ -133,8 +133,8 @@ def judge(route: RouteModel, data: ImageData, targets: Targets) -> dict[str, flo
     if len(images) == 0 or (targets.outputs is None and masks is None):
         return None
     if targets.outputs is None:
-        found = evaluate(route, images, data.test_labels, masks=targets.of(data, "test"), batch_size=64)
-        return {"accuracy": found.accuracy, "mean_iou": float(found.mean_iou or 0.0)}
+        result = evaluate(route, images, data.test_labels, masks=targets.of(data, "test"), batch_size=64)
+        return {"accuracy": result.accuracy, "mean_iou": float(result.mean_iou or 0.0)}
     logits = predict(route, images, batch_size=128)
     answers = (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
     return {"accuracy": float((answers.numpy() == targets.of(data, "test")).mean())}

@@ -19,7 +19,7 @@ _LAST = (nn.Linear, nn.Conv2d, nn.ConvTranspose2d)
 
 
 @dataclass(frozen=True)
-class Space:
+class FeatureSpace:
     """Features of the same images through several adapters, in one plane: name -> (images, 2)."""
 
     category: str
@@ -30,15 +30,15 @@ class Space:
 
 def hidden_features(route: RouteModel, images: Images, *, layer: str | None = None, batch_size: int = 128) -> Tensor:
     """(N, D): what the last layer of the task module reads, or what `layer` gives; maps are averaged over places."""
-    found: list[Tensor] = []
+    result: list[Tensor] = []
     net = route.above.net
     if layer is None:
-        hook = _last(net).register_forward_pre_hook(lambda module, inputs: found.append(inputs[0]))
+        hook = _last(net).register_forward_pre_hook(lambda module, inputs: result.append(inputs[0]))
     else:
         known = dict(net.named_modules())
         if layer not in known or not layer:
             raise UnknownName("layer of the task module", layer, [name for name in known if name])
-        hook = known[layer].register_forward_hook(lambda module, inputs, output: found.append(output))
+        hook = known[layer].register_forward_hook(lambda module, inputs, output: result.append(output))
     tensor = torch.as_tensor(images)
     if len(tensor) == 0:
         raise BadData("there are no images to look at.")
@@ -48,10 +48,10 @@ def hidden_features(route: RouteModel, images: Images, *, layer: str | None = No
                 route(input_of(route, tensor[start : start + batch_size]))
     finally:
         hook.remove()
-    return torch.cat([_flat(value).cpu() for value in found])
+    return torch.cat([_flat(value).cpu() for value in result])
 
 
-def space_of(category: str, features: Mapping[str, Tensor]) -> Space:
+def space_of(category: str, features: Mapping[str, Tensor]) -> FeatureSpace:
     """The first two principal components of all features together, so that adapters can be compared."""
     arrays = {name: value.double().numpy() for name, value in features.items()}
     together = np.concatenate(list(arrays.values()))
@@ -61,7 +61,7 @@ def space_of(category: str, features: Mapping[str, Tensor]) -> Space:
     if len(plane) < 2:
         plane = np.concatenate([plane, np.zeros((2 - len(plane), plane.shape[1]))])
     total = float((values**2).sum())
-    return Space(
+    return FeatureSpace(
         category,
         {name: (value - centre) @ plane.T for name, value in arrays.items()},
         {name: float(np.sqrt(value.var(0).sum())) for name, value in arrays.items()},

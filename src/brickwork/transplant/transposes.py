@@ -21,7 +21,7 @@ Back = Callable[[Tensor, Any, bool], list[tuple[fx.Node, Tensor]]]  # (gradient,
 
 
 @dataclass(frozen=True)
-class Step:
+class Transpose:
     back: Back
     is_relu: bool = False
 
@@ -37,7 +37,7 @@ _FLAT = {torch.flatten, "flatten", "view", "reshape", torch.reshape}
 
 def rule_for(
     node: fx.Node, modules: Mapping[str, nn.Module], shapes: Shapes, reached: set[fx.Node], relus: int
-) -> Step:
+) -> Transpose:
     """How the gradient at this value goes on to the values it was made from."""
     layer = modules.get(str(node.target)) if node.op == "call_module" else None
     sources = [n for n in node.all_input_nodes if n in reached and n in shapes]
@@ -66,11 +66,11 @@ def _said(node: fx.Node) -> str:
     return str(getattr(node.target, "__name__", node.target))
 
 
-def _one(source: fx.Node, send: Callable[[Tensor, bool], Tensor]) -> Step:
-    return Step(lambda g, dummy, enlarged: [(source, send(g, enlarged))])
+def _one(source: fx.Node, send: Callable[[Tensor, bool], Tensor]) -> Transpose:
+    return Transpose(lambda g, dummy, enlarged: [(source, send(g, enlarged))])
 
 
-def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relus: int) -> Step | None:
+def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relus: int) -> Transpose | None:
     if isinstance(layer, nn.Conv2d) and layer.padding_mode == "zeros" and not isinstance(layer.padding, str):
         return _one(source, lambda g, _: conv_back(g, layer, shape[1:]))
     if isinstance(layer, nn.ConvTranspose2d):
@@ -82,7 +82,7 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
         scale = NormScale(lambda: (layer.running_var, layer.weight, layer.eps))
         return _one(source, lambda g, _: g * scale(g))
     if isinstance(layer, nn.ReLU | nn.ReLU6):
-        return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
+        return Transpose(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
     if isinstance(layer, _PASS_MODULES):
         return _one(source, lambda g, _: g)
     if isinstance(layer, nn.MaxPool2d | nn.AvgPool2d):
@@ -98,7 +98,7 @@ def _module_rule(layer: nn.Module, source: fx.Node, shape: tuple[int, ...], relu
 
 def _function_rule(
     node: fx.Node, sources: list[fx.Node], modules: Mapping[str, nn.Module], shapes: Shapes, relus: int
-) -> Step | None:
+) -> Transpose | None:
     target: Any = node.target
     args: Any = node.args
     kwargs: Any = node.kwargs
@@ -106,17 +106,17 @@ def _function_rule(
         number = len([a for a in args if a in sources])  # x + x sends twice
         if len(sources) == 1:
             return _one(sources[0], lambda g, _: number * g)
-        return Step(lambda g, dummy, enlarged: [(s, g) for s in sources])
+        return Transpose(lambda g, dummy, enlarged: [(s, g) for s in sources])
     if target in (torch.cat, torch.concat) and len(sources) == len(args[0]):
         axis = int(kwargs.get("dim", args[1] if len(args) > 1 else 0))
         axis += (len(shapes[node]) + 1) * (axis < 0)  # shapes are without the batch
         parts = [shapes[s][axis - 1] for s in sources]
-        return Step(lambda g, dummy, enlarged: list(zip(sources, g.split(parts, axis), strict=True)))
+        return Transpose(lambda g, dummy, enlarged: list(zip(sources, g.split(parts, axis), strict=True)))
     if len(sources) != 1:
         return None
     source, shape = sources[0], shapes[sources[0]]
     if target in _RELU:
-        return Step(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
+        return Transpose(lambda g, dummy, _: [(source, dummy.passes(g, relus))], is_relu=True)
     if target in _PASS:
         return _one(source, lambda g, _: g)
     if target is F.batch_norm and (scale := scale_of_call(node, modules)) is not None:
@@ -175,7 +175,7 @@ def _unpool_all(gradient: Tensor, shape: tuple[int, ...], enlarged: bool) -> Ten
     return gradient.expand(-1, -1, *window) / (window[0] * window[1])
 
 
-def _adaptive(source: fx.Node, shape: tuple[int, ...], size: Any) -> Step | None:
+def _adaptive(source: fx.Node, shape: tuple[int, ...], size: Any) -> Transpose | None:
     wanted = [
         shape[k + 1] if s is None else int(s) for k, s in enumerate((size, size) if isinstance(size, int) else size)
     ]

@@ -23,13 +23,13 @@ def views_of(
     known = None if answers is None else torch.as_tensor(answers)
     masks = known is not None and known.dim() > 1
     batches = Batches(plain, None if masks else known, known if masks else None, augment=augment)
-    seen, said = [plain], [known]
+    seen, words = [plain], [known]
     for number in range(1, count):
         x, labels, shifted = batches.take(batches.draw(seed=1000 * seed + number), slice(None))
         seen.append(x.permute(0, 2, 3, 1))
-        said.append(shifted if masks else labels)
-    told = None if known is None else torch.cat([t.to(known) for t in said if t is not None]).numpy()
-    return torch.cat(seen).numpy(), told
+        words.append(shifted if masks else labels)
+    summary = None if known is None else torch.cat([t.to(known) for t in words if t is not None]).numpy()
+    return torch.cat(seen).numpy(), summary
 
 
 def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int = 0) -> np.ndarray:
@@ -43,7 +43,7 @@ def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int 
     """
     plain = torch.as_tensor(images)
     batches = Batches(plain, None, augment=augment)
-    found = []
+    result = []
     for number in range(count):
         one, other = (
             batches.take(batches.draw(seed=1000 * seed + 500 + 2 * number + k), slice(None))[0] for k in range(2)
@@ -51,5 +51,5 @@ def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int 
         source = torch.Generator().manual_seed(1000 * seed + 500 + number)
         share = torch.rand(len(plain), 1, 1, 1, generator=source)
         mixed = share * one.float() + (1 - share) * other.float()
-        found.append((mixed.round() if not plain.is_floating_point() else mixed).to(plain.dtype).permute(0, 2, 3, 1))
-    return torch.cat(found).numpy() if found else plain[:0].numpy()
+        result.append((mixed.round() if not plain.is_floating_point() else mixed).to(plain.dtype).permute(0, 2, 3, 1))
+    return torch.cat(result).numpy() if result else plain[:0].numpy()

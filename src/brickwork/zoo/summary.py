@@ -14,7 +14,7 @@ from brickwork.zoo.build import example_input
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSummary:
     """One module with tensors of its own; `flops` for one example, two for each multiply-add."""
 
     name: str
@@ -28,7 +28,7 @@ class Layer:
 class Summary:
     """What `brickwork info` prints."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSummary, ...]
     parameters: int  # tied ones counted once
     buffers: int
     flops: int  # of the whole pass, attention and other operations between the layers included
@@ -63,10 +63,10 @@ def summarize(model: nn.Module, example: torch.Tensor | None = None) -> Summary:
     return Summary(tuple(layers), parameters, buffers, flops, tuple(example.shape[1:]), output)
 
 
-def _run(model: nn.Module, example: torch.Tensor) -> tuple[list[Layer], int, tuple[int, ...]]:
+def _run(model: nn.Module, example: torch.Tensor) -> tuple[list[LayerSummary], int, tuple[int, ...]]:
     counter = FlopCounterMode(display=False)
     started: dict[str, int] = {}
-    layers: list[Layer] = []
+    layers: list[LayerSummary] = []
 
     def before(name: str) -> Any:
         def hook(module: nn.Module, inputs: Any) -> None:
@@ -78,7 +78,9 @@ def _run(model: nn.Module, example: torch.Tensor) -> tuple[list[Layer], int, tup
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
             size = sum(p.numel() for p in module.parameters(recurse=False))
-            layers.append(Layer(name, type(module).__name__, shape, size, counter.get_total_flops() - started[name]))
+            layers.append(
+                LayerSummary(name, type(module).__name__, shape, size, counter.get_total_flops() - started[name])
+            )
 
         return hook
 

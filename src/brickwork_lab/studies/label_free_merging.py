@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brickwork.algebra import balanced_point, fit_head, merge, merge_on, own_heads, rebasin, repair
+from brickwork.algebra import balanced_point, merge, merge_on, own_heads, rebasin, refit_head, repair
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.origin import origin_of
@@ -101,7 +101,7 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
     yield row("responses matched, tasks weighted", one(trunk))
     pairs = [(t, w) for t, share in zip(trunks, shares, strict=True) for w in ([0.5, 0.5], share)]
     for goal, ridge in (("soft", 1e-3), ("entropy", 1e-2)):
-        heads = (one(fit_head(t, nets, many, goal=goal, ridge=ridge, weights=w)) for t, w in pairs)
+        heads = (one(refit_head(t, nets, many, goal=goal, ridge=ridge, weights=w)) for t, w in pairs)
         yield row(f"responses matched, one head fitted ({goal})", pair.best(heads))
     apart = [own_heads(t, nets, many, goal="entropy", ridge=1e-2) for t in trunks]
     yield row("responses matched, own heads", pair.best((a, b) for a, b in apart))

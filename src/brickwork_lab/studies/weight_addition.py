@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from brickwork.algebra import combine, fit_head, merge_on, own_heads, rebasin, sweep
+from brickwork.algebra import combine, merge_on, own_heads, rebasin, refit_head, sweep
 from brickwork.data.images import ImageData
 from brickwork.origin import Preprocessing
 from brickwork_lab import judging
@@ -172,7 +172,7 @@ def _both(cast: Cast, a: nn.Module, facts: Row) -> Iterator[Row]:
         images = [_some(task, count), _some(other, count)]
         plain = combine([(0.5, a), (0.5, theta)])
         matched = merge_on([a, theta], images, "match", progress=False)
-        headed = fit_head(matched, [a, theta], images, ridge=1e-2)
+        headed = refit_head(matched, [a, theta], images, ridge=1e-2)
         ways = {
             "each network alone": (a, theta),
             "the mean of both": (plain, plain),

@@ -12,7 +12,7 @@ from brickwork.devices import pick
 from brickwork.errors import MissingExtra, RequestError
 
 
-class Crew:
+class ProcessGroup:
     """This process alone."""
 
     rank, size = 0, 1
@@ -34,7 +34,7 @@ class Crew:
         """Until every process is here."""
 
 
-class FabricCrew(Crew):
+class FabricProcessGroup(ProcessGroup):
     """One of several processes that torchrun started; gradients are averaged over all of them."""
 
     def __init__(self, device: str | torch.device | None = "auto") -> None:
@@ -63,11 +63,11 @@ class FabricCrew(Crew):
         self.fabric.barrier()
 
 
-def assemble_crew(device: str | torch.device | None, batch_size: int) -> Crew:
-    """The crew that the environment asks for: torchrun sets WORLD_SIZE."""
+def join_processes(device: str | torch.device | None, batch_size: int) -> ProcessGroup:
+    """The processes that the environment asks for: torchrun sets WORLD_SIZE."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return Crew(device)
+        return ProcessGroup(device)
     if batch_size % size:
         raise RequestError(f"batch_size is {batch_size}; with {size} processes it must be a multiple of {size}.")
-    return FabricCrew(device)
+    return FabricProcessGroup(device)
