@@ -262,7 +262,9 @@ def classes() -> list[type[Options]]:
     for module in MODULES:
         importlib.import_module(module)
     for path in sorted((SOURCE / "continual").glob("*.py")):  # its methods are options classes
-        importlib.import_module(f"brickwork.continual.{path.stem}" if path.stem != "__init__" else "brickwork.continual")
+        importlib.import_module(
+            f"brickwork.continual.{path.stem}" if path.stem != "__init__" else "brickwork.continual"
+        )
     for verb in cli.VERBS:
         cli.find(verb)
     found, left = [], [Options]
