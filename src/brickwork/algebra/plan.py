@@ -249,7 +249,7 @@ def _end(value: Any, end: str) -> Any:
 
 
 def _between(value: Any, along: float) -> Any:
-    """An option that runs from one value to another, at this context."""
+    """An option that runs from one value to another, at this place."""
     low, high = _end(value, "from"), _end(value, "to")
     if not (isinstance(value, Mapping) and set(value) == {"from", "to"}):
         return value

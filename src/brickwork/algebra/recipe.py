@@ -1,4 +1,4 @@
-"""A merge as a YAML file. Every mistake in it is entries at once, before a tensor is read.
+"""A merge as a YAML file. Every mistake in it is reported at once, before a tensor is read.
 
 # brickwork merge recipe.yaml --out merged
 method: ties
@@ -57,7 +57,7 @@ def read_recipe(path: str | Path) -> MergeRecipe:
 
 
 def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> MergeRecipe:
-    """Check everything a recipe says; one RequestError with all that is problems."""
+    """Check everything a recipe says; one RequestError with all that is wrong."""
     if not isinstance(entries, Mapping):
         raise RequestError(f"{name} is a {type(entries).__name__}; it must say method:, models: and so on.")
     problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]

@@ -83,7 +83,7 @@ def _survey(vectors: Sequence[Walk], options: Mapping[str, Any]) -> dict[str, An
 
 
 def _trimmed(vector: np.ndarray, limit: float, *, coarse: bool) -> np.ndarray:
-    """What lies below the limit becomes 0, in context. coarse: the limit was counted out in float32."""
+    """What lies below the limit becomes 0, in place. coarse: the limit was counted out in float32."""
     size = np.abs(vector)
     stays = (size.astype(np.float32, copy=False) if coarse else size) >= limit
     vector *= stays.astype(vector.dtype)  # many times faster than assigning under a mask

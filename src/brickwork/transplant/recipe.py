@@ -1,4 +1,4 @@
-"""The growth of a net as a YAML file. Every mistake in it is entries at once, before a tensor is read.
+"""The growth of a net as a YAML file. Every mistake in it is reported at once, before a tensor is read.
 
 # brickwork transplant run recipe.yaml --out net
 networks:                           # model folders, relative to this file, and the layer behind which each is cut
@@ -88,7 +88,7 @@ def read_recipe(path: str | Path) -> GrowthRecipe:
 
 
 def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> GrowthRecipe:
-    """Check everything a recipe says; one RequestError with all that is problems."""
+    """Check everything a recipe says; one RequestError with all that is wrong."""
     if not isinstance(entries, Mapping):
         raise RequestError(f"{name} is a {type(entries).__name__}; it must say networks: and grow:.")
     problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]
@@ -119,7 +119,7 @@ def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") ->
 
 
 def _networks(entries: Any, where: Path, problems: list[str]) -> dict[str, Network | None]:
-    """By name; None for one that is problems, so that its name is known all the same."""
+    """By name; None for one that is wrong, so that its name is known all the same."""
     if not isinstance(entries, Mapping):
         problems.append(f"networks are {entries!r}; they must be names with {{model, at, carry}}")
         return {}

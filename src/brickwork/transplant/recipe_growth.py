@@ -85,7 +85,7 @@ def ops_of(
     where: Path,
     problems: list[str],
 ) -> list[GrowthStep]:
-    """All operations; what is problems with them goes to `problems`."""
+    """All operations; what is wrong with them goes to `problems`."""
     if not isinstance(entries, list) or not entries or not all(isinstance(op, Mapping) for op in entries):
         problems.append(f"grow is {entries!r}; it must be a list of {{add: …}} and {{connect: …}}")
         return []
@@ -169,7 +169,7 @@ def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None
 
 
 def _options(at: str, kind: type[Kind], entries: Mapping[str, Any], stand: _Stand) -> Kind | None:
-    """The options of a step; None where they are problems, which is entries."""
+    """The options of a step; None where they are wrong, which is reported."""
     try:
         return kind.from_dict(entries)
     except RequestError as error:
