@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # workers of the tests, one thread each: two threads that share a core are ten times as slow as one
 JOBS ?= 2
-EXTRAS := hf,timm,ray,ddp,tensorboard,studio,dev
+EXTRAS := hf,timm,ray,ddp,tensorboard,studio,docs,dev
 
-.PHONY: install demo test lint format stubs results clean
+.PHONY: install demo test lint format stubs docs results clean
 
 install: $(VENV)/.installed
 
@@ -34,6 +34,10 @@ lint: install
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# the reference of all public names, from their docstrings; open build/docs/index.html
+docs: install
+	$(BIN)/python -m brickwork_lab.reference build/docs
 
 # the signatures of functions that take options, for editors and type checkers
 stubs: install

@@ -1,14 +1,22 @@
-"""Every python block of docs/*.md runs and prints what the page says (doctest)."""
+"""Every python block of docs/*.md runs and prints what the page says (doctest); commands take the options that are shown."""
 
 from __future__ import annotations
 
 import doctest
+import functools
+import importlib.util
 import re
 from pathlib import Path
 
+import click
 import pytest
 
-PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+from brickwork.cli import VERBS, application
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+#: options of other programs that the pages show
+FOREIGN = {"--nproc-per-node", "--address", "--head"}
 
 
 def blocks(page: Path) -> str:
@@ -40,3 +48,53 @@ def test_links_within_the_repository_are_good(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {"-h", "--help"} | {
+        n for p in command.params if isinstance(p, click.Option) for n in p.opts + p.secondary_opts
+    }
+
+
+@functools.cache
+def known_options() -> dict[str, dict[str, set[str]]]:
+    """verb: action ("" where it has none): its options."""
+    context, found = click.Context(application()), {}
+    for verb in VERBS:
+        command = context.command.get_command(context, verb)
+        if isinstance(command, click.Group):
+            actions = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        else:
+            actions = {"": command}
+        found[verb] = {name: options_of(action) for name, action in actions.items()}
+    return found
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """Every `brickwork VERB …` of a page: the verb and the words behind it, lines that go on joined."""
+    typed = re.findall(r"brickwork ([a-z]+)\b([^`#\n]*)", re.sub(r"\\\n\s*", " ", text))
+    return [(verb, words.split()) for verb, words in typed if verb in VERBS]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_commands_of_a_page_take_the_options_it_shows(page):
+    text, wrong = page.read_text(encoding="utf-8"), []
+    for verb, words in commands(text):
+        actions = known_options()[verb]
+        named = [a for word in words[:1] for a in word.split("|") if a in actions]
+        allowed = set().union(*(actions[a] for a in named or actions))
+        typed = [re.split(r"[=.,;:)]", word)[0] for word in words if re.match(r"--[a-z]", word)]
+        wrong += [f"brickwork {verb} {' '.join(named)} {name}" for name in typed if name not in allowed]
+    everything = set().union(*(options for actions in known_options().values() for options in actions.values()))
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - FOREIGN
+    assert not wrong and mentioned <= everything | {"--version"}, (wrong, mentioned - everything)
+
+
+def test_the_example_of_the_readme_runs(tmp_path, monkeypatch):
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("needs the extra timm")
+    monkeypatch.chdir(tmp_path)
+    [block] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    names: dict = {}
+    exec(block, names)
+    assert names["both"].training is False and (tmp_path / "folder" / "config.json").exists()

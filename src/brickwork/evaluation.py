@@ -187,7 +187,7 @@ def auroc(scores: Tensor, positive: Tensor) -> float | None:
     _, group, size = torch.unique(scores.double(), return_inverse=True, return_counts=True)
     last = size.cumsum(0).double()
     rank = (last - (size - 1) / 2)[group]  # tied scores share their mean rank
-    return ((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives)).item()
+    return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def _evaluate_masks(

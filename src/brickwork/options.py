@@ -299,7 +299,9 @@ def _json(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def takes(options: type[Options] | None = None, **more: type[Options]) -> Callable[[Callable[..., Result]], Any]:
+def takes(
+    options: type[Options] | None = None, **more: type[Options]
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """A function with a parameter for an options class takes the fields of that class as keyword arguments, too.
 
     `@takes(CutOptions)` fills the parameter `options`, `@takes(options=A, running=B)` several. The signature, and with it

@@ -100,7 +100,8 @@ class Config(OriginConfig):
 
 def origin_config(origin: Origin) -> dict[str, Any]:
     """An Origin as plain JSON values; BadFile-style facts are raised as ValueError."""
-    return json.loads(json.dumps(origin.to_dict(), allow_nan=False))
+    facts: dict[str, Any] = json.loads(json.dumps(origin.to_dict(), allow_nan=False))
+    return facts
 
 
 def write_config(folder: Path, origin: Origin, weights: dict[str, Any]) -> None:

@@ -72,7 +72,7 @@ def _apply(model: nn.Module, record: dict[str, Any]) -> nn.Module:
     module, _, name = step.home.partition(":")
     function = getattr(importlib.import_module(f"brickwork.{module}"), name)
     example = [_example(record, model)] if step.traced else []
-    result = function(model, *example, *(record.get(entry) for entry in step.entries))
+    result: nn.Module = function(model, *example, *(record.get(entry) for entry in step.entries))
     assert len(origin_of(result).steps) > len(origin_of(model).steps) or not step.traced
     return result
 
