@@ -11,7 +11,6 @@ Nothing here imports torch, so that `brickwork VERB --help` stays fast.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import inspect
 import json
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from brickwork.errors import RequestError, UnknownName
+from brickwork.errors import RequestError, UnknownName, did_you_mean
 
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
 REQUIRED: Any = dataclasses.MISSING  # the default of an option that has none
@@ -141,9 +140,7 @@ class Field:
                 return f"`{self.name}` is {shown!r}; it must be {rule}"
             rule = self.setting.problem(one)
             if rule:
-                close = difflib.get_close_matches(str(one), self.setting.choices, n=1)
-                guess = f"; did you mean {close[0]!r}?" if close else ""
-                return f"`{self.name}` is {shown!r}; it must be {rule}{guess}"
+                return f"`{self.name}` is {shown!r}; it must be {rule}{did_you_mean(str(one), self.setting.choices)}"
         return ""
 
     def normal(self, value: Any) -> Any:
@@ -324,8 +321,7 @@ def takes(
                 own[owner[name]][name] = given.pop(name)
             foreign = [name for name in given if name not in plain.parameters]
             if foreign and not open_ended:
-                close = difflib.get_close_matches(foreign[0], [*owner, *plain.parameters], n=1)
-                guess = f"; did you mean {close[0]!r}?" if close else ""
+                guess = did_you_mean(foreign[0], [*owner, *plain.parameters])
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {foreign[0]!r}{guess}")
             for parameter, cls in classes.items():
                 whole = given.get(parameter)

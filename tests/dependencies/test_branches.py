@@ -145,7 +145,7 @@ def test_bad_input(base):
         add_classes(base, new, on="branch")
     with pytest.raises(RequestError, match="epochs is for on branch"):
         add_classes(base, new, base_data=known, epochs=1)
-    with pytest.raises(RequestError, match="epochs is -1; it must be 0 or more"):
+    with pytest.raises(RequestError, match="epochs is -1; it must be 1 or more"):
         add_classes(base, new, base_data=known, on="branch", epochs=-1)
     with pytest.raises(RequestError, match="on is 'leaves'; it must be one of logits, features, depths, branch"):
         add_classes(base, new, on="leaves")

@@ -26,11 +26,11 @@ def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
 
     style: "cells", "bars", or "auto" for whichever reads better (paper 2, Figures 3 and 6).
 
+    >>> from brickwork.bricks import RoutesOptions
     >>> from brickwork.bricks.route_sets import RouteLayer, Routes
     >>> on = {"cat": (0, 1), "dog": (1,)}
     >>> layers = (RouteLayer("fc", "layer", 3, on, {"cat": (2.0, 2.0, 0.0), "dog": (0.0, 3.0, 0.0)}),)
-    >>> about = {"attribution": "frat", "threshold": 1.0}
-    >>> routes = Routes(("cat", "dog"), layers, "net", {"cat": 9, "dog": 9}, about)
+    >>> routes = Routes(("cat", "dog"), layers, "net", {"cat": 9, "dog": 9}, RoutesOptions())
     >>> draw_routes(routes).svg().startswith("<svg ")
     True
     """
