@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from brickwork.errors import RequestError
 
 ALIGNMENT = 64  # bytes: of every tensor that torch allocates on a CPU
 
 
-def pick(device: str | torch.device | None = "auto") -> torch.device:
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model's first parameter or buffer is; the CPU for one that has neither."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def pick(device: str | torch.device | None = None, of: nn.Module | None = None) -> torch.device:
     """'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1' or 'mps', checked to be usable.
+
+    The default of every Python function, None, is where the model is (`of`); where there is no model, it is 'auto', as on
+    the command line.
 
     >>> pick("cpu")
     device(type='cpu')
     """
+    if device is None and of is not None:
+        return device_of(of)
     if device in (None, "auto"):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -30,7 +43,7 @@ def pick(device: str | torch.device | None = "auto") -> torch.device:
     return result
 
 
-def describe(device: str | torch.device | None = "auto") -> dict[str, str]:
+def describe(device: str | torch.device | None = None) -> dict[str, str]:
     """The machine a measurement was made on, for the row it is written into."""
     where = pick(device)
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type

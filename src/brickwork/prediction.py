@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.data.pixels import Images, as_input
+from brickwork.devices import device_of, pick
 from brickwork.errors import RequestError
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
@@ -40,7 +41,7 @@ def logit_batches(
     """The logits batch by batch, float32 on the device, for what does not fit into memory at once."""
     if batch_size < 1:
         raise RequestError(f"batch_size is {batch_size}; it must be 1 or more.")
-    target = torch.device(device) if device is not None else device_of(model)
+    target = pick(device, of=model)
     tensor = torch.as_tensor(images)
     with evaluating(model), moved(model, target):
         for start in range(0, len(tensor), batch_size):
@@ -88,10 +89,3 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where the model's first parameter or buffer is; the CPU for one that has neither."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        return tensor.device
-    return torch.device("cpu")

@@ -28,7 +28,6 @@ from brickwork.devices import pick
 from brickwork.errors import BadData, BadModel, JobFailed, Unsupported
 from brickwork.options import takes
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of
 from brickwork.progress import bar
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -61,7 +60,7 @@ def cancel(
     True
     """
     rates, counts = sorted(options.lr), sorted(options.steps)
-    where = device_of(base) if device is None else pick(device)
+    where = pick(device, of=base)
     began = time.perf_counter()
     tasks = tasks_for(base, first, second, where, max(counts), options.batch_size, options.seed)
     slope = _Slope(base, options.bn, loss, where)

@@ -26,7 +26,6 @@ from brickwork.devices import pick
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, origin_of
-from brickwork.prediction import device_of
 from brickwork.progress import bar
 
 Data = ImageData | tuple[Any, Any]
@@ -124,7 +123,7 @@ class _Survey:
         options: SweepRunOptions,
         device: str | torch.device | None,
     ) -> None:
-        where = device_of(a) if device is None else pick(device)
+        where = pick(device, of=a)
         self.began = time.perf_counter()
         self.plane = Plane(a, b, base, bn=options.bn, where=where)
         self.tests = _tests(data, a, b, where)

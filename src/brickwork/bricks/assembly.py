@@ -19,10 +19,10 @@ from brickwork.bricks.calibrate import calibrated
 from brickwork.bricks.options import AssembleOptions
 from brickwork.bricks.union import unite
 from brickwork.data.pixels import Images, as_input
+from brickwork.devices import device_of
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
 Folder = str | os.PathLike[str]

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import trace
 from brickwork.bricks.brick import Brick
 from brickwork.data.pixels import Images, as_input
+from brickwork.devices import device_of
 from brickwork.errors import BadModel, Unsupported
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of, evaluating
+from brickwork.prediction import evaluating
 
 
 def calibrated(

@@ -22,9 +22,9 @@ from brickwork.bricks.samples import Data
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Classes, prepare
 from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
+from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.options import takes
-from brickwork.prediction import device_of
 from brickwork.store import state_hash
 
 LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest

@@ -18,12 +18,11 @@ from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import DistilOptions
 from brickwork.bricks.provenance import record_step
 from brickwork.data.pixels import Images
-from brickwork.devices import pick
+from brickwork.devices import device_of, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of
 from brickwork.training import TrainingResult, train
 
 
@@ -67,7 +66,7 @@ def distil(
     teachers = [teachers] if isinstance(teachers, nn.Module | Brick) else list(teachers)
     if not teachers:
         raise RequestError("distil needs at least one teacher.")
-    where = device_of(student) if device is None else pick(device)
+    where = pick(device, of=student)
     models = [copy.deepcopy(t.model if isinstance(t, Brick) else t).eval().to(where) for t in teachers]
     for model in models:
         model.requires_grad_(False)

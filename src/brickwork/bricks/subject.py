@@ -18,7 +18,6 @@ from brickwork.bricks.scores import Scores, score_channels
 from brickwork.devices import pick
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of
 
 Classes = Sequence[str | int] | str | int | None  # None: all
 
@@ -83,7 +82,7 @@ def prepare(
     """Check a request against network and data; the network given is left as it is."""
     one_dtype(model)
     origin = origin_of(model)
-    where = device_of(model) if device is None else pick(device)
+    where = pick(device, of=model)
     whole = copy.deepcopy(model).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
     known, bp = origin.classes, None

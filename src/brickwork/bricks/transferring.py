@@ -14,9 +14,9 @@ from brickwork.bricks.options import TransferOptions
 from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import prepare
+from brickwork.devices import device_of
 from brickwork.errors import RequestError
 from brickwork.options import takes
-from brickwork.prediction import device_of
 from brickwork.training import TrainingResult, train
 
 

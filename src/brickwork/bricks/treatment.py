@@ -20,10 +20,10 @@ from brickwork.bricks.options import TreatOptions
 from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Subject, prepare
+from brickwork.devices import device_of
 from brickwork.errors import RequestError
 from brickwork.moments.layers import find_layers
 from brickwork.options import takes
-from brickwork.prediction import device_of
 from brickwork.training import TrainingResult, train
 
 

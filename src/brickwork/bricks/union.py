@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import cut_and_repair
+from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
-from brickwork.prediction import device_of, predict
+from brickwork.prediction import predict
 from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
 

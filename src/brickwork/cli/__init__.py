@@ -18,9 +18,10 @@ import click
 from brickwork.cli.command import Group, make_command
 from brickwork.cli.failures import complain, in_words_of_options, usage_sentence
 from brickwork.cli.printing import remember
-from brickwork.errors import BrickworkError
+from brickwork.errors import BrickworkError, RequestError
 
-#: verb: module of brickwork.cli, and the function in it where that has another name; a module with GROUP has actions
+#: verb: module (of brickwork.cli, or with its whole name), and the function in it where that has another name;
+#: GROUP: a verb with actions
 VERBS = {
     "demo": "pages",
     "info": "models",
@@ -46,15 +47,24 @@ VERBS = {
     "continual": "continual",
     "report": "pages",
     "studio": "pages",
-    "study": "lab",
-    "bench": "lab",
+    "study": "brickwork_lab.commands",
+    "bench": "brickwork_lab.commands",
 }
 
 
 def find(verb: str) -> click.Command:
     """The command of a verb."""
     module, _, name = VERBS[verb].partition(":")
-    result: Any = getattr(importlib.import_module(f"brickwork.cli.{module}"), name or verb)
+    try:
+        home = importlib.import_module(module if "." in module else f"brickwork.cli.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "brickwork_lab":
+            raise
+        raise RequestError(
+            "studies and benchmarks are in the package brickwork_lab of Brickwork's source tree, which is not "
+            "installed here; in that folder: pip install -e ."
+        ) from error
+    result: Any = getattr(home, name or verb)
     return result if isinstance(result, click.Command) else make_command(result, verb)
 
 

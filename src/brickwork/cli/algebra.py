@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from brickwork.algebra.options import AssignOptions, SweepOptions
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Arch, Device, Force, ModelFolder, OutFolder, data_option, out_file, out_folder
+from brickwork.cli.parameters import ModelFolder, OutFolder, Reading, Running, data_option, out_file, out_folder
 from brickwork.cli.printing import typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
@@ -21,8 +21,7 @@ def delta(
     initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
     *,
     out: out_file("File to write, g.safetensors.", ".safetensors"),
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
 ) -> Report:
     """Write what training added to a network, trained − initial.
 
@@ -35,8 +34,8 @@ def delta(
 
     for folder in (trained, initial):
         store.read_config(folder)
-    g = delta(*(store.load(folder, arch=arch) for folder in (trained, initial)))
-    g.save(out, force=force)
+    g = delta(*(store.load(folder, arch=run.arch) for folder in (trained, initial)))
+    g.save(out, force=run.force)
     return Report(
         {"file": str(out), "base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, f"{g}; saved in {out}"
     )
@@ -48,8 +47,7 @@ def assign(
     *,
     out: OutFolder,
     alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
     options: AssignOptions,
 ) -> Report:
     """Add what one network learned to another: θ + αg.
@@ -61,8 +59,8 @@ def assign(
     from brickwork import store
     from brickwork.algebra import Delta, assign
 
-    moved = assign(store.load(model, arch=arch), Delta.load(delta), alpha, options=options)
-    store.save(moved, out, force=force, provenance={"command": "assign", "delta": str(delta)})
+    moved = assign(store.load(model, arch=run.arch), Delta.load(delta), alpha, options=options)
+    store.save(moved, out, force=run.force, provenance={"command": "assign", "delta": str(delta)})
     report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
     return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")
 
@@ -75,9 +73,7 @@ def sweep(
     out: out_folder("Folder to write.", SWEEP),
     base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
     engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: SweepOptions,
 ) -> Report:
     """Measure αA + βB over a grid of α and β on every data set.
@@ -99,11 +95,11 @@ def sweep(
     if len({str(spec) for spec in data}) != len(data):
         raise RequestError("a data set is named twice.")
     find_executor(engine)
-    if engine != "inline" and arch is not None:
+    if engine != "inline" and run.arch is not None:
         raise RequestError("`arch` names code of yours, which other processes do not load; use `engine` inline.")
-    result = _swept(folders, data, engine, arch, device, options)
+    result = _swept(folders, data, engine, run.arch, run.where, options)
     drawing = replace(draw_sweep(result), command=typed_line())
-    with write_folder(out, force=force, owns=(SWEEP,)) as draft:
+    with write_folder(out, force=run.force, owns=(SWEEP,)) as draft:
         (draft / SWEEP).write_text(result.csv(), encoding="utf-8")
         for suffix in (".html", ".svg"):
             drawing.save(draft / f"sweep{suffix}")

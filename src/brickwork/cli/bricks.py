@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from brickwork.bricks.options import AssembleOptions, DisassembleOptions, RoutesOptions
 from brickwork.cli.command import Report
-from brickwork.cli.folders import hash_of, images_for, save, some_of
+from brickwork.cli.folders import hash_of, images_for, save
 from brickwork.cli.parameters import (
-    Arch,
     BrickFolders,
     Data,
-    Device,
-    Force,
     ModelFolder,
     OptionalData,
     OutFolder,
     OutPicture,
+    Running,
     Seed,
     data_option,
     optional,
@@ -37,49 +35,27 @@ Target = optional(data_option("Unlabelled images for --calibrate target: their t
 
 
 def disassemble(
-    model: ModelFolder,
-    *,
-    classes: Classes,
-    data: Data,
-    out: OutFolder,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
-    options: DisassembleOptions,
+    model: ModelFolder, *, classes: Classes, data: Data, out: OutFolder, run: Running, options: DisassembleOptions
 ) -> Report:
     """Cut the part of some classes out of a model folder, as a brick.
 
     brickwork disassemble a --classes 0-2 --data digits:A --out a012
     """
-    return _cut("disassemble", (model, classes, data, out), arch, device, force, options)
+    return _cut("disassemble", (model, classes, data, out), run, options)
 
 
-def compress(
-    model: ModelFolder,
-    *,
-    data: Data,
-    out: OutFolder,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
-    options: DisassembleOptions,
-) -> Report:
+def compress(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, options: DisassembleOptions) -> Report:
     """Drop what no class of a model folder needs.
 
     What is left is a brick of all classes.
 
     brickwork compress a --data digits:A --budget 0.4 --out small
     """
-    return _cut("compress", (model, None, data, out), arch, device, force, options)
+    return _cut("compress", (model, None, data, out), run, options)
 
 
 def _cut(
-    command: str,
-    request: tuple[Path, str | None, Any, Path],
-    arch: str | None,
-    device: Any,
-    force: bool,
-    options: DisassembleOptions,
+    command: str, request: tuple[Path, str | None, Any, Path], run: Running, options: DisassembleOptions
 ) -> Report:
     """A brick of some classes, or of all (None), cut, saved and reported."""
     from brickwork import store
@@ -87,9 +63,9 @@ def _cut(
 
     folder, classes, spec, out = request
     _check_classes(folder, classes)
-    model = store.load(folder, arch=arch, device=device)
+    model = store.load(folder, arch=run.arch, device=run.where)
     brick = disassemble(model, classes, images_for(model, spec, options.seed), options=options)
-    brick.save(out, force=force, command=command, data=str(spec))
+    brick.save(out, force=run.force, command=command, data=str(spec))
     report = {"folder": str(out), "model": str(folder), "data": str(spec), **brick.to_dict()}
     return Report(report, f"{brick}\nsaved in {out}")
 
@@ -112,10 +88,8 @@ def assemble(
     source: Annotated[Path | None, Setting("The network the bricks were cut from, to unite them.")] = None,
     data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
     images: Annotated[int, Setting("Images to repair the union on, at most.", at_least=1)] = 3000,
-    arch: Arch = None,
     seed: Seed = 0,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: AssembleOptions,
 ) -> Report:
     """Join bricks into one model folder with the classes of all.
@@ -124,20 +98,21 @@ def assemble(
     """
     from brickwork import store
     from brickwork.bricks import Brick, assemble
+    from brickwork.data.images import drawn_images
 
     _check_target(options, target)
     _check_bricks(bricks)
     _check_source(bricks, options.shared, source, data)
-    parts = [Brick.load(folder, arch=arch, device=device) for folder in bricks]
+    parts = [Brick.load(folder, arch=run.arch, device=run.where) for folder in bricks]
     given: dict[str, Any] = {}
     if source is not None:
-        given["source"] = store.load(source, arch=arch, device=device)
+        given["source"] = store.load(source, arch=run.arch, device=run.where)
         if data is not None:
-            given["data"] = some_of(images_for(given["source"], data, seed).train_images, images, seed)
+            given["data"] = drawn_images(images_for(given["source"], data, seed).train_images, images, seed)
     if target is not None:
         given["target"] = images_for(parts[0].model, target, seed).train_images
     model = assemble(parts, options=options, **given)
-    save(model, out, force=force, command="assemble", data=_text(data), target=_text(target))
+    save(model, out, force=run.force, command="assemble", data=_text(data), target=_text(target))
     report = {"folder": str(out), "bricks": [str(b) for b in bricks], **_joined(model)}
     text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {_summary(report)}; saved in {out}"
     return Report(report, text)
@@ -150,10 +125,8 @@ def increment(
     out: OutFolder,
     data: OptionalData = None,
     target: Target = None,
-    arch: Arch = None,
     seed: Seed = 0,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: AssembleOptions,
 ) -> Report:
     """Give a model folder the classes of bricks, without training.
@@ -172,13 +145,13 @@ def increment(
     if data is not None and not by_source and options.calibrate != "auto":
         raise RequestError(f"`data` is not used by `calibrate` {options.calibrate}; leave one of them out.")
     _check_bricks(bricks, model)
-    whole = store.load(model, arch=arch, device=device)
-    parts = [Brick.load(brick, arch=arch, device=device) for brick in bricks]
+    whole = store.load(model, arch=run.arch, device=run.where)
+    parts = [Brick.load(brick, arch=run.arch, device=run.where) for brick in bricks]
     own = images_for(whole, data, seed).train_images if data is not None else None
     wanted = images_for(whole, target, seed).train_images if target is not None else None
     grown = increment(whole, parts, data=own, target=wanted, options=options)
     facts = {"data": _text(data), "target": _text(target), "source": hash_of(model)}
-    save(grown, out, force=force, command="increment", **facts)
+    save(grown, out, force=run.force, command="increment", **facts)
     report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **_joined(grown)}
     return Report(report, f"{model} and {', '.join(map(str, bricks))} {_summary(report)}; saved in {out}")
 
@@ -191,9 +164,7 @@ def routes(
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: RoutesOptions,
 ) -> Report:
     """Draw which channels decide for which class.
@@ -205,9 +176,9 @@ def routes(
     from brickwork.report import draw_routes
 
     _check_classes(model, classes)
-    network = store.load(model, arch=arch, device=device)
+    network = store.load(model, arch=run.arch, device=run.where)
     result = routes(network, images_for(network, data, options.seed), classes, options=options)
-    replace(draw_routes(result), command=typed_line()).save(out, force=force)
+    replace(draw_routes(result), command=typed_line()).save(out, force=run.force)
     report = {"file": str(out), "model": str(model), "data": str(data), **result.to_dict()}
     return Report(report, f"{result}\nsaved in {out}")
 

@@ -87,14 +87,14 @@ class _Parameters:
         errors = []
         owned = {name for options in self.classes.values() for name in fields_of(options)}
         for name, field in self._fields().items():
-            if name in owned:
-                continue
-            call[name] = given.get(name, field.default)
-            if field.setting.check is not None and call[name] is not None:
+            value = given.get(name, field.default)
+            if field.setting.check is not None and value is not None:
                 try:
-                    call[name] = field.setting.check(call[name], given)
+                    value = field.setting.check(value, given)
                 except BrickworkError as error:
                     errors.append(error)
+            if name not in owned:  # an options class keeps what was typed
+                call[name] = value
         for parameter, options in self.classes.items():
             try:
                 call[parameter] = options(**{n: given[n] for n in fields_of(options) if n in given})

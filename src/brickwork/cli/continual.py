@@ -95,8 +95,8 @@ def continual(
     brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
     """
     from brickwork import data as data_sets
-    from brickwork.cli.starts import find_start
     from brickwork.continual import run
+    from brickwork.training.starts import find_start
 
     chosen: Any = methods  # by name: `_methods` has read them
     given: Any = pool  # and that one, too
@@ -112,7 +112,7 @@ def continual(
     if not (out / RUN).exists():
         _write(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
-    network = _network(begun, scenario, options.seed)
+    network = begun.network(None if begun.folder else len(scenario.tasks[0].classes), options.seed)
     try:
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
@@ -163,15 +163,6 @@ def _scenario(sets: list[Any], split: SplitOptions) -> Scenario:
         if used < every:
             log(f"{every - used} of {counted(every, 'class')} of {sets[0].name} are left out: {scenario.name}.")
     return scenario if split.holdout is None else scenario.held_out(split.holdout)
-
-
-def _network(begun: Any, scenario: Scenario, seed: int) -> Any:
-    """The start: a model folder whatever its classes, or an architecture with weights of this seed."""
-    from brickwork import store
-
-    if begun.folder is not None:
-        return store.load(begun.folder)
-    return begun.network(scenario.tasks[0].classes, seed)
 
 
 def _write(path: Path, text: str) -> None:

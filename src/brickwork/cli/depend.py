@@ -8,13 +8,12 @@ from typing import Annotated, Any
 from brickwork.cli.command import Argument, Report, make_group
 from brickwork.cli.folders import accuracy, hash_of, images_for, save
 from brickwork.cli.parameters import (
-    Arch,
     Data,
-    Device,
     Force,
     ModelFolder,
     OptionalData,
     OutFolder,
+    Running,
     data_option,
     optional,
     out_file,
@@ -22,9 +21,9 @@ from brickwork.cli.parameters import (
 )
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
-from brickwork.errors import BadData, BadFile, RequestError
+from brickwork.errors import RequestError
 from brickwork.options import Setting
-from brickwork.words import counted, some_of
+from brickwork.words import counted
 
 
 def _check_page(path: Path) -> None:
@@ -43,9 +42,7 @@ def fit(
     ] = None,
     labels: Annotated[Path | None, Setting("A .npy of labels, for logits without.")] = None,
     names: Annotated[Path | None, Setting("A text file with one class name per line.")] = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: MapOptions,
 ) -> Report:
     """Find which classes are combinations of a few others.
@@ -57,9 +54,10 @@ def fit(
     brickwork depend fit a --data digits --out map
     """
     from brickwork.dependencies import CovLasso, fit_map
+    from brickwork.dependencies.reading import LogitReader
 
-    CovLasso(**options.estimator(), device=str(device)).check()
-    read = _Reader(data, labels, names, arch, str(device), options.seed)
+    CovLasso(**options.estimator(), device=str(run.where)).check()
+    read = LogitReader(data, labels, names, run.arch, str(run.where), options.seed)
     read.check(source, targets)
     rows, test, known = read(source)
     given: dict[str, Any] = {"names": known}
@@ -67,8 +65,8 @@ def fit(
         other, other_test, its_names = read(targets)
         given |= {"targets": other[0], "target_names": its_names}
         test = None if test is None or other_test is None else (*test, other_test[0])
-    result = fit_map(*rows, test=test, device=str(device), progress=True, options=options, **given)
-    result.save(out, force=force)
+    result = fit_map(*rows, test=test, device=str(run.where), progress=True, options=options, **given)
+    result.save(out, force=run.force)
     return Report({"folder": str(out), **result.to_dict()}, f"{result}\nsaved in {out}")
 
 
@@ -114,9 +112,7 @@ def add(
     data: Data,
     out: OutFolder,
     base_data: optional(data_option("Images of the model's own classes, the more the better.")) = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: AddOptions,
 ) -> Report:
     """Give a model folder new classes, out of what it answers.
@@ -131,7 +127,7 @@ def add(
 
     if options.on == "branch" and base_data is None:
         raise RequestError("a branch is trained on known classes too; give `base_data`, images of them.")
-    network = store.load(model, arch=arch, device=device)
+    network = store.load(model, arch=run.arch, device=run.where)
     new = images_for(network, data, options.seed)
     known = images_for(network, base_data, options.seed) if base_data is not None else None
     if known is None:
@@ -147,7 +143,7 @@ def add(
     }
     right = {"new": accuracy(grown, new), "known": None if known is None else accuracy(grown, known)}
     right["known_before"] = None if known is None else accuracy(network, known)
-    save(grown, out, force=force, command="depend add", test_accuracy=right, **facts)
+    save(grown, out, force=run.force, command="depend add", test_accuracy=right, **facts)
     classes = origin_of(grown).classes or ()
     shown = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
     count = f"{counted(len(classes), 'class')}, {len(new.classes)} of them new"
@@ -173,66 +169,3 @@ def _draw(found: Any, out: Path, classes: list[Any], logits: Path | None, target
         others = None if targets is None else read_logits(targets).logits
         moments = logit_gram(read_logits(logits).logits, others)
     draw_dependencies(found, classes=classes, moments=moments).save(out, force=force)
-
-
-Read = tuple[tuple[Any, Any], tuple[Any, ...] | None, list[str] | None]  # (fit rows), (test rows) or None, names
-
-
-class _Reader:
-    """Logits, labels and names of what was given."""
-
-    def __init__(
-        self, data: Any, labels: Path | None, names: Path | None, arch: str | None, device: str, seed: int
-    ) -> None:
-        self.data, self.labels, self.names = data, labels, names
-        self.arch, self.device, self.seed = arch, device, seed
-
-    def check(self, *sources: Path | None) -> None:
-        models = [s for s in sources if s is not None and s.is_dir()]
-        if models and self.data is None:
-            raise RequestError(f"{models[0]} is a model folder; give `data`, the images whose logits are wanted.")
-        if self.data is not None and not models:
-            raise RequestError("`data` is for model folders; files of logits need none.")
-        if models and (self.labels or self.names):
-            raise RequestError("`labels` and `names` are for files of logits; `data` brings its own.")
-        if models and len(models) < len([s for s in sources if s is not None]):
-            raise RequestError("give two files of logits or two model folders, not one of each.")
-
-    def __call__(self, source: Path) -> Read:
-        return self._run(source) if source.is_dir() else self._read(source)
-
-    def _read(self, source: Path) -> Read:
-        from brickwork.dependencies.gram import open_npy
-        from brickwork.dependencies.sources import read_logits
-
-        file = read_logits(source)
-        names = list(file.names) if file.names else None
-        if self.names is not None:
-            try:
-                names = self.names.read_text(encoding="utf-8").split("\n")
-            except (OSError, UnicodeDecodeError) as error:
-                raise BadFile(f"{self.names} cannot be read as a text of class names: {error}.") from error
-            names = names[:-1] if names[-1] == "" else names
-        return (file.logits, file.labels if self.labels is None else open_npy(self.labels)), None, names
-
-    def _run(self, folder: Path) -> Read:
-        """A model's logits on the training images, to fit on, and on the test images, to measure on."""
-        import numpy as np
-
-        from brickwork import store
-        from brickwork.origin import origin_of
-        from brickwork.prediction import predict
-
-        model = store.load(folder, arch=self.arch, device=self.device)
-        known = origin_of(model).classes
-        images = images_for(model, self.data, self.seed)
-        foreign = [repr(name) for name in images.classes if known is not None and name not in known]
-        if foreign:
-            its = ", ".join((known or ())[:40])
-            raise BadData(f"{folder} does not know {some_of(foreign, 5)} of {self.data}; its classes are {its}.")
-        order = np.arange(len(images.classes)) if known is None else [known.index(c) for c in images.classes]
-        parts = []
-        for split in ("train", "test"):
-            raw, labels, _ = images.split(split)
-            parts.append((predict(model, raw).numpy(), np.asarray(order)[labels]))
-        return parts[0], parts[1], list(known) if known is not None else None

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import nn
 
     from brickwork.data import DataSpec, ImageData
@@ -25,14 +24,6 @@ def images_for(model: nn.Module, spec: str | DataSpec, seed: int, split: str | N
     from brickwork.origin import origin_of
 
     return data.load_for(origin_of(model).preprocessing, spec, seed=seed, split=split)
-
-
-def some_of(images: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """At most so many of the images, drawn with the seed, in their order; the same places for every array."""
-    import numpy as np
-
-    drawn = np.random.default_rng([seed, 3]).permutation(len(images))[:count]
-    return images[np.sort(drawn)]
 
 
 def accuracy(model: nn.Module, images: ImageData) -> float | None:

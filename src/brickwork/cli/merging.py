@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from brickwork.algebra.options import MergeOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.folders import hash_of, some_of
-from brickwork.cli.parameters import Arch, Force
+from brickwork.cli.parameters import Reading
 from brickwork.cli.printing import log
-from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from torch import nn
-
-    from brickwork.data import ImageData
+    pass
 
 # the registries hold these names, but reading them would import numpy; a test compares the two
 METHODS = (
@@ -50,8 +46,7 @@ def merge(
     base: Annotated[Path | None, Setting("What the models were trained from.", metavar="MODEL")] = None,
     weight: Annotated[tuple[float, ...], Setting("Weight of a model; once per model.")] = (),
     arg: Annotated[dict[str, Any] | None, Setting("Option of the method, as in --arg density=0.2; repeatable.")] = None,
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
     options: MergeOptions,
     images: ImagesOptions,
     given: Given,
@@ -77,7 +72,7 @@ def merge(
             raise RequestError(f"a recipe says `{name}` itself; write it there.")
         for name in for_images:
             raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
-        return _merge_files(models, None, out, force)
+        return _merge_files(models, None, out, run.force)
     method = method.replace("-", "_")
     _refuse_unused(method, for_files, for_images)
     chosen = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
@@ -88,10 +83,10 @@ def merge(
         if "seed" in chosen:
             raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
         return _merge_on_images(
-            list(models), out, (method, base, {**chosen, **seed}), images, arch, options.seed, force
+            list(models), out, (method, base, {**chosen, **seed}), images, run.arch, options.seed, run.force
         )
     entries = {"method": method, "models": [str(m) for m in models], "options": chosen, **options.to_dict()}
-    return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, force)
+    return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, run.force)
 
 
 def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Report:
@@ -201,103 +196,25 @@ def _merge_on_images(
     chosen.check(len(models), len(given.data), base=base is not None, weights=weights, options=options)
     if len(models) == 1 and not chosen.needs_base:
         raise RequestError(f"{method} of one model, {models[0]}, is that model; give two or more.")
-    folders = [*models, *([base] if base else [])]
-    if out.resolve() in {folder.resolve() for folder in folders}:
+    if out.resolve() in {folder.resolve() for folder in [*models, *([base] if base else [])]}:
         raise RequestError(f"{out} is one of the models to merge; choose another `out`.")
 
     from brickwork import data as data_sets
     from brickwork import store
-    from brickwork.algebra import merge_on
-    from brickwork.algebra.agreement import refuse_differences
-    from brickwork.algebra.inputs import refuse_other_sizes
+    from brickwork.algebra.merge_folders import MergeTask, merge_folders
     from brickwork.atomic import check_output
     from brickwork.devices import pick
     from brickwork.origin import origin_of
 
     check_output(out, force=force)
-    where = pick(given.device)
     specs = [data_sets.check(spec, split=given.split) for spec in given.data]
-    hashes = {str(folder): hash_of(folder) for folder in folders}
-    loaded = [store.load(folder, arch=arch, device=where) for folder in folders]
-    nets = loaded[: len(models)]
-    named = zip(folders, loaded, strict=True)
-    refuse_differences({str(f): {n: tuple(t.shape) for n, t in m.state_dict().items()} for f, m in named})
-    refuse_other_sizes([origin_of(net).preprocessing for net in nets], models)
-    sets = [_load(nets[0], spec, given.split, seed) for spec in specs]
-    drawn = [_some(nets, one, given.split, given.images, seed, labels=chosen.needs_labels) for one in sets]
-    merged = merge_on(nets, drawn, method, base=loaded[-1] if base else None, weights=weights, **options)
-    judged = {str(spec): _accuracy(nets, merged, one) for spec, one in zip(specs, sets, strict=True)}
-    facts = {
-        "command": "merge",
-        "models": {str(m): hashes[str(m)] for m in models},
-        **({"base": {str(base): hashes[str(base)]}} if base else {}),
-        "data": [str(spec) for spec in specs],
-        "split": given.split,
-        "seed": seed,
-        "test_accuracy": judged,
-    }
-    store.save(merged, out, force=force, provenance=facts)
+    task = MergeTask(method, weights, options, given.split, given.images, seed)
+    merged, facts = merge_folders(models, base, specs, task, arch=arch, device=pick(given.device))
+    store.save(merged, out, force=force, provenance={"command": "merge", **facts})
     tell_names(models)
     result = origin_of(merged).provenance["merge"]
-    return Report({"folder": str(out), **facts, **result}, _text(models, result, judged, out))
-
-
-def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:
-    from brickwork import data as data_sets
-    from brickwork.origin import origin_of
-
-    origin = origin_of(model)
-    size, channels = None, None
-    if origin.preprocessing is not None:
-        size, channels = origin.preprocessing.size, origin.preprocessing.channels
-    elif origin.input_shape is not None and len(origin.input_shape) == 3:
-        channels, *sides = origin.input_shape
-        size = (sides[0], sides[1])
-    return data_sets.load(spec, seed=seed, split=split, size=size, channels=channels)
-
-
-def _some(nets: Sequence[nn.Module], one: ImageData, split: str, count: int, seed: int, *, labels: bool) -> Any:
-    """At most `count` images of a set, drawn with the seed; with their labels as numbers of outputs if wanted."""
-    raw, answers, _ = one.split(split)
-    if len(raw) == 0:
-        raise BadData(f"{one.name} has no {split} images; choose another `split` or `data`.")
-    if not labels:
-        return some_of(raw, count, seed)
-    outputs = _outputs(nets, one)
-    if outputs is None:
-        raise BadData(
-            f"the classes of {one.name} are neither those of a model nor among the first model's; select classes, as in "
-            f"{one.name.split(':')[0]}:0-4."
-        )
-    return some_of(raw, count, seed), some_of(outputs[answers], count, seed)
-
-
-def _outputs(nets: Sequence[nn.Module], one: ImageData) -> np.ndarray | None:
-    """Which output stands for each class of a data set: that of its name; None where no model says.
-
-    Where the classes are just those of one of the models, its own order is right for all: they share their outputs.
-    """
-    import numpy as np
-
-    from brickwork.origin import origin_of
-
-    known = [origin_of(net).classes for net in nets]
-    if known[0] is None or one.classes in known:
-        return np.arange(len(one.classes))
-    if set(one.classes) <= set(known[0]):
-        return np.array([known[0].index(name) for name in one.classes])
-    return None
-
-
-def _accuracy(nets: Sequence[nn.Module], merged: nn.Module, one: ImageData) -> float | None:
-    """On the test images, prepared as the merged network prepares them; None without any."""
-    from brickwork.evaluation import predict
-
-    outputs = _outputs(nets, one)
-    if outputs is None or len(one.test_images) == 0:
-        return None
-    answers = predict(merged, one.test_images).argmax(1).numpy()
-    return float((answers == outputs[one.test_labels]).mean())
+    report = {"folder": str(out), "command": "merge", **facts, **result}
+    return Report(report, _text(models, result, facts["test_accuracy"], out))
 
 
 def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float | None], out: Path) -> str:

@@ -26,7 +26,7 @@ from brickwork.training.options import RunningOptions, TrainOptions
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
-    from brickwork.cli.starts import Start
+    from brickwork.training.starts import Start
 
 Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
 
@@ -54,7 +54,7 @@ def train(
     """
     from brickwork import data as data_sets
     from brickwork import store
-    from brickwork.cli.starts import find_start
+    from brickwork.training.starts import find_start
 
     start = find_start(arch, arg or {}, size)
     if options.epochs == 0 and (links.cut or running.checkpoint):
@@ -91,7 +91,7 @@ def _train(
     if start.segments and images.train_masks is None:
         raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
     classes = images.mask_classes if start.segments else images.classes
-    model = start.network(classes, options.seed)
+    model = start.network(len(classes), options.seed)
     log(f"training {what} on {images} …")
     try:
         result = train(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.cli.command import Argument
-from brickwork.options import Setting
+from brickwork.options import Options, Setting, option
 
 
 def _data(spec: str, given: Mapping[str, Any]) -> Any:
@@ -68,6 +68,26 @@ def _model(path: Path, given: Mapping[str, Any]) -> Path:
 
 def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
     return tuple(_model(path, given) for path in paths)
+
+
+class Reading(Options):
+    """How folders are read and replaced."""
+
+    arch: str | None = option(
+        default=None, metavar="FACTORY", help="package.module:factory, for a folder of an architecture of your own."
+    )
+    force: bool = option(default=False, help="Replace the output if it is there already.")
+
+
+class Running(Reading):
+    """Where a command computes, too."""
+
+    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.", check=_device)
+
+    @property
+    def where(self) -> Any:
+        """The device, checked to be usable."""
+        return _device(self.device, {})
 
 
 def out_folder(help: str, *marks: str) -> Any:

@@ -15,6 +15,8 @@ from brickwork.cli.parameters import (
     ModelFolder,
     OptionalData,
     OutFolder,
+    Reading,
+    Running,
     Seed,
     out_file,
     out_folder,
@@ -35,16 +37,7 @@ Name = Annotated[str, Setting("Name of the task.")]
 Models = Annotated[tuple[Path, ...], Argument("Model folders of one architecture.", "MODEL...")]
 
 
-def pretrain(
-    model: ModelFolder,
-    *,
-    data: Data,
-    out: OutPool,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
-    options: PretrainOptions,
-) -> Report:
+def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, options: PretrainOptions) -> Report:
     """Train the codebooks of a pool together with a model folder's network.
 
     brickwork pool pretrain a --data digits:A --out pool
@@ -52,21 +45,14 @@ def pretrain(
     from brickwork import store
     from brickwork.pools import KernelPool
 
-    network = store.load(model, arch=arch)
+    network = store.load(model, arch=run.arch)
     images = images_for(network, data, options.seed)
-    pool = KernelPool.pretrain(network, images, device=device, options=options)
-    return _written(pool, out, [model], force)
+    pool = KernelPool.pretrain(network, images, device=run.where, options=options)
+    return _written(pool, out, [model], run.force)
 
 
 def cluster(
-    models: Models,
-    *,
-    out: OutPool,
-    data: OptionalData = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
-    options: ClusterOptions,
+    models: Models, *, out: OutPool, data: OptionalData = None, run: Running, options: ClusterOptions
 ) -> Report:
     """Make a pool by k-means over the kernels of model folders, without training.
 
@@ -77,10 +63,10 @@ def cluster(
     from brickwork import store
     from brickwork.pools import KernelPool
 
-    networks = [store.load(model, arch=arch) for model in models]
+    networks = [store.load(model, arch=run.arch) for model in models]
     images = None if data is None else images_for(networks[0], data, options.seed)
-    pool = KernelPool.cluster(networks, images, device=device, progress=True, options=options)
-    return _written(pool, out, list(models), force)
+    pool = KernelPool.cluster(networks, images, device=run.where, progress=True, options=options)
+    return _written(pool, out, list(models), run.force)
 
 
 def learn(
@@ -91,9 +77,7 @@ def learn(
     start: Annotated[
         str, Setting("What to start from: base, random, best (of the tasks, by the data), a task, or a model folder.")
     ] = "base",
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: LearnOptions,
 ) -> Report:
     """Learn a task by training, in kernels of a pool; no task ever changes another.
@@ -108,19 +92,19 @@ def learn(
     from brickwork import pools
     from brickwork.pools.folder import BASE
 
-    folder = pools.PoolFolder.open(pool, arch=arch)
-    folder.check_new(name, force=force)
-    beginning = _start(folder, start, arch)
+    folder = pools.PoolFolder.open(pool, arch=run.arch)
+    folder.check_new(name, force=run.force)
+    beginning = _start(folder, start, run.arch)
     images = data_sets.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
     if start == "best":
         known = {BASE: folder.task(BASE), **{task: folder.task(task) for task in folder.tasks if task != name}}
-        drawn: dict[str, Any] = {"seed": options.seed, "device": device}
+        drawn: dict[str, Any] = {"seed": options.seed, "device": run.where}
         scores = pools.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
         start = next(iter(scores))
         beginning = known[start]
         log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
-    task = pools.learn(folder.pool, images, start=beginning, device=device, options=options)
-    return _added(folder, name, task, images, force, {"start": start, "data": str(data)})
+    task = pools.learn(folder.pool, images, start=beginning, device=run.where, options=options)
+    return _added(folder, name, task, images, run.force, {"start": start, "data": str(data)})
 
 
 def encode(
@@ -129,9 +113,7 @@ def encode(
     name: Name,
     model: Annotated[Path, Setting("Model folder to encode.", metavar="FOLDER")],
     data: OptionalData = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: EncodeOptions,
 ) -> Report:
     """Encode a trained model folder in kernels of a pool, without training.
@@ -144,14 +126,14 @@ def encode(
 
     if data is None and options.metric == "gram":
         raise RequestError("`metric` gram needs `data`, some hundred images without labels; or give `metric` weight.")
-    folder = pools.PoolFolder.open(pool, arch=arch)
-    folder.check_new(name, force=force)
-    network = store.load(model, arch=arch)
+    folder = pools.PoolFolder.open(pool, arch=run.arch)
+    folder.check_new(name, force=run.force)
+    network = store.load(model, arch=run.arch)
     folder.pool.check(network)
     images = None if data is None else images_for(network, data, options.seed)
-    task = pools.encode(folder.pool, network, images, device=device, options=options)
+    task = pools.encode(folder.pool, network, images, device=run.where, options=options)
     request = {"model": str(model), "data": None if data is None else str(data), "metric": options.metric}
-    return _added(folder, name, task, images, force, request)
+    return _added(folder, name, task, images, run.force, request)
 
 
 def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed = 0, device: Device = "auto") -> Report:
@@ -217,8 +199,7 @@ def show(
     *,
     out: out_file("Page to write.", ".html"),
     name: Annotated[str | None, Setting("The task to show.", default_text="all")] = None,
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
 ) -> Report:
     """Draw which kernels tasks chose, what they have in common, and the kernels, as a page.
 
@@ -227,12 +208,12 @@ def show(
     from brickwork.pools import PoolFolder
     from brickwork.report.pools import draw_pool, selection_rates
 
-    folder = PoolFolder.open(pool, arch=arch)
+    folder = PoolFolder.open(pool, arch=run.arch)
     if name is not None and name not in folder.tasks:
         raise UnknownName("task", name, folder.tasks)
     tasks = {task: folder.task(task) for task in ([name] if name else folder.tasks)}
     sizes = {task: folder.bytes(task) for task in tasks}
-    draw_pool(folder.pool, tasks, sizes=sizes, title=f"Kernel pool: {pool.name}").save(out, force=force)
+    draw_pool(folder.pool, tasks, sizes=sizes, title=f"Kernel pool: {pool.name}").save(out, force=run.force)
     rows, cells = [], []
     for label, task in tasks.items():
         rates = selection_rates(folder.pool, task)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from brickwork.cli.command import Argument, Given, Report, make_group
-from brickwork.cli.parameters import Arch, Device, Force, OptionalData, OutFolder, OutPicture, data_option, out_folder
-from brickwork.cli.printing import log, percent
+from brickwork.cli.parameters import (
+    Arch,
+    OptionalData,
+    OutFolder,
+    OutPicture,
+    Reading,
+    Running,
+    data_option,
+    out_folder,
+)
+from brickwork.cli.printing import log, percent, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Options, Setting, fields_of, option, parse_shape, refuse
 from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
@@ -165,9 +175,7 @@ def connect(
     out: OutNet,
     data: OptionalData = None,
     teacher: Teacher = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: AdapterOptions,
     given: Given,
 ) -> Report:
@@ -182,13 +190,13 @@ def connect(
 
     options = options.resolved(images=data is not None)
     refuse(options.needs(data=data is not None, given=given))
-    loaded = TransplantNet.load(net, arch=arch, device=device)
+    loaded = TransplantNet.load(net, arch=run.arch, device=run.where)
     images = None
     if data is not None:
         loaded.category(category), loaded.task(task)  # names first: images take longer
         images = images_for(loaded, data, options.seed)
-    done = connect(loaded, category, task, data=images, teacher=teacher, force=force, options=options)
-    done.net.save(out, force=force)
+    done = connect(loaded, category, task, data=images, teacher=teacher, force=run.force, options=options)
+    done.net.save(out, force=run.force)
     note = done.note
     if note.get("judged_by") == "position":
         log(f"{task} has other class names than {data}; its outputs stand for the classes in their order.")
@@ -213,9 +221,7 @@ def tune(
     task: TaskName,
     data: SeveralData,
     out: OutNet,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: TuneOptions,
 ) -> Report:
     """Train parts of a net together on some routes.
@@ -228,13 +234,13 @@ def tune(
     from brickwork.transplant.growth import images_for
 
     pairs = _pairs(category, data)
-    loaded = TransplantNet.load(net, arch=arch, device=device)
+    loaded = TransplantNet.load(net, arch=run.arch, device=run.where)
     for name in category:
         loaded.category(name)
     loaded.task(task)
     routes = [(name, task, images_for(loaded, spec, options.seed)) for name, spec in pairs]
     done = tune(loaded, routes, options=options)
-    done.net.save(out, force=force)
+    done.net.save(out, force=run.force)
     rows = [(r["category"], r["task"], *(percent(r[k]) for k in ("before", "after"))) for r in done.note["routes"]]
     changed = ", ".join(f"{c} → {t}" for c, t in done.note["changed"])
     shown = table(["category", "task", "before", "after"], rows)
@@ -282,8 +288,7 @@ def export(
     out: OutFolder,
     category: Annotated[str | None, Setting("Name of a category.")] = None,
     task: Annotated[str | None, Setting("Name of a task.")] = None,
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
 ) -> Report:
     """Write a part as a model folder.
 
@@ -298,8 +303,8 @@ def export(
 
     if category is None and task is None:
         raise RequestError("transplant export needs `category`, `task`, or both for the network that they are.")
-    part = alone(TransplantNet.load(net, arch=arch), category=category, task=task)
-    store.save(part, out, force=force, provenance={"command": "transplant export", "net": str(net)})
+    part = alone(TransplantNet.load(net, arch=run.arch), category=category, task=task)
+    store.save(part, out, force=run.force, provenance={"command": "transplant export", "net": str(net)})
     what = " → ".join(name for name in (category, task) if name is not None)
     count = parameters_of(part)
     report = {"folder": str(out), "net": str(net), "category": category, "task": task, "parameters": count}
@@ -317,9 +322,7 @@ def show(
         str | None, Setting("Layer of the task module to look at.", default_text="what its last layer reads")
     ] = None,
     teacher: Teacher = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: CompareOptions,
     given: Given,
 ) -> Report:
@@ -330,15 +333,16 @@ def show(
     brickwork transplant show net3 --category cat --task classify --data digits --way back-distill --way direct-learn
     --labels 10 --out page.html
     """
-    from brickwork.cli.transplant_show import draw_page
+    from brickwork.report.transplant_ways import draw_ways
     from brickwork.transplant import TransplantNet
 
     plans = options.plans(given)
-    loaded = TransplantNet.load(net, arch=arch, device=device)
-    report = draw_page(
-        loaded, _pairs(category, data), task, out, plans, layer=layer, teacher=teacher, force=force, seed=options.seed
+    loaded = TransplantNet.load(net, arch=run.arch, device=run.where)
+    drawing, facts, text = draw_ways(
+        loaded, _pairs(category, data), task, plans, layer=layer, teacher=teacher, seed=options.seed
     )
-    return Report({"file": str(out), "net": str(net), **report.data}, report.text)
+    replace(drawing, command=typed_line()).save(out, force=run.force)
+    return Report({"file": str(out), "net": str(net), **facts}, f"{text}\nsaved in {out}")
 
 
 def run(
@@ -348,9 +352,7 @@ def run(
     checkpoint: Annotated[
         Path | None, Setting("Folder to resume from.", default_text="beside --out, under .partial")
     ] = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
 ) -> Report:
     """Grow a net as a recipe says.
 
@@ -362,7 +364,9 @@ def run(
     from brickwork.transplant.recipe_run import run_recipe
 
     plan = read_recipe(recipe)
-    net, notes = run_recipe(plan, out, checkpoint=checkpoint, arch=arch, device=device, force=force, tell=log)
+    net, notes = run_recipe(
+        plan, out, checkpoint=checkpoint, arch=run.arch, device=run.where, force=run.force, tell=log
+    )
     text = table(["step", "test before", "after", "teacher's"], [_step_row(note) for note in notes])
     return Report(
         {"folder": str(out), "recipe": str(recipe), "steps": notes, **net.to_dict()}, f"{text}\nsaved in {out}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from brickwork.bricks.options import AdaptOptions, DistilOptions, TransferOptions, TreatOptions
 from brickwork.cli.command import Argument, Given, Report
 from brickwork.cli.folders import accuracy, before_and_after, hash_of, images_for, save
-from brickwork.cli.parameters import Arch, Data, Device, Force, ModelFolder, OutFolder, data_option, optional
+from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
 from brickwork.errors import BadData, RequestError
 from brickwork.options import Setting
 from brickwork.words import counted
@@ -19,16 +19,7 @@ if TYPE_CHECKING:
     from brickwork.data import ImageData
 
 
-def treat(
-    model: ModelFolder,
-    *,
-    data: Data,
-    out: OutFolder,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
-    options: TreatOptions,
-) -> Report:
+def treat(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, options: TreatOptions) -> Report:
     """Fine-tune a model folder, held to the route of each class.
 
     brickwork treat a --data digits:A --rule route --epochs 5 --out a-treated
@@ -36,12 +27,12 @@ def treat(
     from brickwork import store
     from brickwork.bricks import treat
 
-    whole = store.load(model, arch=arch, device=device)
+    whole = store.load(model, arch=run.arch, device=run.where)
     images = images_for(whole, data, options.seed)
     result = treat(whole, images, options=options)
     judged = _judged(whole, result.model, images)
     facts = {"data": str(data), "source": hash_of(model), "rule": options.rule, "test_accuracy": judged["after"]}
-    save(result.model, out, force=force, command="treat", **facts)
+    save(result.model, out, force=run.force, command="treat", **facts)
     report = {"folder": str(out), "model": str(model), "data": str(data), **judged, **result.to_dict()}
     text = f"{result.training}\n{options.rule}: {before_and_after(**judged)}\nsaved in {out}"
     return Report(report, text)
@@ -54,9 +45,7 @@ def distil(
     data: Data,
     out: OutFolder,
     labels: Annotated[bool, Setting("Learn from the labels too, or from the teachers alone.")] = True,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: DistilOptions,
     given: Given,
 ) -> Report:
@@ -74,10 +63,10 @@ def distil(
         raise RequestError("`hard` weighs the labels, and --no-labels leaves them out; give one of them.")
     config, others = store.read_config(student), [store.read_config(folder) for folder in teacher]
     teacher_columns(config.origin().classes, [other.origin().classes for other in others])
-    pupil = store.load(student, arch=arch, device=device)
+    pupil = store.load(student, arch=run.arch, device=run.where)
     images = images_for(pupil, data, options.seed)
     answers = _numbers(pupil, images) if labels else None
-    teachers = [store.load(folder, arch=arch, device=device) for folder in teacher]
+    teachers = [store.load(folder, arch=run.arch, device=run.where) for folder in teacher]
     result = distil(pupil, teachers, images.train_images, answers, options=options)
     judged = _judged(pupil, result.model, images)
     facts = {
@@ -86,7 +75,7 @@ def distil(
         "teachers": [other.weights.state_hash for other in others],
         "test_accuracy": judged["after"],
     }
-    save(result.model, out, force=force, command="distil", **facts)
+    save(result.model, out, force=run.force, command="distil", **facts)
     report = {"folder": str(out), "student": str(student), "teachers": list(map(str, teacher)), "data": str(data)}
     text = f"{result.training}\n{before_and_after(**judged)}\nsaved in {out}"
     return Report({**report, **judged, **result.to_dict()}, text)
@@ -98,9 +87,7 @@ def transfer(
     data: Data,
     out: OutFolder,
     routes: optional(data_option("Images the model knows, to find the routes on; without, --data itself.")) = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: TransferOptions,
     given: Given,
 ) -> Report:
@@ -115,13 +102,13 @@ def transfer(
 
     if options.what == "all" and given & {"routes", "threshold"}:
         raise RequestError("`routes` and `threshold` find what to hold, and `what` all holds nothing.")
-    whole = store.load(model, arch=arch, device=device)
+    whole = store.load(model, arch=run.arch, device=run.where)
     images = images_for(whole, data, options.seed)
     known = images_for(whole, routes, options.seed) if routes is not None else None
     result = transfer(whole, images, routes=known, options=options)
     judged = _judged(whole, result.model, images)
     facts = {"data": str(data), "source": hash_of(model), "what": options.what, "test_accuracy": judged["after"]}
-    save(result.model, out, force=force, command="transfer", **facts)
+    save(result.model, out, force=run.force, command="transfer", **facts)
     report = {"folder": str(out), "model": str(model), "data": str(data), "what": options.what, **judged}
     trained = f"{result.free:.1%} of the parameters trained; {before_and_after(**judged)}"
     return Report({**report, **result.to_dict()}, f"{result.training}\n{trained}\nsaved in {out}")
@@ -133,9 +120,7 @@ def adapt(
     known: data_option("Images of the kind the model knows: a folder, an .npz, …"),
     new: data_option("The same things, image by image, of the new kind."),
     out: OutFolder,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     options: AdaptOptions,
 ) -> Report:
     """Match a model folder to images of another kind.
@@ -147,14 +132,14 @@ def adapt(
     from brickwork import store
     from brickwork.bricks import adapt
 
-    whole = store.load(model, arch=arch, device=device)
+    whole = store.load(model, arch=run.arch, device=run.where)
     pair = [images_for(whole, spec, options.seed) for spec in (known, new)]
     _check_pairs(*pair)
     result = adapt(whole, *(images.train_images for images in pair), options=options)
     judged = _judged(whole, result, pair[1])
     count = min(options.images, len(pair[0].train_images))
     facts = {"known": str(known), "new": str(new), "images": count}
-    save(result, out, force=force, command="adapt", **facts, source=hash_of(model), test_accuracy=judged["after"])
+    save(result, out, force=run.force, command="adapt", **facts, source=hash_of(model), test_accuracy=judged["after"])
     text = f"matched on {counted(count, 'pair')}; {before_and_after(**judged)}\nsaved in {out}"
     return Report({"folder": str(out), "model": str(model), **facts, **judged}, text)
 

@@ -49,7 +49,7 @@ def run(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     pool: KernelPool | None = None,
-    device: str | device | None = "auto",
+    device: str | device | None = None,
     progress: bool = True,
     options: ContinualOptions | None = None,
 ) -> Comparison: ...

@@ -54,7 +54,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     pool: KernelPool | None = None,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     progress: bool = True,
     options: ContinualOptions,
 ) -> Comparison:

@@ -178,3 +178,9 @@ def hold_out(
         test.append(own[: min(len(own) - 1, max(least, round(fraction * len(own))))])
     held = np.sort(np.concatenate(test)) if test else np.zeros(0, np.int64)
     return np.setdiff1d(np.arange(len(labels)), held), held
+
+
+def drawn_images(images: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """At most so many of the images, drawn with the seed, in their order; the same places for every array."""
+    drawn = np.random.default_rng([seed, 3]).permutation(len(images))[:count]
+    return images[np.sort(drawn)]

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from brickwork.dependencies.problem import Floats, Problem
+    from brickwork.devices import pick
+from brickwork.dependencies.problem import Floats, Problem
 
 _OUTER, _ROUNDS, _SWEEPS = 40, 6, 8  # working sets; rounds on one; sweeps before a Newton step is tried
 _CELLS = 2**26  # float64 numbers of a block's largest table
@@ -24,7 +25,7 @@ def solve_batched(
     problem: Problem, half: Floats, tol: float, coef: Floats, gradient: Floats, device: str
 ) -> tuple[Floats, Floats]:
     """Solve every target at λ/2 = half from the start in coef; coef and gradient are overwritten: (kkt, gap)."""
-    where = torch.device(device)
+    where = pick(device)
     gram = torch.as_tensor(problem.gram, device=where)
     kkt, gap = np.zeros(len(half)), np.zeros(len(half))
     most = int(np.diff(problem.first).max(initial=0))

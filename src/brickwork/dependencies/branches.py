@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from brickwork.data.pixels import as_input, check_raw, fitted
 from brickwork.dependencies.branching import BranchedClasses, branched_classes, branching_place
+from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import Preprocessing, attach, origin_of
-from brickwork.prediction import device_of, input_of
+from brickwork.prediction import input_of
 from brickwork.training import TrainOptions, resolve, train
 
 #: a branch learns for a tenth of the epochs of its network's recipe, three at least, and so many steps at least

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brickwork.dependencies.gram import load_rows
+from brickwork.devices import pick
 from brickwork.errors import BadData, RequestError
 
 HOWS = ("train", "ridge")
@@ -102,7 +103,7 @@ def fit_head(
         raise RequestError(f"how is {how!r}; it must be {' or '.join(HOWS)}.")
     if strength is not None and not (strength > 0 and math.isfinite(strength)):
         raise RequestError(f"strength is {strength}; it must be above 0.")
-    rows = _gather(logits, labels, base_logits, base_labels, new, torch.device(device))
+    rows = _gather(logits, labels, base_logits, base_labels, new, pick(device))
     if features is not None:
         rows = _of_features(rows, features, base_features)
     if scaled:

@@ -17,10 +17,11 @@ from brickwork.dependencies.branches import train_branch
 from brickwork.dependencies.depths import deeper_classes, pooled, several_depths, watched
 from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
 from brickwork.dependencies.options import AddOptions
+from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of, input_of, predict
+from brickwork.prediction import input_of, predict
 from brickwork.training import default_augment
 
 Labelled = ImageData | tuple[Any, Any]  # (images, labels)

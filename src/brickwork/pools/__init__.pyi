@@ -60,7 +60,7 @@ def encode(
     ridge: float = 0.01,
     seed: int = 0,
     reference: PoolTask | None = None,
-    device: str | device | None = "auto",
+    device: str | device | None = None,
     progress: bool = True,
     options: EncodeOptions | None = None,
 ) -> PoolTask: ...
@@ -97,7 +97,7 @@ def learn(
     grow_bytes: int | None = None,
     classes: Sequence[str] | int | None = None,
     start: PoolTask | Module | str | None = None,
-    device: str | device | None = "auto",
+    device: str | device | None = None,
     progress: bool = True,
     options: LearnOptions | None = None,
 ) -> PoolTask: ...
@@ -130,7 +130,7 @@ def pretrain(
     refresh: int = 1,
     revive: int = 100,
     classes: Sequence[str] | int | None = None,
-    device: str | device | None = "auto",
+    device: str | device | None = None,
     progress: bool = True,
     options: PretrainOptions | None = None,
 ) -> KernelPool: ...

@@ -32,7 +32,7 @@ def encode(
     data: ImageData | Images | None = None,
     *,
     reference: PoolTask | None = None,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     progress: bool = True,
     options: EncodeOptions,
 ) -> PoolTask:

@@ -41,7 +41,7 @@ def learn(
     *,
     classes: Sequence[str] | int | None = None,
     start: Start = None,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     progress: bool = True,
     options: LearnOptions,
 ) -> PoolTask:
@@ -153,7 +153,7 @@ def measured_norms(
     task: PoolTask,
     images: Images,
     *,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     batch_size: int = 250,
     fold: bool = False,
 ) -> PoolTask:

@@ -82,7 +82,7 @@ class KernelPool:
         labels: Any = None,
         *,
         classes: Sequence[str] | int | None = None,
-        device: str | torch.device | None = "auto",
+        device: str | torch.device | None = None,
         progress: bool = True,
         options: PretrainOptions,
     ) -> KernelPool:

@@ -33,7 +33,7 @@ def pretrain(
     labels: Any = None,
     *,
     classes: Sequence[str] | int | None = None,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     progress: bool = True,
     options: PretrainOptions,
 ) -> KernelPool:

@@ -28,7 +28,7 @@ def rank_starts(
     most: int = 2000,
     ridge: float = 1e-2,
     seed: int = 0,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
 ) -> dict[str, float]:
     """For each task the accuracy, on images held out, of a linear head on its features in closed form; the best first.
 

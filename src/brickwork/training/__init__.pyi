@@ -64,7 +64,7 @@ def train(
     masks: ndarray | Tensor | None = None,
     classes: Sequence[str] | None = None,
     preprocessing: Preprocessing | None = None,
-    device: str | device | None = "auto",
+    device: str | device | None = None,
     progress: bool = True,
     options: TrainOptions | None = None,
     running: RunningOptions | None = None,

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, resize_masks
+from brickwork.devices import device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of, eval_mode, precision_of
+from brickwork.prediction import eval_mode, precision_of
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -40,7 +41,7 @@ def train(
     masks: np.ndarray | Tensor | None = None,
     classes: Sequence[str] | None = None,
     preprocessing: Preprocessing | None = None,
-    device: str | torch.device | None = "auto",
+    device: str | torch.device | None = None,
     progress: bool = True,
     options: TrainOptions,
     running: RunningOptions,
@@ -73,7 +74,7 @@ def train(
         raise RequestError(
             "`precision` is 'bf16' and the network is in float64; give model.float(), or leave it at 'auto'."
         )
-    processes = join_processes(device, settings.batch_size)
+    processes = join_processes(pick(device, of=model), settings.batch_size)
     pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
     targets, areas = _targets(labels, masks, len(images), (pixels.shape[1], pixels.shape[2]))
     shape = (pixels.shape[3], *pixels.shape[1:3])

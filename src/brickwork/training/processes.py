@@ -17,7 +17,7 @@ class ProcessGroup:
 
     rank, size = 0, 1
 
-    def __init__(self, device: str | torch.device | None = "auto") -> None:
+    def __init__(self, device: str | torch.device | None = None) -> None:
         self.device = pick(device)
 
     def wrap(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
@@ -37,7 +37,7 @@ class ProcessGroup:
 class FabricProcessGroup(ProcessGroup):
     """One of several processes that torchrun started; gradients are averaged over all of them."""
 
-    def __init__(self, device: str | torch.device | None = "auto") -> None:
+    def __init__(self, device: str | torch.device | None = None) -> None:
         try:
             from lightning_fabric import Fabric
         except ImportError:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from brickwork.blueprint.splitting import split
 from brickwork.data import DataSpec, ImageData
 from brickwork.data import load as load_images
+from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.html_table import facts_table
 from brickwork.options import Options, refuse, takes
 from brickwork.origin import attach, origin_of
-from brickwork.prediction import device_of, evaluating, input_of, precision_of
+from brickwork.prediction import evaluating, input_of, precision_of
 from brickwork.transplant.adapter import Adapter, balance
 from brickwork.transplant.learning import LearnedAdapter, learn_adapter
 from brickwork.transplant.net import TransplantNet

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from brickwork.blueprint.splitting import Above, Below
 from brickwork.data import ImageData
 from brickwork.data.images import IGNORE
+from brickwork.devices import device_of
 from brickwork.errors import BadData
 from brickwork.evaluation import evaluate
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.outputs import logits_of
-from brickwork.prediction import device_of, evaluating, predict
+from brickwork.prediction import evaluating, predict
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.class_order import places_in
 from brickwork.transplant.net import TransplantNet, through

@@ -13,8 +13,8 @@ from brickwork.bricks import disassemble as cut_out
 from brickwork.bricks.compression import compress as shrink
 from brickwork.bricks.depth import layers_in_order
 from brickwork.data.pixels import as_input
+from brickwork.devices import device_of
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of
 from brickwork_lab.judging import accuracy, facts_of, one_against_rest, side_by_side
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, read_json, some_of, study

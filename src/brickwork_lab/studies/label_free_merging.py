@@ -19,8 +19,9 @@ from torch.nn import functional as F
 from brickwork.algebra import balanced_point, merge, merge_on, own_heads, rebasin, refit_head, repair
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
+from brickwork.devices import device_of
 from brickwork.origin import origin_of
-from brickwork.prediction import device_of, predict
+from brickwork.prediction import predict
 from brickwork.training import train
 from brickwork_lab.judging import share_right
 from brickwork_lab.studies.registry import Row

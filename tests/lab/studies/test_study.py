@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from brickwork.cli.lab import _fitting, _shown
 from brickwork.errors import UnknownName
 from brickwork_lab import studies
+from brickwork_lab.commands import _fitting, _shown
 
 
 def test_the_list_names_every_study(run):

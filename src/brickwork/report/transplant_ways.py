@@ -1,43 +1,39 @@
-"""`brickwork transplant show NET --category C --task T --data SPEC --way … --labels … --out page.html`."""
+"""Adapters learned in several ways, side by side: where each puts the images, and how often it is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from brickwork.cli.command import Report
-from brickwork.cli.printing import typed_line
+from brickwork.data import ImageData
 from brickwork.errors import BadData, RequestError
+from brickwork.report.drawing import Drawing
+from brickwork.report.transplant import Judged, draw_transplant
+from brickwork.transplant import Adapter, TransplantNet, connect
+from brickwork.transplant.growth import images_for
 from brickwork.transplant.options import WAYS, AdapterOptions
+from brickwork.transplant.route import judge, route_model, targets_for
+from brickwork.transplant.spaces import hidden_features, space_of
 from brickwork.words import table
-
-if TYPE_CHECKING:
-    from brickwork.data import ImageData
-    from brickwork.report.transplant import Judged
-    from brickwork.transplant import Adapter, TransplantNet
 
 SHOWN = 300  # test images, at most, in the picture of the features
 KEPT = "in the net"
 
 
-def draw_page(
+def draw_ways(
     net: TransplantNet,
     pairs: Sequence[tuple[str, Any]],
     task: str,
-    out: Path,
     plans: Sequence[AdapterOptions],
     *,
     layer: str | None,
     teacher: str | None,
-    force: bool,
     seed: int,
-) -> Report:
-    """Learn adapters by several ways, keep none, and draw where each puts the images and how often it is wrong."""
-    from brickwork.report.transplant import draw_transplant
-    from brickwork.transplant.growth import images_for
+) -> tuple[Drawing, dict[str, Any], str]:
+    """Learn adapters by several ways, keep none, and draw them: the picture, its numbers, and a table of the errors.
 
+    pairs: categories, and the images of each by a data spec.
+    """
     for name, _ in pairs:
         net.category(name)
     net.task(task)
@@ -53,7 +49,6 @@ def draw_page(
         errors += judged
         teachers |= {} if own is None else {name: own}
     drawing = draw_transplant(spaces, errors, task=task, teachers=teachers)
-    replace(drawing, command=typed_line()).save(out, force=force)
     rows = [(e.category, e.way, "any" if e.labels is None else str(e.labels), f"{e.error:.2%}") for e in errors]
     report = {
         "task": task,
@@ -62,7 +57,7 @@ def draw_page(
         "spread": {s.category: s.spread for s in spaces},
     }
     text = table(["category", "adapter", "labels per class", "error"], rows) if rows else "no labels to judge by"
-    return Report(report, f"{text}\nsaved in {out}")
+    return drawing, report, text
 
 
 def _check_kept(net: TransplantNet, categories: Sequence[str], task: str, plans: Sequence[AdapterOptions]) -> None:
@@ -85,11 +80,6 @@ def _compared(
     teacher: str | None,
 ) -> tuple[Any, list[Judged], float | None]:
     """The plane of one category's features, the errors, and that of its teacher."""
-    from brickwork.report.transplant import Judged
-    from brickwork.transplant import connect
-    from brickwork.transplant.route import judge, route_model, targets_for
-    from brickwork.transplant.spaces import hidden_features, space_of
-
     adapters: dict[str, Adapter | None] = {}
     errors: list[Judged] = []
     own: float | None = None

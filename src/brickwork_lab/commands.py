@@ -8,8 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,27 +16,6 @@ from brickwork.cli.parameters import Force, Seed
 from brickwork.errors import RequestError
 from brickwork.options import Options, Setting, option
 from brickwork.words import table
-
-
-@contextmanager
-def needs_lab() -> Iterator[None]:
-    """Imports of brickwork_lab within this block end in one sentence where the package is missing.
-
-    >>> with needs_lab():  # doctest: +ELLIPSIS
-    ...     raise ModuleNotFoundError(name="brickwork_lab")
-    Traceback (most recent call last):
-    ...
-    brickwork.errors.RequestError: studies and benchmarks are in ... installed here; in that folder: pip install -e .
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "brickwork_lab":
-            raise
-        raise RequestError(
-            "studies and benchmarks are in the package brickwork_lab of Brickwork's source tree, which is not "
-            "installed here; in that folder: pip install -e ."
-        ) from error
 
 
 class StudyOptions(Options):
@@ -82,10 +59,9 @@ def study(
 
     brickwork study assemble --smoke --json
     """
-    with needs_lab():
-        from brickwork_lab import studies
     from brickwork.atomic import check_file
     from brickwork.devices import describe
+    from brickwork_lab import studies
 
     if name is None:
         rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
@@ -176,8 +152,7 @@ def bench(
 
     brickwork bench surgery --arg repeat=5 --json
     """
-    with needs_lab():
-        from brickwork_lab import benchmarks
+    from brickwork_lab import benchmarks
 
     if name is None:
         known = [

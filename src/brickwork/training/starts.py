@@ -6,6 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from brickwork import store, zoo
+from brickwork.errors import BadFile, RequestError
+from brickwork.origin import origin_of
+
 
 @dataclass(frozen=True)
 class Start:
@@ -16,23 +23,17 @@ class Start:
 
     @property
     def segments(self) -> bool:
-        from brickwork import zoo
-
         return self.arch in zoo.REGISTRY and zoo.REGISTRY[self.arch].task == "segment"
 
-    def network(self, classes: tuple[str, ...], seed: int) -> Any:
-        """The network to train, with an output for each of these classes."""
-        from brickwork import store, zoo
-        from brickwork.errors import RequestError
-        from brickwork.origin import origin_of
-
+    def network(self, classes: int | None, seed: int, *, arch: Any = None) -> nn.Module:
+        """The network to train, with so many outputs; None: a folder's with as many as it has."""
         if self.folder is None:
-            return zoo.build(str(self.arch), seed=seed, **self.args, num_classes=len(classes))
-        model = store.load(self.folder)
+            return zoo.build(str(self.arch), seed=seed, **self.args, num_classes=classes)
+        model = store.load(self.folder, arch=arch)
         known = origin_of(model).classes
-        if known is not None and len(known) != len(classes):
+        if classes is not None and known is not None and len(known) != classes:
             raise RequestError(
-                f"{self.folder} has {len(known)} classes and the data {len(classes)}; training goes on with as many "
+                f"{self.folder} has {len(known)} classes and the data {classes}; training goes on with as many "
                 "as there are. Select classes, as in digits:0-4, or begin with the architecture."
             )
         return model
@@ -40,12 +41,6 @@ class Start:
 
 def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
     """ARCH or a model folder; no weights are made or read yet."""
-    import torch
-
-    from brickwork import store, zoo
-    from brickwork.errors import RequestError
-    from brickwork.origin import origin_of
-
     if (Path(text) / "config.json").is_file():
         if args or size is not None:
             raise RequestError(
@@ -54,6 +49,8 @@ def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
         origin = store.read_config(text).origin()
         shape = origin.input_shape or (3, 32, 32)
         return Start(origin.arch, {}, (shape[0], shape[1], shape[2]), Path(text))
+    if Path(text).is_dir() or ("/" in text and ":" not in text):
+        raise BadFile(f"{text} is no model folder (it has no config.json) and no architecture.")
     if "num_classes" in args:
         raise RequestError("num_classes comes from the data; select classes there, as in digits:0-4.")
     if text in zoo.REGISTRY and size is not None and "image_size" in zoo.REGISTRY[text].defaults:
