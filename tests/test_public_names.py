@@ -69,10 +69,13 @@ def test_a_stub_says_every_option_with_its_default(package):
     """Read as Python: the names, their order and their defaults are those of the function."""
     module = importlib.import_module(package)
     written = [n for n in ast.parse(stubs.stub_file(package).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)]
+    elsewhere = {id(getattr(m, n)) for m in map(importlib.import_module, stubs.PACKAGES[1:]) for n in m.__all__}
     assert {n.name for n in written} == {
         n
         for n in module.__all__
-        if isinstance(getattr(module, n), types.FunctionType) and hasattr(getattr(module, n), "options")
+        if isinstance(getattr(module, n), types.FunctionType)
+        and hasattr(getattr(module, n), "options")
+        and not (package == "brickwork" and id(getattr(module, n)) in elsewhere)  # written out in its own package
     }
     for node in written:
         real = inspect.signature(getattr(module, node.name)).parameters

@@ -11,6 +11,7 @@ import pytest
 import brickwork
 from brickwork import cli
 from brickwork.cli.merging import ImagesOptions
+from brickwork.cli.parameters import Reading, Running
 from brickwork.cli.transplant import NetRunning
 from brickwork.continual.options import SplitOptions
 from brickwork.dependencies.options import CutLinkOptions
@@ -39,6 +40,10 @@ ONLY_TYPED = {
     "transplant add": {NetRunning},
     "continual": {SplitOptions},  # split_classes makes the tasks in Python
 }
+FOLDERS = {
+    Reading,
+    Running,
+}  # how folders are read and replaced, and where: arguments of `load`, `save` and of functions
 CALLED = {"continual": "continual run"}  # a verb whose package has the function
 
 OPERATIONS = [
@@ -63,7 +68,7 @@ def test_every_tool_is_a_command():
 def test_a_verb_is_a_function_with_the_same_options_class(name, command):
     function = function_of(name)
     assert callable(function) and not isinstance(function, click.Command)
-    wanted = set(command.options_classes) - ONLY_TYPED.get(name, set())
+    wanted = set(command.options_classes) - FOLDERS - ONLY_TYPED.get(name, set())
     own = set(getattr(function, "options", {}).values())
     assert wanted <= own
 
@@ -72,7 +77,7 @@ def test_a_verb_is_a_function_with_the_same_options_class(name, command):
 def test_an_option_is_a_keyword_with_the_same_default(name, command):
     """By the signature that help() and completion show."""
     parameters = inspect.signature(function_of(name)).parameters
-    for cls in set(command.options_classes) - ONLY_TYPED.get(name, set()):
+    for cls in set(command.options_classes) - FOLDERS - ONLY_TYPED.get(name, set()):
         for option, field in fields_of(cls).items():
             default = inspect.Parameter.empty if field.required else field.default
             assert parameters[option].default == default and parameters[option].kind is inspect.Parameter.KEYWORD_ONLY

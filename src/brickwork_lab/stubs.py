@@ -127,7 +127,10 @@ def stub(package: str) -> str:
     names, exported, functions = Names(), [], []
     for alias, (home, original) in sorted(homes.items()):
         value = getattr(module, alias)
-        if isinstance(getattr(value, "options", None), Mapping) and inspect.isfunction(value):
+        elsewhere = _written_out(value) if package == "brickwork" else None
+        if elsewhere is not None:
+            exported.append(f"from {elsewhere[0]} import {elsewhere[1]} as {alias}")
+        elif isinstance(getattr(value, "options", None), Mapping) and inspect.isfunction(value):
             text = signature_of(value, alias, names)
             functions.append(f"# from {value.__module__} import {value.__name__}\n{text}\n")
         else:
@@ -141,6 +144,16 @@ def stub(package: str) -> str:
         *(["__version__"] if version else []),
     ]  # a name under another than its own is public by this alone
     return _formatted("\n".join([*exported, *helpers, f"__all__ = {sorted(public)}", *version, "", *functions]), file)
+
+
+def _written_out(value: Any) -> tuple[str, str] | None:
+    """The package, and the name there, whose stub has this function with its options."""
+    for package in PACKAGES[1:] if inspect.isfunction(value) else ():
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            if getattr(module, name) is value:
+                return package, name
+    return None
 
 
 def _exports(homes: Mapping[str, tuple[str, str]], module: Any, home: str, name: str) -> bool:

@@ -27,7 +27,7 @@ for words in [[], *([verb] for verb in cli.VERBS), *(list(words) for words, _ in
         cli.main([*words, "--help"] if words != ["--version"] else words)
     except SystemExit as error:
         assert not error.code, (words, error.code)
-    heavy = {"torch", "numpy", "matplotlib", "sklearn", "rich", "yaml", "brickwork_lab"} & set(sys.modules)
+    heavy = {"torch", "numpy", "matplotlib", "sklearn", "rich", "yaml", "brickwork_lab.studies"} & set(sys.modules)
     assert not heavy, (words, heavy)
 """
 

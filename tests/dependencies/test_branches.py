@@ -12,8 +12,8 @@ from torch import nn
 import brickwork
 from brickwork import data, zoo
 from brickwork.blueprint.splitting import split
-from brickwork.dependencies import add_classes
 from brickwork.dependencies.branching import branched_classes, branching_place
+from brickwork.dependencies.new_classes import add_classes
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import Preprocessing, attach, origin_of

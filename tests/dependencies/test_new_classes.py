@@ -10,8 +10,9 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.dependencies import add_classes, fit_head, heads
+from brickwork.dependencies import fit_head, heads
 from brickwork.dependencies.depths import deeper_classes, several_depths
+from brickwork.dependencies.new_classes import add_classes
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of

@@ -106,7 +106,7 @@ def test_a_finished_run_is_not_run_again(digits, tmp_path):
 
 def test_another_runs_checkpoint_is_refused(digits, tmp_path):
     go(digits, tmp_path)
-    with pytest.raises(RequestError, match=r"another run \(lr 0\.001 there, 0\.1 asked\).*--no-resume"):
+    with pytest.raises(RequestError, match=r"another run \(lr 0\.001 there, 0\.1 asked\).*without resume"):
         go(digits, tmp_path, lr=0.1)
     with pytest.raises(RequestError, match="other training images"):
         go(data.load("digits:B@10", size=8, channels=1), tmp_path)

@@ -146,10 +146,10 @@ def test_a_loss_that_explodes_is_reported(digits):
 
 
 def test_every_wrong_setting_is_told_at_once(digits):
-    wrong = {"optimizer": "sdg", "epochs": 0, "lr": float("nan"), "momentum": 1.0, "milestones": [3]}
+    wrong = {"optimizer": "sdg", "epochs": -1, "lr": float("nan"), "momentum": 1.0, "milestones": [3]}
     with pytest.raises(RequestError) as error:
         train(small(), digits.train_images, digits.train_labels, schedule="cosine", **wrong)
-    for word in ("optimizer is 'sdg'", "epochs is 0", "lr is nan", "momentum is 1.0", "milestones"):
+    for word in ("optimizer is 'sdg'", "epochs is -1", "lr is nan", "momentum is 1.0", "milestones"):
         assert word in str(error.value)
 
 

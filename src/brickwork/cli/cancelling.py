@@ -44,9 +44,9 @@ def cancel(
 
     if len(data) != 2:
         raise RequestError(f"`data` is given {len(data)} times; give it twice, in the order of training.")
-    if arg and run.arch is not None:
-        raise RequestError("`arch` is for a folder and `arg` for an architecture; leave one of them out.")
     start = find_start(base, arg or {}, size)
+    if run.arch is not None and start.folder is None:
+        raise RequestError("`arch` is for a folder; leave it out.")
 
     from brickwork.algebra import cancel
     from brickwork.algebra.cancellation import count_steps

@@ -53,7 +53,8 @@ def fit(
 
     brickwork depend fit a --data digits --out map
     """
-    from brickwork.dependencies import CovLasso, fit_map
+    from brickwork.dependencies import CovLasso
+    from brickwork.dependencies.mapping import fit_map
     from brickwork.dependencies.reading import LogitReader
 
     CovLasso(**options.estimator(), device=str(run.where)).check()
@@ -122,7 +123,7 @@ def add(
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
     from brickwork import store
-    from brickwork.dependencies import add_classes
+    from brickwork.dependencies.new_classes import add_classes
     from brickwork.origin import origin_of
 
     if options.on == "branch" and base_data is None:

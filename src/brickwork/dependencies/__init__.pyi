@@ -26,10 +26,8 @@ __all__ = [
     "DependencyPath",
     "LogitGram",
     "add",
-    "add_classes",
     "fit",
     "fit_head",
-    "fit_map",
     "logit_gram",
     "pairs_above",
 ]
@@ -61,67 +59,8 @@ def add(
     options: AddOptions | None = None,
 ) -> Module: ...
 
-# from brickwork.dependencies.new_classes import add_classes
-def add_classes(
-    model: Module,
-    data: ImageData | tuple[Any, Any],
-    *,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    optimizer: str | None = None,
-    schedule: str | None = None,
-    milestones: Sequence[int] | None = None,
-    weight_decay: float | None = None,
-    momentum: float | None = None,
-    nesterov: bool | None = None,
-    label_smoothing: float | None = None,
-    augment: str | None = None,
-    precision: Literal["auto", "float32", "bf16"] = "auto",
-    seed: int = 0,
-    how: Literal["train", "ridge"] = "train",
-    on: Literal["logits", "features", "depths", "branch"] = "logits",
-    strength: float | None = None,
-    base_data: ImageData | tuple[Any, Any] | None = None,
-    classes: Sequence[str] | None = None,
-    progress: bool = False,
-    options: AddOptions | None = None,
-) -> Module: ...
-
 # from brickwork.dependencies.mapping import fit_map
 def fit(
-    logits: ndarray | Tensor | str | PathLike[str] | Iterable[Any],
-    labels: Any = None,
-    *,
-    lam: Any = None,
-    relative: bool = False,
-    max_dependencies: int | None = None,
-    loss: Literal["plain", "balanced", "decision"] = "plain",
-    selection: Literal["lasso", "greedy"] = "lasso",
-    refit: bool = False,
-    positive_weight: float | None = None,
-    decision_weight: float = 400.0,
-    label_share: float = 0.3,
-    own: bool = False,
-    tol: float = 1e-06,
-    solver: Literal["auto", "numba", "torch"] = "auto",
-    threads: int | None = None,
-    holdout: float = 0.0,
-    delta: float = 0.05,
-    bootstrap: int = 0,
-    null: int = 0,
-    seed: int = 0,
-    targets: ndarray | Tensor | str | PathLike[str] | Iterable[Any] | None = None,
-    names: Sequence[str] | None = None,
-    target_names: Sequence[str] | None = None,
-    test: tuple[Any, ...] | None = None,
-    device: str = "cpu",
-    progress: bool = False,
-    options: MapOptions | None = None,
-) -> DependencyMap: ...
-
-# from brickwork.dependencies.mapping import fit_map
-def fit_map(
     logits: ndarray | Tensor | str | PathLike[str] | Iterable[Any],
     labels: Any = None,
     *,

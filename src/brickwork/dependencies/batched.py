@@ -16,6 +16,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from brickwork.devices import pick
 from brickwork.dependencies.problem import Floats, Problem
+from brickwork.devices import pick
 
 _OUTER, _ROUNDS, _SWEEPS = 40, 6, 8  # working sets; rounds on one; sweeps before a Newton step is tried
 _CELLS = 2**26  # float64 numbers of a block's largest table

@@ -8,7 +8,8 @@ import numpy as np
 
 from brickwork import store
 from brickwork.data.images import SPLITS, hold_out
-from brickwork.dependencies import add_classes, fit_map
+from brickwork.dependencies.mapping import fit_map
+from brickwork.dependencies.new_classes import add_classes
 from brickwork.prediction import predict
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.dependencies import map_figure

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from brickwork.data.images import ImageData, hold_out
-from brickwork.dependencies import CovLasso, fit_map, pairs_above
+from brickwork.dependencies import CovLasso, pairs_above
+from brickwork.dependencies.mapping import fit_map
 from brickwork.dependencies.partial import PENALTIES
 from brickwork.errors import RequestError
 from brickwork.evaluation import auroc

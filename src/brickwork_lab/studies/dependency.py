@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.dependencies import DependencyMap, fit_map
+from brickwork.dependencies import DependencyMap
+from brickwork.dependencies.mapping import fit_map
 from brickwork.prediction import predict
 from brickwork_lab import imagenet
 from brickwork_lab.judging import mean
