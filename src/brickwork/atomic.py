@@ -66,6 +66,12 @@ def write_file(path: str | Path, *, force: bool = True) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | Path, text: str, *, force: bool = True) -> None:
+    """Write a text file whole or not at all."""
+    with write_file(path, force=force) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def _open_to_readers(folder: Path) -> None:
     """The usual rights of a new file: some libraries write theirs for the owner alone."""
     for file in folder.rglob("*"):

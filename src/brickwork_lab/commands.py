@@ -122,11 +122,12 @@ def _fitting(rows: list[dict[str, Any]], columns: list[str], width: int | None) 
 
 def _write(out: Path | None, result: dict[str, Any], force: bool) -> None:
     """The rows so far; the file is replaced in one step, and was ours from the first row on."""
-    from brickwork.atomic import write_file
+    from brickwork.atomic import write_text
 
     if out is not None:
-        with write_file(out, force=force or len(result["rows"]) > 1 or result["complete"]) as temporary:
-            Path(temporary).write_text(json.dumps(result, indent=1) + "\n")
+        write_text(
+            out, json.dumps(result, indent=1) + "\n", force=force or len(result["rows"]) > 1 or result["complete"]
+        )
 
 
 def _commit() -> str | None:

@@ -17,9 +17,9 @@ import pytest
 
 import brickwork
 from brickwork import cli
-from brickwork.cli.pages import how_to_reach, next_commands
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
+from brickwork.tour.next_steps import how_to_reach, next_commands
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from brickwork.errors import BadModel
+from brickwork.words import some_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -36,3 +40,18 @@ def _listed(words: list[str]) -> str:
 
 def _shown(shape: tuple[int, ...] | None) -> str:
     return "missing" if shape is None else "×".join(map(str, shape)) or "a number"
+
+
+def other_names(models: Sequence[Path]) -> list[str]:
+    """Outputs are merged place by place: where folders call a place differently, whose name it keeps."""
+    named = {}
+    for model in models:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            named[model] = json.loads((model / "config.json").read_text(encoding="utf-8")).get("classes")
+    first, *others = models
+    return [
+        f"{first} and {other} call their outputs differently; the merged network has the names of {first}: "
+        f"{some_of(named[first], 5)} stand for {some_of(named[other], 5)} of {other} too."
+        for other in others
+        if named.get(first) and named.get(other) and named[first] != named[other]
+    ]

@@ -28,7 +28,7 @@ from brickwork.options import Setting
 from brickwork.words import sides
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
 Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
@@ -98,6 +98,7 @@ def assemble(
     """
     from brickwork import store
     from brickwork.bricks import Brick, assemble
+    from brickwork.bricks.description import description, summary_of
     from brickwork.data.images import drawn_images
 
     _check_target(options, target)
@@ -113,8 +114,8 @@ def assemble(
         given["target"] = images_for(parts[0].model, target, seed).train_images
     model = assemble(parts, options=options, **given)
     save(model, out, force=run.force, command="assemble", data=_text(data), target=_text(target))
-    report = {"folder": str(out), "bricks": [str(b) for b in bricks], **_joined(model)}
-    text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {_summary(report)}; saved in {out}"
+    report = {"folder": str(out), "bricks": [str(b) for b in bricks], **description(model)}
+    text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {summary_of(report)}; saved in {out}"
     return Report(report, text)
 
 
@@ -137,6 +138,7 @@ def increment(
     """
     from brickwork import store
     from brickwork.bricks import Brick, increment
+    from brickwork.bricks.description import description, summary_of
 
     _check_target(options, target)
     by_source = options.calibrate in ("source", "classwise")
@@ -152,8 +154,8 @@ def increment(
     grown = increment(whole, parts, data=own, target=wanted, options=options)
     facts = {"data": _text(data), "target": _text(target), "source": hash_of(model)}
     save(grown, out, force=run.force, command="increment", **facts)
-    report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **_joined(grown)}
-    return Report(report, f"{model} and {', '.join(map(str, bricks))} {_summary(report)}; saved in {out}")
+    report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **description(grown)}
+    return Report(report, f"{model} and {', '.join(map(str, bricks))} {summary_of(report)}; saved in {out}")
 
 
 def routes(
@@ -239,30 +241,3 @@ def _check_source(bricks: Sequence[Path], shared: str, source: Path | None, data
         raise RequestError(
             f"bricks of {source} were repaired, so their union must be too; give `data`, images of its training data."
         )
-
-
-def _joined(model: nn.Module) -> dict[str, Any]:
-    """What a report says of a network that was put together."""
-    from brickwork.origin import origin_of
-    from brickwork.zoo.summary import parameters_of
-
-    origin = origin_of(model)
-    facts = origin.provenance["assemble"]
-    return {
-        "classes": list(origin.classes or ()),
-        "parts": len(facts["bricks"]),
-        "how": origin.steps[0]["how"] if len(facts["bricks"]) > 1 else "alone",
-        "united": facts["united"],
-        "calibrate": facts["calibrate"],
-        "parameters": parameters_of(model),
-    }
-
-
-def _summary(report: dict[str, Any]) -> str:
-    """The same for people."""
-    ways = {"alone": "as one part", "blocks": "joined as blocks", "branches": "joined as branches"}
-    united = f" ({report['united'] + 1} of one network united)" if report["united"] else ""
-    return (
-        f"{ways[report['how']]}{united}, calibrated by {report['calibrate']}: {report['parameters']:,} parameters, "
-        f"classes {', '.join(report['classes'])}"
-    ).replace(", calibrated by none", "")

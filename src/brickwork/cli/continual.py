@@ -95,6 +95,7 @@ def continual(
     brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
     """
     from brickwork import data as data_sets
+    from brickwork.atomic import write_text
     from brickwork.continual import run
     from brickwork.training.starts import find_start
 
@@ -110,7 +111,7 @@ def continual(
         _remove(out, list(chosen))
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
-        _write(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
+        write_text(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     network = begun.network(None if begun.folder else len(scenario.tasks[0].classes), options.seed)
     try:
@@ -135,8 +136,8 @@ def _save(result: Comparison, out: Path, report: dict[str, Any]) -> None:
     from brickwork.report.continual import draw_comparison
     from brickwork.report.runs import save_figures
 
-    _write(out / "continual.csv", result.csv())
-    _write(out / RUN, json.dumps(report, indent=1) + "\n")
+    write_text(out / "continual.csv", result.csv())
+    write_text(out / RUN, json.dumps(report, indent=1) + "\n")
     page = draw_comparison(result)
     page.save(out / "continual.html")
     save_figures(out, page.drawings)
@@ -163,10 +164,3 @@ def _scenario(sets: list[Any], split: SplitOptions) -> Scenario:
         if used < every:
             log(f"{every - used} of {counted(every, 'class')} of {sets[0].name} are left out: {scenario.name}.")
     return scenario if split.holdout is None else scenario.held_out(split.holdout)
-
-
-def _write(path: Path, text: str) -> None:
-    from brickwork.atomic import write_file
-
-    with write_file(path) as draft:
-        Path(draft).write_text(text, encoding="utf-8")

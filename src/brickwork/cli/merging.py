@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -90,6 +88,7 @@ def merge(
 
 
 def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Report:
+    from brickwork.algebra.agreement import other_names
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
     from brickwork.atomic import check_output
@@ -97,27 +96,9 @@ def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Pa
     check_output(out, force=force, owns=OWNS)
     recipe = read_recipe(models[0]) if entries is None else make_recipe(entries, name="the request")
     result = merge_files(recipe, out, force=force)
-    tell_names(recipe.models)
+    for line in other_names(recipe.models):
+        log(line)
     return Report({**result.to_dict(), "recipe": recipe.to_dict()}, str(result))
-
-
-def tell_names(models: Sequence[Path]) -> None:
-    """Outputs are merged place by place: where models call a place differently, say whose name it keeps."""
-    named = {}
-    for model in models:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            named[model] = json.loads((model / "config.json").read_text(encoding="utf-8")).get("classes")
-    first, *others = models
-    for other in others:
-        if named.get(first) and named.get(other) and named[first] != named[other]:
-            log(
-                f"{first} and {other} call their outputs differently; the merged network has the names of {first}: "
-                f"{_few(named[first])} stand for {_few(named[other])} of {other} too."
-            )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
 
 
 def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[str]) -> None:
@@ -201,6 +182,7 @@ def _merge_on_images(
 
     from brickwork import data as data_sets
     from brickwork import store
+    from brickwork.algebra.agreement import other_names
     from brickwork.algebra.merge_folders import MergeTask, merge_folders
     from brickwork.atomic import check_output
     from brickwork.devices import pick
@@ -211,7 +193,8 @@ def _merge_on_images(
     task = MergeTask(method, weights, options, given.split, given.images, seed)
     merged, facts = merge_folders(models, base, specs, task, arch=arch, device=pick(given.device))
     store.save(merged, out, force=force, provenance={"command": "merge", **facts})
-    tell_names(models)
+    for line in other_names(models):
+        log(line)
     result = origin_of(merged).provenance["merge"]
     report = {"folder": str(out), "command": "merge", **facts, **result}
     return Report(report, _text(models, result, facts["test_accuracy"], out))

@@ -20,7 +20,7 @@ from brickwork.cli.parameters import (
 )
 from brickwork.cli.printing import log, percent, typed_line
 from brickwork.errors import RequestError
-from brickwork.options import Options, Setting, fields_of, option, parse_shape, refuse
+from brickwork.options import Setting, fields_of, option, parse_shape, refuse
 from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
 from brickwork.words import counted, sides, table
 
@@ -36,13 +36,10 @@ TaskName = Annotated[str, Setting("Name of a task.")]
 Teacher = Annotated[str | None, Setting("A task that the category reaches.", default_text="the one that it came with")]
 
 
-class NetRunning(Options):
+class NetRunning(Running):
     """Where and on what a net grows."""
 
     data: tuple[str, ...] = option(default=(), help="Images of each category that the task is learned on; repeatable.")
-    arch: str | None = option(default=None, help="package.module:factory, for a folder of an architecture of your own.")
-    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
-    force: bool = option(default=False, help="Replace the output if it is there already.")
 
 
 SeveralData = data_option(
@@ -80,7 +77,6 @@ def add(
     """
     from brickwork import data as data_sets
     from brickwork import store
-    from brickwork.devices import pick
     from brickwork.transplant import TransplantNet, add
     from brickwork.transplant.growth import images_for
     from brickwork.transplant.parts import input_shape_of
@@ -93,7 +89,7 @@ def add(
         raise RequestError(f"`{name}` is for a task that is learned on `data`; nothing else is learned here.")
     if to is not None and input_shape is not None:
         raise RequestError("`input_shape` is for a new net; one that grows knows its images.")
-    specs, where = [data_sets.check(spec) for spec in run.data], pick(run.device)
+    specs, where = [data_sets.check(spec) for spec in run.data], run.where
     net = None if to is None else TransplantNet.load(to, arch=run.arch, device=where)
     network = store.load(model, arch=run.arch, device=where)
     if net is None:
