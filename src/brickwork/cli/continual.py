@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize
 from brickwork.cli.printing import log
@@ -95,7 +96,6 @@ def continual(
     brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
     """
     from brickwork import data as data_sets
-    from brickwork.atomic import write_text
     from brickwork.continual import run
     from brickwork.training.starts import find_start
 
