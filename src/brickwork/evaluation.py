@@ -95,7 +95,9 @@ def evaluate(
     (0.667, [[1, 0], [1, 1]])
     """
     if isinstance(data, ImageData):
-        return evaluate_data(model, data, split=options.split, batch_size=options.batch_size)
+        if labels is not None or masks is not None or classes is not None:
+            raise BadData(f"{data.name} brings its own labels, masks and classes; leave them out, or give arrays.")
+        return evaluate_data(model, data, split=options.split, batch_size=options.batch_size, device=device)
     images, batch_size = data, options.batch_size
     if len(images) == 0:
         raise BadData("there are no images to evaluate on.")
@@ -114,7 +116,14 @@ def evaluate(
     return measure_logits(logits, truth, classes or origin_of(model).classes)
 
 
-def evaluate_data(model: nn.Module, images: ImageData, *, split: str = "test", batch_size: int = 512) -> Evaluation:
+def evaluate_data(
+    model: nn.Module,
+    images: ImageData,
+    *,
+    split: str = "test",
+    batch_size: int = 512,
+    device: torch.device | str | None = None,
+) -> Evaluation:
     """Measure a model on a data set whose classes are found among the model's by name.
 
     A segmenter (its classes are the data set's mask classes) is measured on the masks.
@@ -122,7 +131,7 @@ def evaluate_data(model: nn.Module, images: ImageData, *, split: str = "test", b
     raw, labels, masks = images.split(split)
     known = origin_of(model).classes
     if masks is not None and known == images.mask_classes:
-        return evaluate(model, raw, labels, classes=known, batch_size=batch_size, masks=masks)
+        return evaluate(model, raw, labels, classes=known, batch_size=batch_size, masks=masks, device=device)
     if known is not None and known != images.classes:
         foreign = [name for name in images.classes if name not in known]
         if foreign:
@@ -131,7 +140,7 @@ def evaluate_data(model: nn.Module, images: ImageData, *, split: str = "test", b
                 f"are {', '.join(known[:40])}. {which_to_select(images, known)}"
             )
         labels = np.array([known.index(name) for name in images.classes])[labels]
-    return evaluate(model, raw, labels, classes=known, batch_size=batch_size)
+    return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device)
 
 
 def which_to_select(images: ImageData, known: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from brickwork.errors import RequestError, UnknownName, did_you_mean
 
 _KIND_NAMES = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", Path: "a path"}
+MOST_SEED = 2**63 - 1  # what every generator of random numbers takes
 REQUIRED: Any = dataclasses.MISSING  # the default of an option that has none
 
 

@@ -84,3 +84,16 @@ def attach(model: nn.Module, origin: Origin) -> Origin:
     """Put a record onto a module that Brickwork has just made."""
     setattr(model, ATTRIBUTE, origin)
     return origin
+
+
+def record_step(
+    model: nn.Module, what: str, facts: dict[str, Any], *, before: dict[str, Any] | None = None
+) -> nn.Module:
+    """The model with a record of what was done to it; what was said of it before (its accuracy, say) moves aside.
+
+    before: what was said of the network that it was made from, where the step had steps of its own.
+    """
+    origin = origin_of(model)
+    before = origin.provenance if before is None else before
+    attach(model, replace(origin, provenance={**({"before": before} if before else {}), what: facts}))
+    return model

@@ -15,7 +15,8 @@ def read_yaml(path: str | Path) -> Any:
     """What a YAML file says; no code in it is run."""
     path = Path(path)
     if not path.is_file():
-        raise BadFile(f"{path} does not exist; a recipe is a YAML file.")
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise BadFile(f"{path} {what}; a recipe is a YAML file.")
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.MarkedYAMLError as error:

@@ -1,6 +1,6 @@
 """One protocol for results: every one saves, loads, keeps its options, says where it comes from, and shows itself.
 
-Brick, Delta, TransplantNet, KernelPool and its tasks, DependencyMap, Routes, SweepResult and ContinualResult have
+Brick, Delta, TransplantNet, KernelPool, DependencyMap, Routes, SweepResult and ContinualResult have
 `save(folder)`, `load(folder)`, `options`, `provenance`, `to_dict()` and `_repr_html_()`; what they write carries a tag such
 as `brickwork.map/1`. A test holds them to it.
 """

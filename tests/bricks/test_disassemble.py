@@ -136,7 +136,7 @@ def test_save_and_load(nets, digits, tmp_path):
     with pytest.raises(BadFile, match="a model, not a brick"):
         Brick.load(whole)
     brick = brickwork.disassemble(brickwork.load(whole), [2, 0], digits["A"], keep=0.5, **QUICK)
-    assert origin_of(brick.model).provenance["whole"] == {"test_accuracy": 0.99}
+    assert origin_of(brick.model).provenance["whole"]["test_accuracy"] == 0.99
     assert "test_accuracy" not in origin_of(brick.model).provenance
 
 

@@ -81,7 +81,13 @@ def merge(
     for name, first in tied.items():
         merged[name] = merged[first]
     ordered = {name: merged[name] for name in tensors[0]}
-    facts = {"method": method, "options": {k: v for k, v in method_options.items() if v is not None}}
+    facts = {
+        "method": method,
+        "options": {k: v for k, v in method_options.items() if v is not None},
+        **options.to_dict(),
+    }
+    if layers:
+        facts["layers"] = [[match, name, dict(own)] for match, name, own in layers]
     return like(given[0], ordered, {"merge": facts})
 
 

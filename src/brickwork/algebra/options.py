@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from brickwork.options import Options, option, parse_numbers
+from brickwork.options import MOST_SEED, Options, option, parse_numbers
 
 BN = "Batch-norm statistics: added up like weights (linear), or kept."
 SEED = "Seed of every random number."
@@ -24,7 +24,7 @@ class MergeOptions(Options):
 
     bn: Literal["linear", "keep"] = option(default="linear", help=BN)
     heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
 
 class SweepRunOptions(Options):
@@ -68,6 +68,10 @@ class BalancedPointOptions(SweepRunOptions):
     smallest: float = option(default=0.02, above=0, help="Step below which it ends.")
     tries: int = option(default=80, at_least=1, help="Cells it looks at, about.")
 
+    def rules(self) -> Iterator[str]:
+        if len(self.start) != 2:
+            yield f"`start` is {list(self.start)}; it must be two numbers, α and β"
+
 
 class CancelOptions(Options):
     """The gradient descents that are compared."""
@@ -82,7 +86,7 @@ class CancelOptions(Options):
     bn: Literal["batch", "keep"] = option(
         default="batch", help="Batch norms use the batch, as in training, or keep statistics."
     )
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
     def rules(self) -> Iterator[str]:
         for name in ("lr", "steps"):

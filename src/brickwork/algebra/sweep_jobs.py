@@ -14,7 +14,7 @@ from brickwork.algebra.options import SweepOptions
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.algebra.sweeping import sweep
 from brickwork.devices import pick
-from brickwork.errors import JobFailed
+from brickwork.errors import JobFailed, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
 
@@ -38,6 +38,8 @@ def sweep_folders(
     paths = {name: str(Path(folder).resolve()) for name, folder in folders.items()}
     weights = {name: store.read_config(path).weights.state_hash for name, path in paths.items()}
     beta = options.beta if options.beta is not None else options.alpha if "B" in paths else (0.0,)
+    if "B" not in paths and any(beta):
+        raise RequestError("`beta` belongs to the second network, and there is none.")
     shared = {n: v for n, v in options.to_dict().items() if n not in ("alpha", "beta", "journal")}
     jobs = [
         engines.Job(

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.bricks.options import AdaptOptions
-from brickwork.bricks.provenance import record_step
 from brickwork.bricks.subject import one_dtype
 from brickwork.data.pixels import Images, as_input
 from brickwork.devices import device_of
 from brickwork.errors import BadData
 from brickwork.moments import Source, match_responses
 from brickwork.options import takes
-from brickwork.origin import origin_of
+from brickwork.origin import origin_of, record_step
 
 
 @takes(AdaptOptions)

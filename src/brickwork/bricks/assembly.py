@@ -96,10 +96,15 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
     known = state_hash(source) if source is not None else None
     result = []
     for hashed, group in groups.items():
+        trained = [part for part in group if part.used.get("trained")]
+        if trained and shared == "union":
+            raise RequestError(
+                f"the brick of {', '.join(trained[0].classes)} was trained since it was cut; keep it apart."
+            )
         plain = all(part.options.repair == "none" for part in group)
         own = source if hashed == known else None
         possible = plain or (own is not None and images is not None)
-        if len(group) == 1 or not (possible or shared == "union"):
+        if len(group) == 1 or trained or not (possible or shared == "union"):
             result += group
             continue
         prepared = origin_of(group[0].model).preprocessing

@@ -16,12 +16,11 @@ from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.assembly import rescaling
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import DistilOptions
-from brickwork.bricks.provenance import record_step
 from brickwork.data.pixels import Images
 from brickwork.devices import device_of, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
-from brickwork.origin import origin_of
+from brickwork.origin import origin_of, record_step
 from brickwork.outputs import logits_of
 from brickwork.training import TrainingResult, train
 
@@ -90,7 +89,7 @@ def distil(
         for row in result.history:
             row.pop("accuracy", None)
     facts = {"teachers": len(models), "labels": labels is not None, **options.to_dict()}
-    record_step(pupil, "distil", facts)
+    record_step(pupil, "distil", facts, before=origin_of(student).provenance)
     return Distilled(pupil.eval().to(device_of(student)), options, result)
 
 

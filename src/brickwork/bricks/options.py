@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from brickwork.options import Options, option
+from brickwork.options import MOST_SEED, Options, option
 from brickwork.training.options import FineTuneOptions
 
 ATTRIBUTIONS = ("taylor", "frat", "frat-negative", "frat-absolute", "contribution")
@@ -46,7 +46,7 @@ class DisassembleOptions(Options):
     ridge: float = option(default=1e-4, at_least=0, help="Ridge penalty of the repair.")
     round_to: int | None = option(default=None, at_least=1, help="Widths are a multiple of this.")
     output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
     @property
     def chosen(self) -> list[str]:
@@ -66,7 +66,7 @@ class RoutesOptions(Options):
     threshold: float = option(default=1.0, at_least=0, help=ON_ROUTE)
     scored: int = option(default=1000, at_least=1, help=SCORED)
     output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
 
 class AssembleOptions(Options):
@@ -133,4 +133,4 @@ class AdaptOptions(Options):
 
     images: int = option(default=2000, at_least=1, help="Pairs of images to match on, at most.")
     ridge: float = option(default=1e-3, at_least=0, help="Ridge penalty of the matching.")
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)

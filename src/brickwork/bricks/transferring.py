@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.options import TransferOptions
-from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import prepare
 from brickwork.devices import device_of
 from brickwork.errors import RequestError
 from brickwork.options import takes
+from brickwork.origin import origin_of, record_step
 from brickwork.training import TrainingResult, train
 
 
@@ -88,7 +88,12 @@ def transfer(
     finally:
         for handle in handles:
             handle.remove()
-    record_step(pupil, "transfer", options.to_dict() | {"free": free})
+    record_step(
+        pupil,
+        "transfer",
+        options.to_dict() | {"weight_decay": training["weight_decay"], "free": free},
+        before=origin_of(model).provenance,
+    )
     return Transferred(pupil.eval().to(device_of(model)), options, free, result)
 
 

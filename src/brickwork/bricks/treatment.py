@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.options import TreatOptions
-from brickwork.bricks.provenance import record_step
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Subject, prepare
 from brickwork.devices import device_of
 from brickwork.errors import RequestError
 from brickwork.moments.layers import find_layers
 from brickwork.options import takes
+from brickwork.origin import origin_of, record_step
 from brickwork.training import TrainingResult, train
 
 
@@ -113,7 +113,12 @@ def treat(
     finally:
         watch.remove()
     patient.eval().to(device_of(model))
-    record_step(patient, "treat", options.to_dict() | {"strength": strength})
+    record_step(
+        patient,
+        "treat",
+        options.to_dict() | {"strength": None if chosen.layers == "none" else strength},
+        before=origin_of(model).provenance,
+    )
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}
     return Treated(patient, options, shares, result)
 

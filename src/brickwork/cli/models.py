@@ -164,6 +164,8 @@ def info(
         return _folder(Path(target), arch, options)
     if "/" in target and ":" not in target:
         raise BadFile(f"{target} is not a folder; info takes an architecture or a model folder.")
+    if arch is not None:
+        raise RequestError("`arch` is for a folder; leave it out.")
     result = info(zoo.build(target, **(arg or {})), options=options)
     return Report({"arch": target, "args": arg or {}, **result.to_dict()}, f"{target}\n{result}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.cli.command import Argument
-from brickwork.options import Options, Setting, option
+from brickwork.options import MOST_SEED, Options, Setting, option
 
 
 def _data(spec: str, given: Mapping[str, Any]) -> Any:
@@ -119,7 +119,7 @@ Force = Annotated[bool, Setting("Replace the output if it is there already.")]
 ImageSize = Annotated[
     int | None, Setting("Height and width of the images.", at_least=1, default_text="the architecture's")
 ]
-Seed = Annotated[int, Setting("Seed of every random number.", at_least=0)]
+Seed = Annotated[int, Setting("Seed of every random number.", at_least=0, at_most=MOST_SEED)]
 
 
 def optional(annotation: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from brickwork.options import Options, option
+from brickwork.options import MOST_SEED, Options, option
 from brickwork.training.options import AUGMENTATIONS, TRAINING
 
 TASKS = "The tasks"  # heading of the help
@@ -28,7 +28,7 @@ class ContinualOptions(Options):
         default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
     )
     forward: bool = option(default=False, help="Also measure every task just before it is learned.", panel=TASKS)
-    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
 
 
 class SplitOptions(Options):

@@ -54,7 +54,7 @@ class DependencyMap:
 
     @classmethod
     def fit(cls, logits: Any, labels: Any = None, **options: Any) -> DependencyMap:
-        """From logits (rows, classes) and labels; see brickwork.dependencies.fit_map for the options.
+        """From logits (rows, classes) and labels; see brickwork.dependencies.fit for the options.
 
         >>> rng = np.random.default_rng(0)
         >>> f = rng.normal(size=(300, 4)); f[:, 3] = f[:, 0] - f[:, 1]

@@ -20,7 +20,7 @@ from brickwork.dependencies.options import AddOptions
 from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.options import takes
-from brickwork.origin import origin_of
+from brickwork.origin import origin_of, record_step
 from brickwork.prediction import input_of, predict
 from brickwork.training import default_augment
 
@@ -74,7 +74,7 @@ def add_classes(
     if on == "branch":
         others, theirs = _base_images(base_data, known)
         marks = (class_numbers(theirs, len(others), count, "known"), new_labels(labels, len(images), len(fresh))[0])
-        return train_branch(
+        grown: nn.Module = train_branch(
             model,
             str(source),
             (others, images),
@@ -84,6 +84,7 @@ def add_classes(
             progress=progress,
             settings=_branch_training(data, options),
         )
+        return record_step(grown, "depend add", options.to_dict(), before=origin_of(model).provenance)
     base_logits, base_features, base_labels = _base(model, base_data, known, source)
     head = fit_head(
         logits,
@@ -101,7 +102,7 @@ def add_classes(
     )
     names = (*known, *fresh)
     if source is None:
-        grown: nn.Module = more_classes(model, count, len(fresh), names)
+        grown = more_classes(model, count, len(fresh), names)
         more: Any = grown.more
     elif isinstance(source, str):
         grown = widen_output(model, source, len(fresh), names)
@@ -112,7 +113,7 @@ def add_classes(
     with torch.no_grad():
         more.weight.copy_(head.theta)
         more.bias.copy_(head.bias)
-    return grown
+    return record_step(grown, "depend add", options.to_dict() | {"strength": head.strength})
 
 
 def _branch_training(data: Labelled, options: AddOptions) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from brickwork.errors import RequestError
-from brickwork.options import Options, option
+from brickwork.options import MOST_SEED, Options, option
 from brickwork.training.options import TRAINING, TrainOptions
 
 APART = "Classes kept apart"  # heading of the help
@@ -29,8 +29,9 @@ class CutLinkOptions(Options):
     )
 
     def rules(self) -> Iterator[str]:
-        if not self.cut and self.cut_strength is not None:
-            yield "`cut_strength` needs `cut` A:B, the classes to keep apart"
+        for name in ("cut_strength", "cut_by"):
+            if not self.cut and name in self.changed():
+                yield f"`{name}` needs `cut` A:B, the classes to keep apart"
 
     @property
     def strength(self) -> float:
@@ -116,7 +117,7 @@ class MapOptions(CovLassoOptions):
     delta: float = option(default=0.05, above=0, below=1, help="δ of Definition 1.")
     bootstrap: int = option(default=0, at_least=0, help="Rounds of resampling: which dependencies survive.")
     null: int = option(default=0, at_least=0, help="Rounds of shuffling, 19 or more: what is noise.")
-    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
 
     def estimator(self) -> dict[str, Any]:
         """As keyword arguments of CovLasso; ten others per class where nothing says how sparse."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from brickwork.options import Options, fields_of, option, parse_bytes
+from brickwork.options import MOST_SEED, Options, fields_of, option, parse_bytes
 from brickwork.training.options import RUNNING, TRAINING, RunningOptions, TrainOptions
 
 BITS = (32, 16, 12)  # of a stored value: float32, float16, and float16 with six bits behind the point
@@ -31,7 +31,7 @@ class CodebookOptions(Options):
 class ClusterOptions(CodebookOptions):
     """A pool by k-means, without training."""
 
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
 
 class PoolTrainOptions(TrainOptions):
@@ -128,7 +128,7 @@ class EncodeOptions(GrowOptions):
     stay: float = option(default=0.0, at_least=0, help=STAY)
     bits: int = option(default=16, metavar="32|16|12", help=STORED)
     ridge: float = option(default=1e-2, at_least=0, help="Ridge penalty towards the network's own weights.")
-    seed: int = option(default=0, at_least=0, help=SEED)
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()

@@ -159,7 +159,11 @@ def _in_hub_cache(path: Path) -> bool:
 def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
     if origin.steps or origin.parts:
         model = None if origin.parts else _new(source, origin)
-        return replay(model, origin)
+        try:
+            return replay(model, origin)
+        except (KeyError, TypeError, AttributeError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise BadFile(f"{folder}/{CONFIG} records surgery that cannot be done again ({what}).") from error
     try:
         with valueless():
             model = _new(source, origin)

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.atomic import check_file
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, resize_masks
 from brickwork.devices import device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.options import takes
-from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.origin import Preprocessing, attach, origin_of, record_step
 from brickwork.outputs import logits_of
 from brickwork.prediction import eval_mode, precision_of
 from brickwork.progress import bar
@@ -65,6 +66,8 @@ def train(
     checkpoint = running.checkpoint
     if record and (running.compile or penalty is not None):
         raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
+    if running.metrics is not None:
+        check_file(running.metrics, force=True)  # known now, not after the first epoch
     images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
     if isinstance(data, ImageData) and masks is None and classes is not None:
@@ -88,6 +91,8 @@ def train(
         ),
     )
     facts = {"settings": settings.to_dict(), "data": ""}
+    if settings.epochs:
+        _set_aside(model, settings)
     result = None
     if checkpoint is not None:
         facts["data"] = checkpoints.fingerprint(pixels, targets, areas)
@@ -162,7 +167,19 @@ def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, 
     """Images, labels, class names, and the name of the data set where it has one."""
     if not isinstance(data, ImageData):
         return data, labels, classes, None
+    if labels is not None:
+        raise BadData(f"{data.name} brings its own labels; leave `labels` out, or give arrays.")
     return data.train_images, data.train_labels, classes or data.classes, data.source
+
+
+def _set_aside(model: nn.Module, settings: TrainOptions) -> None:
+    """What was said of the model before (its accuracy, say) moves aside; a brick stays one, and is said to be trained."""
+    brick = origin_of(model).provenance.get("brick")
+    record_step(model, "train", settings.to_dict())
+    if isinstance(brick, dict):
+        trained = {**brick, "used": {**brick.get("used", {}), "trained": True}}
+        origin = origin_of(model)
+        attach(model, replace(origin, provenance={**origin.provenance, "brick": trained}))
 
 
 def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from brickwork.options import Options, option
+from brickwork.options import MOST_SEED, Options, option
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("cosine", "onecycle", "milestones", "constant")
@@ -61,7 +61,7 @@ onecycle, milestones, constant; did you mean 'cosine'?
     precision: Literal["auto", "float32", "bf16"] = option(
         default="auto", help="Precision of the forward pass; auto is bf16 on a GPU.", panel=TRAINING
     )
-    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
 
     def rules(self) -> Iterator[str]:
         if self.optimizer == "sgd" and self.nesterov and self.momentum == 0:
@@ -73,7 +73,7 @@ onecycle, milestones, constant; did you mean 'cosine'?
 
 
 class RunningOptions(Options):
-    """How a training run is carried out; none of it changes what a CPU computes."""
+    """How a training run is carried out; but for rounding (channels_last, compile) none of it changes what is computed."""
 
     compile: bool = option(default=False, help="Compile the model with torch.compile.", panel=RUNNING)
     record: bool = option(
@@ -113,10 +113,12 @@ class FineTuneOptions(Options):
     lr: float = option(default=0.01, above=0, help="Peak learning rate.", panel=TRAINING)
     batch_size: int = option(default=128, at_least=1, help="Images per step.", panel=TRAINING)
     optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.", panel=TRAINING)
-    schedule: str = option(default="cosine", choices=SCHEDULES, help="Learning rate over time.", panel=TRAINING)
+    schedule: str = option(
+        default="cosine", choices=("cosine", "onecycle", "constant"), help="Learning rate over time.", panel=TRAINING
+    )
     weight_decay: float = option(default=5e-4, at_least=0, help="Weight decay.", panel=TRAINING)
     augment: str = option(default="none", choices=AUGMENTATIONS, help="Augmentation.", panel=TRAINING)
-    seed: int = option(default=0, at_least=0, help="Seed of every random number.")
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
 
     def training(self) -> dict[str, Any]:
         """As keyword arguments of `train`."""

@@ -1,0 +1,119 @@
+"""What fresh eyes found to be silently wrong; each of these failed once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork import data, zoo
+from brickwork.algebra import balanced_point
+from brickwork.errors import BadData, BadFile, RequestError
+from brickwork.origin import origin_of
+
+
+def lenet(seed: int = 0, classes: int = 3) -> nn.Module:
+    return zoo.build("lenet", num_classes=classes, in_channels=1, seed=seed).eval()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits:0-2@12", size=16, channels=1)
+
+
+def trained(digits, **options) -> nn.Module:
+    return brickwork.train(lenet(), digits, epochs=1, progress=False, **options).model
+
+
+def test_training_moves_aside_what_was_said_before(digits):
+    model = trained(digits, seed=1)
+    first = origin_of(model).provenance
+    assert first["train"]["seed"] == 1 and "before" not in first
+    brickwork.train(model, digits, epochs=1, seed=2, progress=False)
+    again = origin_of(model).provenance
+    assert again["train"]["seed"] == 2 and again["before"] == first
+
+
+def test_new_classes_are_recorded_with_their_own_options(digits):
+    base = trained(digits)
+    new = data.load("digits:5,6@12", size=16, channels=1)
+    grown = origin_of(brickwork.depend.add(base, new, base_data=digits, seed=3)).provenance
+    assert grown["depend add"]["seed"] == 3 and grown["depend add"]["strength"] > 0
+    assert grown["before"] == origin_of(base).provenance
+
+
+def test_a_brick_that_was_trained_is_not_made_anew_from_its_source(digits):
+    net = trained(digits)
+    pair = (digits.train_images, digits.train_labels)
+    bricks = [brickwork.disassemble(net, c, pair, keep=0.5, repair="none", progress=False) for c in ([0, 1], [2])]
+    part = brickwork.train(
+        bricks[0].model, data.load("digits:0,1@12", size=16, channels=1), epochs=1, progress=False
+    ).model
+    facts = origin_of(part).provenance["brick"]
+    assert facts["used"]["trained"] is True
+    again = brickwork.Brick(**{**vars(bricks[0]), "model": part, "used": facts["used"]})
+    joined = brickwork.assemble([again, bricks[1]], source=net, calibrate="none").eval()
+    x = torch.rand(2, 1, 16, 16)
+    assert torch.allclose(joined(x)[:, :2], part.eval()(x), atol=1e-5)
+    with pytest.raises(RequestError, match="was trained since it was cut"):
+        brickwork.assemble([again, bricks[1]], shared="union")
+
+
+def test_what_is_recorded_is_what_was_done(digits):
+    moved = brickwork.transfer(trained(digits), digits, epochs=1, progress=False, attribution="taylor", threshold=2.0)
+    assert origin_of(moved.model).provenance["transfer"]["weight_decay"] == 0.0
+    plain = brickwork.treat(trained(digits), digits, rule="plain", epochs=1, progress=False)
+    assert origin_of(plain.model).provenance["treat"]["strength"] is None
+    merged = brickwork.merge([lenet(0), lenet(1)], "linear", seed=5, bn="keep")
+    assert origin_of(merged).provenance["merge"]["seed"] == 5 and origin_of(merged).provenance["merge"]["bn"] == "keep"
+
+
+def test_a_data_set_brings_its_own_labels(digits):
+    with pytest.raises(BadData, match="brings its own labels"):
+        brickwork.eval(lenet(), digits, labels=torch.zeros(3))
+    with pytest.raises(BadData, match="brings its own labels"):
+        brickwork.train(lenet(), digits, torch.zeros(3), epochs=1)
+    with pytest.raises(RequestError, match="device is 'nonsense'"):
+        brickwork.eval(lenet(), digits, device="nonsense")
+
+
+def test_options_that_cannot_be_right(digits):
+    with pytest.raises(RequestError, match=r"seed is \d+; it must be 0 to"):
+        brickwork.train(lenet(), digits, seed=2**64)
+    with pytest.raises(RequestError, match="schedule is 'milestones'; it must be one of cosine, onecycle, constant"):
+        brickwork.treat(lenet(), digits, schedule="milestones")
+    with pytest.raises(RequestError, match="it must be two numbers"):
+        balanced_point(lenet(), lenet(1), data=[digits], start=(0.1,))
+
+
+def test_a_join_that_does_not_say_how_is_refused(tmp_path):
+    folder = brickwork.save(brickwork.join([lenet(0), lenet(1)], torch.zeros(1, 1, 16, 16)), tmp_path / "j")
+    config = json.loads((folder / "config.json").read_text())
+    del config["steps"][0]["how"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadFile, match="records surgery that cannot be done again"):
+        brickwork.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("train lenet digits:A --cut-by coefficient --out x", "--cut-by needs --cut A:B"),
+        ("info lenet --arch no:where", "--arch is for a folder"),
+        ("train lenet digits:A --epochs 1 --metrics /proc/x/m --out x", "cannot write /proc/x/m"),
+        (
+            "sweep {a} --beta 0,0.5 --alpha 0,1 --data digits:A --engine processes:1 --out x",
+            "--beta belongs to the second",
+        ),
+    ],
+)
+def test_refused_on_the_command_line(run, tmp_path, monkeypatch, typed, expected):
+    monkeypatch.chdir(tmp_path)
+    if "{a}" in typed:
+        brickwork.save(zoo.build("lenet", num_classes=5, seed=0), tmp_path / "a")
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(*typed.format(a="a").split())
+    assert code == 2 and out == "" and expected in err and sorted(tmp_path.iterdir()) == before
