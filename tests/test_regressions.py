@@ -117,3 +117,16 @@ def test_refused_on_the_command_line(run, tmp_path, monkeypatch, typed, expected
     before = sorted(tmp_path.iterdir())
     code, out, err = run(*typed.format(a="a").split())
     assert code == 2 and out == "" and expected in err and sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"keep": 0.5, "tolerance": 0.3}, "tolerance is not used beside keep"),
+        ({"keep": 0.5, "of": "macs"}, "of is not used beside keep"),
+        ({"budget": 0.5, "repair": "none", "ridge": 3.0}, "ridge is not used by repair none"),
+    ],
+)
+def test_an_option_without_a_use_is_refused(digits, options, expected):
+    with pytest.raises(RequestError, match=expected):
+        brickwork.compress(lenet(), digits, **options)

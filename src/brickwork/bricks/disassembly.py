@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -154,16 +153,19 @@ def _left_whole(stuck: dict[str, str]) -> str:
     return f"left whole, since the forward ties their widths: {some} ({next(iter(stuck.values()))})"
 
 
-def _kept(bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions) -> Kept:
+def _kept(
+    bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions, budget: float | None = None
+) -> Kept:
+    budget = options.budget if budget is None else budget
     joint, step = scores.of(classes), options.round_to or 1
     if options.keep is not None:
         return by_ratio(bp, joint, options.keep, step=step)
-    if options.budget is not None:
+    if budget is not None:
         prices = prices_of(bp, options.of)
         settled = {CLASSES: len(classes) / len(bp.output_units)}
         least = max(8, len(classes))  # no layer is narrower than what it has to tell apart
         wide = partial(by_worth, bp, joint, prices=prices, left=settled, least=least, step=step)
-        return within(bp, wide, options.budget, of=options.of, classes=classes)
+        return within(bp, wide, budget, of=options.of, classes=classes)
     assert options.threshold is not None
     kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, options.threshold)
     return rounded(bp, joint, kept, step)
@@ -181,7 +183,7 @@ def _smallest(
         middle = (low + high) // 2
         good = False
         try:
-            kept = _kept(bp, scores, classes, replace(options, budget=LADDER[middle]))
+            kept = _kept(bp, scores, classes, options, LADDER[middle])
         except RequestError:  # narrower than a network can be
             kept = None
         if kept is not None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import cut_and_repair
+from brickwork.bricks.options import DisassembleOptions
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
@@ -140,7 +141,7 @@ def _sealed(
         macs=left.macs / full.macs,
         mean=mean,
         std=std,
-        options=replace(bricks[0].options, repair=repair),  # type: ignore[arg-type]
+        options=DisassembleOptions(repair=repair, attribution=bricks[0].options.attribution),  # type: ignore[arg-type]
         used={"united": [list(brick.classes) for brick in bricks]},
         note="",
         fits=(),
