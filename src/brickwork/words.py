@@ -56,3 +56,11 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def scores_text(scores: dict[str, float] | None) -> str:
+    """Accuracy, and the mean IoU of a segmenter."""
+    if not scores:
+        return "–"
+    more = f" (IoU {scores['mean_iou']:.1%})" if "mean_iou" in scores else ""
+    return f"{scores['accuracy']:.2%}{more}"

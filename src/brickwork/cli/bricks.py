@@ -113,7 +113,7 @@ def assemble(
     if target is not None:
         given["target"] = images_for(parts[0].model, target, seed).train_images
     model = assemble(parts, options=options, **given)
-    save(model, out, force=run.force, command="assemble", data=_text(data), target=_text(target))
+    save(model, out, force=run.force, command="assemble", data=data and str(data), target=target and str(target))
     report = {"folder": str(out), "bricks": [str(b) for b in bricks], **description(model)}
     text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {summary_of(report)}; saved in {out}"
     return Report(report, text)
@@ -152,7 +152,7 @@ def increment(
     own = images_for(whole, data, seed).train_images if data is not None else None
     wanted = images_for(whole, target, seed).train_images if target is not None else None
     grown = increment(whole, parts, data=own, target=wanted, options=options)
-    facts = {"data": _text(data), "target": _text(target), "source": hash_of(model)}
+    facts = {"data": data and str(data), "target": target and str(target), "source": hash_of(model)}
     save(grown, out, force=run.force, command="increment", **facts)
     report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **description(grown)}
     return Report(report, f"{model} and {', '.join(map(str, bricks))} {summary_of(report)}; saved in {out}")
@@ -183,10 +183,6 @@ def routes(
     replace(draw_routes(result), command=typed_line()).save(out, force=run.force)
     report = {"file": str(out), "model": str(model), "data": str(data), **result.to_dict()}
     return Report(report, f"{result}\nsaved in {out}")
-
-
-def _text(spec: Any) -> str | None:
-    return None if spec is None else str(spec)
 
 
 def _check_target(options: AssembleOptions, target: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from brickwork.algebra.options import CancelOptions
 from brickwork.cli.command import Argument, Report
@@ -12,9 +12,6 @@ from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
 from brickwork.words import counted
-
-if TYPE_CHECKING:
-    from brickwork.data import ImageData
 
 
 def cancel(
@@ -57,7 +54,7 @@ def cancel(
     model = start.network(classes, options.seed, arch=run.arch).to(run.where)
     count = counted(count_steps(options.lr, options.steps), "step")
     log(f"{count} of gradient descent from {base}, in float64 …")
-    result = cancel(model, *(_some(one, images, options.seed) for one in sets), options=options)
+    result = cancel(model, *(one.draw(images, options.seed) for one in sets), options=options)
     if out is not None:
         replace(draw_cancellation(result), command=typed_line()).save(out, force=run.force)
     report = {
@@ -68,11 +65,3 @@ def cancel(
         **result.to_dict(),
     }
     return Report(report, str(result) + (f"\nsaved in {out}" if out else ""))
-
-
-def _some(one: ImageData, count: int, seed: int) -> ImageData:
-    """At most so many training images, drawn with the seed."""
-    from brickwork.data.images import drawn_images
-
-    images, labels = (drawn_images(part, count, seed) for part in (one.train_images, one.train_labels))
-    return replace(one, train_images=images, train_labels=labels, train_masks=None)

@@ -43,10 +43,3 @@ def save(model: nn.Module, out: Path, *, force: bool, command: str, **facts: Any
 
     known = {name: value for name, value in facts.items() if value is not None}
     store.save(model, out, force=force, provenance={"command": command, **known})
-
-
-def before_and_after(before: float | None, after: float | None) -> str:
-    """One line for people."""
-    if before is None or after is None:
-        return "no test images of the model's classes to judge by"
-    return f"accuracy on the test images: {before:.2%} before, {after:.2%} after"

@@ -53,11 +53,3 @@ def log(message: str) -> None:
 def is_first_process() -> bool:
     """Under torchrun, the first process alone writes and prints."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def percent(scores: dict[str, float] | None) -> str:
-    """Accuracy, and the mean IoU of a segmenter."""
-    if not scores:
-        return "–"
-    more = f" (IoU {scores['mean_iou']:.1%})" if "mean_iou" in scores else ""
-    return f"{scores['accuracy']:.2%}{more}"

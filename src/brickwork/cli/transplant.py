@@ -18,11 +18,11 @@ from brickwork.cli.parameters import (
     data_option,
     out_folder,
 )
-from brickwork.cli.printing import log, percent, typed_line
+from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting, fields_of, option, parse_shape, refuse
 from brickwork.transplant.options import WAYS, AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
-from brickwork.words import counted, sides, table
+from brickwork.words import counted, scores_text, sides, table
 
 if TYPE_CHECKING:
     from brickwork.transplant import TransplantNet
@@ -157,7 +157,7 @@ def _added(out: Path, folder: Path, net: TransplantNet, grown: TransplantNet, no
     count = f"categories: {len(grown.categories)}, tasks: {len(grown.tasks)}, routes: {len(grown.routes)}"
     lines = [f"{' and '.join(parts)} of {folder} added; {count}"]
     lines += [
-        f"learned on {name}: {percent(known.get('after'))} of the test images right" for name, known in note.items()
+        f"learned on {name}: {scores_text(known.get('after'))} of the test images right" for name, known in note.items()
     ]
     report = {"folder": str(out), "model": str(folder), "added": new, "learned": note}
     return Report(report, "\n".join([*lines, f"saved in {out}"]))
@@ -203,7 +203,9 @@ def connect(
     lines = [f"{category} → {task} by {options.way}{taught}: {used}"]
     if note.get("after"):
         scores = {"before": note["before"], "after": note["after"], note["teacher"]: note["teacher_test"]}
-        lines.append("test images right: " + ", ".join(f"{name} {percent(value)}" for name, value in scores.items()))
+        lines.append(
+            "test images right: " + ", ".join(f"{name} {scores_text(value)}" for name, value in scores.items())
+        )
     else:
         lines.append("no test images that the task can be judged by")
     report = {"folder": str(out), "net": str(net), "category": category, "task": task, **note}
@@ -237,7 +239,7 @@ def tune(
     routes = [(name, task, images_for(loaded, spec, options.seed)) for name, spec in pairs]
     done = tune(loaded, routes, options=options)
     done.net.save(out, force=run.force)
-    rows = [(r["category"], r["task"], *(percent(r[k]) for k in ("before", "after"))) for r in done.note["routes"]]
+    rows = [(r["category"], r["task"], *(scores_text(r[k]) for k in ("before", "after"))) for r in done.note["routes"]]
     changed = ", ".join(f"{c} → {t}" for c, t in done.note["changed"])
     shown = table(["category", "task", "before", "after"], rows)
     text = f"{shown}\nother answers than before: {changed}\nsaved in {out}"
@@ -263,8 +265,8 @@ def list_(net: Net, *, arch: Arch = None) -> Report:
             r["task"],
             r["adapter"],
             r.get("way") or "–",
-            percent(r.get("after")),
-            percent(r.get("teacher_test")),
+            scores_text(r.get("after")),
+            scores_text(r.get("teacher_test")),
         )
         for r in facts["routes"]
     ]
@@ -371,9 +373,9 @@ def run(
 
 def _step_row(note: dict[str, Any]) -> tuple[str, ...]:
     if "learned" in note:
-        after = ", ".join(percent(known.get("after")) for known in note["learned"].values())
+        after = ", ".join(scores_text(known.get("after")) for known in note["learned"].values())
         return note["step"], "–", after, "–"
-    return note["step"], *(percent(note.get(name)) for name in ("before", "after", "teacher_test"))
+    return note["step"], *(scores_text(note.get(name)) for name in ("before", "after", "teacher_test"))
 
 
 def _pairs(categories: Sequence[str], data: Sequence[Any]) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from brickwork.bricks.options import AdaptOptions, DistilOptions, TransferOptions, TreatOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.folders import accuracy, before_and_after, hash_of, images_for, save
+from brickwork.cli.folders import accuracy, hash_of, images_for, save
 from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
 from brickwork.errors import BadData, RequestError
 from brickwork.options import Setting
@@ -34,7 +34,7 @@ def treat(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, optio
     facts = {"data": str(data), "source": hash_of(model), "rule": options.rule, "test_accuracy": judged["after"]}
     save(result.model, out, force=run.force, command="treat", **facts)
     report = {"folder": str(out), "model": str(model), "data": str(data), **judged, **result.to_dict()}
-    text = f"{result.training}\n{options.rule}: {before_and_after(**judged)}\nsaved in {out}"
+    text = f"{result.training}\n{options.rule}: {_line(judged)}\nsaved in {out}"
     return Report(report, text)
 
 
@@ -77,7 +77,7 @@ def distil(
     }
     save(result.model, out, force=run.force, command="distil", **facts)
     report = {"folder": str(out), "student": str(student), "teachers": list(map(str, teacher)), "data": str(data)}
-    text = f"{result.training}\n{before_and_after(**judged)}\nsaved in {out}"
+    text = f"{result.training}\n{_line(judged)}\nsaved in {out}"
     return Report({**report, **judged, **result.to_dict()}, text)
 
 
@@ -110,7 +110,7 @@ def transfer(
     facts = {"data": str(data), "source": hash_of(model), "what": options.what, "test_accuracy": judged["after"]}
     save(result.model, out, force=run.force, command="transfer", **facts)
     report = {"folder": str(out), "model": str(model), "data": str(data), "what": options.what, **judged}
-    trained = f"{result.free:.1%} of the parameters trained; {before_and_after(**judged)}"
+    trained = f"{result.free:.1%} of the parameters trained; {_line(judged)}"
     return Report({**report, **result.to_dict()}, f"{result.training}\n{trained}\nsaved in {out}")
 
 
@@ -140,12 +140,18 @@ def adapt(
     count = min(options.images, len(pair[0].train_images))
     facts = {"known": str(known), "new": str(new), "images": count}
     save(result, out, force=run.force, command="adapt", **facts, source=hash_of(model), test_accuracy=judged["after"])
-    text = f"matched on {counted(count, 'pair')}; {before_and_after(**judged)}\nsaved in {out}"
+    text = f"matched on {counted(count, 'pair')}; {_line(judged)}\nsaved in {out}"
     return Report({"folder": str(out), "model": str(model), **facts, **judged}, text)
 
 
 def _judged(before: nn.Module, after: nn.Module, images: ImageData) -> dict[str, float | None]:
     return {"before": accuracy(before, images), "after": accuracy(after, images)}
+
+
+def _line(judged: dict[str, float | None]) -> str:
+    if judged["before"] is None or judged["after"] is None:
+        return "no test images of the model's classes to judge by"
+    return f"accuracy on the test images: {judged['before']:.2%} before, {judged['after']:.2%} after"
 
 
 def _numbers(model: Any, images: Any) -> Any:

@@ -148,6 +148,11 @@ class ImageData:
             test_masks=masks(self.test_masks),
         )
 
+    def draw(self, count: int, seed: int) -> ImageData:
+        """At most so many training images, drawn with the seed, of whatever class."""
+        images, labels = (drawn_images(part, count, seed) for part in (self.train_images, self.train_labels))
+        return replace(self, train_images=images, train_labels=labels, train_masks=None)
+
     def _where(self, rows: dict[str, np.ndarray]) -> ImageData:
         changes: dict[str, np.ndarray] = {}
         for split, index in rows.items():
