@@ -166,7 +166,12 @@ def test_ctrl_c_leaves_finished_results_and_no_process(tmp_path, jobs_module):
     (tmp_path / "main.py").write_text(script)
     store = tmp_path / "store"
     command = [sys.executable, str(tmp_path / "main.py"), str(jobs_module), str(store)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     deadline = time.monotonic() + 60
     while len(list(store.glob("*.json"))) < 2:
         assert process.poll() is None and time.monotonic() < deadline

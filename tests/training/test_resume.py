@@ -30,7 +30,14 @@ def start(weights: Path, *launcher: str, **options: object) -> subprocess.Popen[
     given = {"epochs": EPOCHS, "optimizer": "adamw", "lr": 1e-3, "dropout": 0.1, **options}
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, *launcher, str(SCRIPT), str(weights), json.dumps(given)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
 
 
 def epochs_done(folder: Path) -> int:
