@@ -8,9 +8,10 @@ as `brickwork.map/1`. A test holds them to it.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from brickwork.atomic import write_folder
 from brickwork.errors import BadFile
@@ -19,34 +20,20 @@ from brickwork.html_table import facts_table
 Kind = TypeVar("Kind", bound="JsonResult")
 
 
-class Result(Protocol):
-    """What all results have in common."""
-
-    @property
-    def options(self) -> Any: ...
-
-    @property
-    def provenance(self) -> dict[str, Any]: ...
-
-    def to_dict(self) -> dict[str, Any]: ...
-
-    def save(self, folder: str | Path, *, force: bool = False) -> Path: ...
-
-    def _repr_html_(self) -> str: ...
-
-
-class JsonResult:
+class JsonResult(ABC):
     """A result that is JSON values alone: a folder with one file. Subclasses say FORMAT, FILE and `from_dict`."""
 
     FORMAT: ClassVar[str]
     FILE: ClassVar[str]
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """JSON values only."""
 
     @classmethod
+    @abstractmethod
     def from_dict(cls: type[Kind], facts: dict[str, Any]) -> Kind:
-        raise NotImplementedError
+        """The result that `to_dict` describes."""
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the result as a folder, whole or not at all."""

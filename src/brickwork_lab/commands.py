@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Force, Seed
+from brickwork.cli.parameters import DEVICE, Force, Seed
 from brickwork.errors import RequestError
 from brickwork.options import Options, Setting, option
 from brickwork.words import table
@@ -51,7 +51,7 @@ def study(
     full: Annotated[bool, Setting("The real one, on real image sets.")] = False,
     out: Annotated[Path | None, Setting("JSON file for the rows, written as they come.", metavar="FILE")] = None,
     seed: Seed = 0,
-    device: Annotated[str, Setting("Where to compute: auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    device: Annotated[str, Setting(DEVICE)] = "auto",
     force: Force = False,
     options: StudyOptions,
 ) -> Report:

@@ -57,7 +57,7 @@ class _Parameters:
     arguments: dict[str, tuple[Field, Argument]]
     options: dict[str, Field]
     classes: dict[str, type[Options]]  # parameter: its options class
-    told: list[str]  # parameters that take the names of what was given
+    given: list[str]  # parameters that take the names of what was given
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> _Parameters:
@@ -69,7 +69,7 @@ class _Parameters:
                 result.options.update(fields_of(hints[name]))
                 continue
             if hints[name] is Given:
-                result.told.append(name)
+                result.given.append(name)
                 continue
             kind, about = typing.get_args(hints[name])
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
@@ -83,7 +83,7 @@ class _Parameters:
     def read(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
         """What the function is to be called with; one error of everything that is wrong."""
         given = self._given(words, file)
-        call: dict[str, Any] = {name: Given(given) for name in self.told}
+        call: dict[str, Any] = {name: Given(given) for name in self.given}
         errors = []
         owned = {name for options in self.classes.values() for name in fields_of(options)}
         for name, field in self._fields().items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from brickwork.algebra.options import MergeOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.parameters import Reading
+from brickwork.cli.parameters import DEVICE, Reading
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
@@ -30,7 +30,7 @@ class ImagesOptions(Options):
     data: tuple[str, ...] = option(default=(), help="Images; repeatable. One per model for match, regmean and fisher.")
     split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
     images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
-    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.")
+    device: str = option(default="auto", help=DEVICE)
 
 
 def merge(

@@ -9,6 +9,10 @@ from typing import Annotated, Any
 from brickwork.cli.command import Argument
 from brickwork.options import MOST_SEED, Options, Setting, option
 
+ARCH = "package.module:factory, for a folder of an architecture of your own."
+DEVICE = "Where to compute: auto, cpu, cuda, cuda:N or mps."
+FORCE = "Replace the output if it is there already."
+
 
 def _data(spec: str, given: Mapping[str, Any]) -> Any:
     from brickwork import data
@@ -73,16 +77,14 @@ def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ..
 class Reading(Options):
     """How folders are read and replaced."""
 
-    arch: str | None = option(
-        default=None, metavar="FACTORY", help="package.module:factory, for a folder of an architecture of your own."
-    )
-    force: bool = option(default=False, help="Replace the output if it is there already.")
+    arch: str | None = option(default=None, metavar="FACTORY", help=ARCH)
+    force: bool = option(default=False, help=FORCE)
 
 
 class Running(Reading):
     """Where a command computes, too."""
 
-    device: str = option(default="auto", help="Where to compute: auto, cpu, cuda, cuda:N or mps.", check=_device)
+    device: str = option(default="auto", help=DEVICE, check=_device)
 
     @property
     def where(self) -> Any:
@@ -108,14 +110,12 @@ OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=
 Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
 OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
 OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", _picture)
-Arch = Annotated[
-    str | None, Setting("package.module:factory, for a folder of an architecture of your own.", metavar="FACTORY")
-]
+Arch = Annotated[str | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
     dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")
 ]
-Device = Annotated[str, Setting("Where to compute: auto, cpu, cuda, cuda:N or mps.", check=_device)]
-Force = Annotated[bool, Setting("Replace the output if it is there already.")]
+Device = Annotated[str, Setting(DEVICE, check=_device)]
+Force = Annotated[bool, Setting(FORCE)]
 ImageSize = Annotated[
     int | None, Setting("Height and width of the images.", at_least=1, default_text="the architecture's")
 ]

@@ -91,14 +91,12 @@ def train(
         ),
     )
     facts = {"settings": settings.to_dict(), "data": ""}
-    if settings.epochs:
-        _set_aside(model, settings)
-    result = None
+    stored = None
     if checkpoint is not None:
         facts["data"] = checkpoints.fingerprint(pixels, targets, areas)
-        result = checkpoints.read_facts(checkpoint) if running.resume else None
-        if result is not None:
-            checkpoints.refuse_other_run(checkpoint, result, facts)
+        stored = checkpoints.read_facts(checkpoint) if running.resume else None
+        if stored is not None:
+            checkpoints.refuse_other_run(checkpoint, stored, facts)
 
     channels_last = processes.device.type == "cuda" if running.channels_last is None else running.channels_last
     model.to(processes.device)
@@ -109,9 +107,9 @@ def train(
         raise BadModel("every parameter of the model is frozen; there is nothing to train.")
     updater = make_optimizer(parameters, settings, processes.device)
     history: list[dict[str, Any]] = []
-    if result is not None and checkpoint is not None:
+    if stored is not None and checkpoint is not None:
         checkpoints.restore(checkpoint, model, updater)
-        history = result["history"]
+        history = stored["history"]
     start = len(history)
 
     run = Run(
@@ -160,6 +158,8 @@ def train(
             module.training = mode
         if journal is not None:
             journal.close()
+    if settings.epochs:  # a run that was refused or stopped says nothing of the model
+        _set_aside(model, settings)
     return TrainingResult(model, settings, history, time.perf_counter() - began, start)
 
 
