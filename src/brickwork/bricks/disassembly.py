@@ -6,21 +6,21 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.blueprint.plan import CLASSES
 from brickwork.blueprint.uncuttable import uncuttable
 from brickwork.bricks.brick import Brick, spread_of
+from brickwork.bricks.choosing import Choice, choose
 from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.options import DisassembleOptions
-from brickwork.bricks.prices import prices_of
 from brickwork.bricks.samples import Data
-from brickwork.bricks.scores import Scores
-from brickwork.bricks.subject import Classes, prepare
-from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
+from brickwork.bricks.subject import Classes, Subject, prepare
+from brickwork.bricks.widths import Kept
 from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.options import takes
@@ -65,8 +65,8 @@ def disassemble(
     cuttable = spaces_above(bp, options.depth)
 
     judge = Judge(whole, samples, wanted, output)
-    unlabelled = samples.inputs(samples.some(options.images, seed))
-    cut_out = partial(_cut, whole, bp, classes=wanted, images=unlabelled, options=options, progress=progress)
+    unlabelled = samples.some(options.images, seed)
+    cut_out = partial(_cut, subject, index=unlabelled, options=options, progress=progress)
     bound = not options.chosen
     if bound and judge.before is None:
         raise BadData(
@@ -74,15 +74,15 @@ def disassemble(
             + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
             + "; give more data, or one of `keep`, `budget`, `threshold`."
         )
-    scores = subject.score(options.attribution, options.scored, seed, progress).within(cuttable)
+    choice = choose(subject, options, cuttable, cut_out, progress)
     stuck: dict[str, str] = {}
     while True:
         try:
             if bound:
-                cut, note = _smallest(bp, scores, wanted, options, judge, cut_out)
+                cut, note = _smallest(choice, options, judge, cut_out)
             else:
                 try:
-                    kept = _kept(bp, scores, wanted, options)
+                    kept = choice.kept(None)
                 except RequestError as error:
                     raise RequestError("; ".join(filter(None, (str(error), _left_whole(stuck))))) from error
                 cut, note = cut_out(kept=kept), ""
@@ -90,8 +90,8 @@ def disassemble(
         except _Refused as refused:
             more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=progress)
             stuck |= more
-            scores = scores.within(set(scores.scores) - set(more))
-            if not more or not scores.scores:
+            choice = choice.within(set(choice.spaces) - set(more))
+            if not more or not choice.spaces:
                 raise refused.error from None
     note = "; ".join(filter(None, (note, _left_whole(stuck))))
     full, left = bp.count(), bp.count(cut.kept)
@@ -111,10 +111,10 @@ def disassemble(
         mean=tuple(logits.mean(0).tolist()),
         std=tuple(logits.std(0, unbiased=False).tolist()),
         spread=spread_of(subject.logits(some)),
-        input_shape=tuple(unlabelled.shape[1:]),
+        input_shape=tuple(samples.inputs(unlabelled[:1]).shape[1:]),
         output=output,
         options=options,
-        used={"images": len(unlabelled), "scored": int(scores.counts.sum())},
+        used={"images": len(unlabelled), "scored": choice.images},
         note=note,
         fits=cut.fits,
     ).with_provenance()
@@ -129,19 +129,23 @@ class _Refused(Exception):
 
 
 def _cut(
-    model: nn.Module,
-    bp: Blueprint,
+    subject: Subject,
     *,
     kept: Kept,
-    classes: list[int],
-    images: torch.Tensor,
+    index: np.ndarray,
     options: DisassembleOptions,
     progress: bool,
     repair: str | None = None,
+    at_most: int | None = None,
 ) -> Cut:
+    """Cut and repaired on these images; at_most: on so many of them, as a trial."""
+    if at_most is not None and at_most < len(index):
+        index = index[np.linspace(0, len(index) - 1, at_most).round().astype(np.int64)]
     how: dict[str, Any] = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
+    how["progress"] = progress and at_most is None
+    bp, classes = subject.bp, subject.wanted
     try:
-        return cut_and_repair(model, bp, kept, classes, images, **how, progress=progress)
+        return cut_and_repair(subject.whole, bp, kept, classes, subject.samples.lazy(index), **how)
     except (BadModel, RequestError) as error:
         raise _Refused({**kept, CLASSES: classes} if CLASSES in bp.spaces else kept, error) from error
 
@@ -153,27 +157,7 @@ def _left_whole(stuck: dict[str, str]) -> str:
     return f"left whole, since the forward ties their widths: {some} ({next(iter(stuck.values()))})"
 
 
-def _kept(
-    bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions, budget: float | None = None
-) -> Kept:
-    budget = options.budget if budget is None else budget
-    joint, step = scores.of(classes), options.round_to or 1
-    if options.keep is not None:
-        return by_ratio(bp, joint, options.keep, step=step)
-    if budget is not None:
-        prices = prices_of(bp, options.of)
-        settled = {CLASSES: len(classes) / len(bp.output_units)}
-        least = max(8, len(classes))  # no layer is narrower than what it has to tell apart
-        wide = partial(by_worth, bp, joint, prices=prices, left=settled, least=least, step=step)
-        return within(bp, wide, budget, of=options.of, classes=classes)
-    assert options.threshold is not None
-    kept = by_threshold(bp, {name: table[classes] for name, table in scores.scores.items()}, options.threshold)
-    return rounded(bp, joint, kept, step)
-
-
-def _smallest(
-    bp: Blueprint, scores: Scores, classes: list[int], options: DisassembleOptions, judge: Judge, cut_out: partial[Cut]
-) -> tuple[Cut, str]:
+def _smallest(choice: Choice, options: DisassembleOptions, judge: Judge, cut_out: partial[Cut]) -> tuple[Cut, str]:
     """Bisection over the ladder for the smallest budget whose part is good enough; else the whole."""
     assert judge.before is not None
     low, high = 0, len(LADDER)  # the answer is in low..high; high == len(LADDER): none of them
@@ -183,7 +167,7 @@ def _smallest(
         middle = (low + high) // 2
         good = False
         try:
-            kept = _kept(bp, scores, classes, options, LADDER[middle])
+            kept = choice.kept(LADDER[middle])
         except RequestError:  # narrower than a network can be
             kept = None
         if kept is not None:

@@ -20,7 +20,12 @@ CALIBRATION = "Calibration images (unlabelled) that the repair uses, at most."
 class DisassembleOptions(Options):
     """How much of a network stays, which channels, and how the part is repaired."""
 
-    attribution: str = option(default="taylor", choices=ATTRIBUTIONS, help=SCORE)
+    attribution: str | None = option(
+        default=None,
+        choices=("rebuild", *ATTRIBUTIONS),
+        help="How channels are chosen: those that the others cannot rebuild, or by a score of each.",
+        default_text="rebuild; taylor with --threshold",
+    )
     keep: float | None = option(
         default=None, above=0, at_most=1, help="Share of the channels of every layer that stays."
     )
@@ -49,6 +54,11 @@ class DisassembleOptions(Options):
     seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
     @property
+    def chosen_by(self) -> str:
+        """How channels are chosen; the paper's threshold needs a score."""
+        return self.attribution or ("taylor" if self.threshold is not None else "rebuild")
+
+    @property
     def chosen(self) -> list[str]:
         """Which of the options that say how much stays are given; none: the tolerance decides."""
         return [name for name in ("keep", "budget", "threshold") if getattr(self, name) is not None]
@@ -57,6 +67,8 @@ class DisassembleOptions(Options):
         if len(self.chosen) > 1:
             named = " and ".join(f"`{name}`" for name in self.chosen)
             yield f"{named} are given; one of them says how much stays, or none"
+        if self.attribution == "rebuild" and self.threshold is not None:
+            yield "`threshold` compares scores, and `attribution` rebuild gives none; choose another attribution"
         yield from (f"`{name}` is not used {why}; leave it out" for name, why in self._unused().items())
 
     def _unused(self) -> dict[str, str]:

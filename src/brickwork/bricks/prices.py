@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -22,20 +23,36 @@ class Prices:
 
     terms: tuple[tuple[float, tuple[Shares, ...]], ...]
 
-    def of(self, left: Mapping[str, float]) -> dict[str, float]:
-        """{space: what all its channels together cost now}, as shares of the whole network's cost.
-
-        left: of each space the share of channels that stay; 1 where absent.
-        """
-        total = sum(cost for cost, _ in self.terms) or 1.0
-        prices: dict[str, float] = {}
-        for cost, axes in self.terms:
-            rest = [1 - sum(share * (1 - left.get(name, 1.0)) for name, share in axis.items()) for axis in axes]
+    @cached_property
+    def _tables(self) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Names of the spaces, the terms' costs, and shares (axis, term, space)."""
+        names = sorted({name for _, axes in self.terms for axis in axes for name in axis})
+        number = {name: k for k, name in enumerate(names)}
+        shares = np.zeros((max((len(axes) for _, axes in self.terms), default=0), len(self.terms), len(names)))
+        for t, (_, axes) in enumerate(self.terms):
             for k, axis in enumerate(axes):
-                others = math.prod(rest[:k] + rest[k + 1 :])
                 for name, share in axis.items():
-                    prices[name] = prices.get(name, 0.0) + cost * others * share / total
-        return prices
+                    shares[k, t, number[name]] = share
+        return names, np.array([cost for cost, _ in self.terms]), shares
+
+    def _rest(self, left: Mapping[str, float]) -> np.ndarray:
+        """What is left of each axis of each term."""
+        names, _, shares = self._tables
+        return 1 - shares @ np.array([1 - left.get(name, 1.0) for name in names])
+
+    def total(self, left: Mapping[str, float]) -> float:
+        """The cost of the network, as a share of the whole's. left: of each space the share that stays; 1 if absent."""
+        cost = self._tables[1]
+        return float(cost @ self._rest(left).prod(0)) / (float(cost.sum()) or 1.0)
+
+    def of(self, left: Mapping[str, float]) -> dict[str, float]:
+        """{space: what all its channels together cost now}, as shares of the whole network's cost."""
+        names, cost, shares = self._tables
+        rest = self._rest(left)
+        prices = np.zeros(len(names))
+        for k in range(len(rest)):
+            prices += (cost * np.delete(rest, k, 0).prod(0)) @ shares[k]
+        return dict(zip(names, (prices / (cost.sum() or 1.0)).tolist(), strict=True))
 
 
 def prices_of(bp: Blueprint, of: str) -> Prices:
@@ -54,11 +71,15 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
     terms = []
     if of == "parameters":
         seen = set()
+        grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and not s.transposed}
         for name in bp.parameters:
             value = bp.graph.tensors[name]
             if value.index not in seen:
                 seen.add(value.index)
-                axes = (shares(None if axis is None else axis.units) for axis in bp.axes[name])
+                axes = [shares(None if axis is None else axis.units) for axis in bp.axes[name]]
+                site = grouped.get(name)
+                if site is not None and value.shape[1] > 1:  # every group loses its share of the inputs
+                    axes[1] = shares(site.reads)
                 terms.append((float(math.prod(value.shape)), tuple(axes)))
     else:
         batch = max(1, bp.graph.inputs[0].shape[0] if bp.graph.inputs[0].shape else 1)
@@ -68,8 +89,8 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
                 inside, outside = site.raw.input.shape[axis], site.raw.output.shape[axis]
                 positions = site.positions if site.kind == "conv" else site.positions // batch
                 cost = float(positions * site.kernel * (inside // max(1, site.groups)) * outside)
-                # a channel of a grouped layer takes its group's inputs with it
-                grouped = site.groups > 1
-                both = [shares(site.makes)] if grouped else [shares(site.reads), shares(site.makes)]
+                # a depthwise layer has one input for every output
+                alone = site.groups > 1 and site.groups == inside
+                both = [shares(site.makes)] if alone else [shares(site.reads), shares(site.makes)]
                 terms.append((cost, tuple(both)))
     return Prices(tuple(terms))

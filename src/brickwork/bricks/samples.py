@@ -36,6 +36,10 @@ class Samples:
         tensor = as_input(self.images[torch.from_numpy(index)], self.preprocessing, self.device)
         return tensor.to(self.dtype)
 
+    def lazy(self, index: np.ndarray) -> LazyInputs:
+        """Network input of these images, made slice by slice."""
+        return LazyInputs(self, index)
+
     def some(self, count: int, seed: int) -> np.ndarray:
         """At most `count` of the usable images, of whatever class."""
         drawn = np.random.default_rng([seed, 1]).permutation(self.use)[:count]
@@ -49,6 +53,24 @@ class Samples:
             draw = np.random.default_rng([seed, 2, label]).permutation(own)
             chosen.append(draw[: max(1, count // len(classes))])
         return np.sort(np.concatenate(chosen))
+
+
+@dataclass(frozen=True)
+class LazyInputs:
+    """Network input of many images, of which only a slice at a time is made."""
+
+    samples: Samples
+    index: np.ndarray
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size([len(self.index), *self[0:1].shape[1:]])
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: slice) -> Tensor:
+        return self.samples.inputs(self.index[which])
 
 
 def find_classes(asked: Sequence[str | int] | str | int, known: Sequence[str]) -> list[int]:

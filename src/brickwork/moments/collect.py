@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ def collect_moments(
     batches: Iterable[Any],
     *,
     layers: Collection[str] | None = None,
-    places: int | None = None,
+    places: int | Callable[[Layer], int | None] | None = None,
+    output: str | int | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Moments]:
@@ -36,7 +37,7 @@ def collect_moments(
     >>> found["0"].rows, found["0"].gram.shape
     (6.0, torch.Size([1, 3, 3]))
     """
-    if places is not None and places < 1:
+    if isinstance(places, int) and places < 1:
         raise RequestError(f"places must be 1 or more, not {places}")
     generator = torch.Generator().manual_seed(seed)
     totals: dict[str, Moments] = {}
@@ -47,7 +48,7 @@ def collect_moments(
         for number, batch in enumerate(batches):
             images = (batch[0] if isinstance(batch, (tuple, list)) else batch).to(device)
             if tuple(images.shape) not in recorded:
-                graph = record(model, images)
+                graph = record(model, images, output=output)
                 recorded[tuple(images.shape)] = graph, _chosen(find_layers(graph, model), layers)
             graph, chosen = recorded[tuple(images.shape)]
             program = Program(model, graph, [images])
@@ -73,9 +74,9 @@ def _chosen(found: list[Layer], wanted: Collection[str] | None) -> list[Layer]:
     return [layer for layer in found if wanted is None or layer.path in set(wanted)]
 
 
-def _rows(layer: Layer, program: Program, places: int | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _rows(layer: Layer, program: Program, places: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     x, y = program.get(layer.input)[0], program.get(layer.output)[0]
     if layer.op is None:
         return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
-    some = positions(layer, places, generator)
+    some = positions(layer, places(layer) if callable(places) else places, generator)
     return patches(layer, x, some), responses(y, int(layer.op.args[8]), some)

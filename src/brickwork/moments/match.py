@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
 from brickwork.errors import BadData, BadModel, RequestError
+from brickwork.moments.batches import Batches, Images, fitting
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
 from brickwork.moments.program import Program
@@ -25,6 +26,9 @@ from brickwork.moments.ridge import solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
 from brickwork.progress import bar
 
+#: bytes of activations that are stored between two layers, of the student and of each source
+ROOM = {"cpu": 2**30, "cuda": 3 * 2**29}
+PATCHES = 2**28  # bytes of what a layer reads that are laid out at once
 #: (name of the layer, the weight found for it, Gram matrix of its inputs) -> the weight it may have, None: that one
 Choose = Callable[[str, Tensor, Tensor], Tensor | None]
 
@@ -38,10 +42,10 @@ class Source:
     """
 
     model: nn.Module
-    images: Tensor  # (n, …) as the networks take them
+    images: Images  # (n, …) as the networks take them: a tensor, or what makes slices of them on demand
     rows: Mapping[str, np.ndarray] | None = None
     weight: float = 1.0
-    own: Tensor | None = None
+    own: Images | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def match_responses(
     shrink_to: str = "weights",
     layers: Collection[str] | Callable[[str], bool] | None = None,
     choose: Choose | None = None,
-    batch_size: int = 250,
+    batch_size: int | None = None,
     feedback: bool = True,
     places: int | str | None = "auto",
     seed: int = 0,
@@ -99,7 +103,8 @@ def match_responses(
     student = copy.deepcopy(student)
     modes = [(m, m.training) for m in student.modules()]
     student.eval()
-    runs = [_Run(student, s, batch_size) for s in sources]
+    size = batch_size or min(fitting(student, s.images) for s in sources)
+    runs = [_Run(student, s, size) for s in sources]
     wanted = _wanted(layers, runs[0].layers)
     precise = _no_tf32()
     fits = []
@@ -119,7 +124,7 @@ def match_responses(
 
 
 def _check(
-    student: nn.Module, sources: Sequence[Source], batch_size: int, ridge: float, places: int | str | None
+    student: nn.Module, sources: Sequence[Source], batch_size: int | None, ridge: float, places: int | str | None
 ) -> None:
     if next(student.parameters(), None) is None:
         raise BadModel("a network without parameters has nothing to match")
@@ -129,7 +134,7 @@ def _check(
         raise RequestError(f"places must be 'auto', None (all) or a number from 1 up, not {places!r}")
     if not sources:
         raise RequestError("response matching needs at least one source network")
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise RequestError(f"batch_size must be 1 or more, not {batch_size}")
     for k, source in enumerate(sources):
         if len(source.images) == 0:
@@ -137,30 +142,30 @@ def _check(
         if source.own is not None and source.own.shape != source.images.shape:
             shapes = tuple(source.own.shape), tuple(source.images.shape)
             raise BadData(f"own images of source {k} are {shapes[0]} and images {shapes[1]}; they must be the same")
-        if not bool(torch.isfinite(source.images).all()):
+        given = source.images
+        if isinstance(given, Tensor) and not all(bool(torch.isfinite(part).all()) for part in given.split(1000)):
             raise BadData(f"the images of source {k} hold NaN or infinite values")
         if not 0 < source.weight < float("inf"):
             raise RequestError(f"the weight of source {k} must be a positive number, not {source.weight}")
 
 
 class _Run:
-    """Student and source over one source's images, batch by batch, all batches side by side."""
+    """Student and source over one source's images, batch by batch."""
 
     def __init__(self, student: nn.Module, source: Source, batch_size: int) -> None:
         self.source = source
         like = next(student.parameters())
-        images = source.images.to(like)
-        own = images if source.own is None else source.own.to(like)
-        pieces = -(-len(images) // batch_size)
+        room = ROOM["cuda" if like.is_cuda else "cpu"]
+        images = Batches(source.images, batch_size, like)
+        own = images if source.own is None else Batches(source.own, batch_size, like)
         teacher = _alike(source.model, like)
         self.mine: list[Program] = []
         self.theirs: list[Program] = []
-        sizes = sorted({len(p) for p in images.tensor_split(pieces)}, reverse=True)
-        for size in sizes:  # at most two: whole batches, and ones that are one image shorter
-            batches = [p for p in images.tensor_split(pieces) if len(p) == size]
-            theirs = [p for p in own.tensor_split(pieces) if len(p) == size]
-            self.mine.append(Program(student, record(student, batches[0]), batches))
-            self.theirs.append(Program(teacher, record(teacher, theirs[0]), theirs))
+        for size in images.sizes:  # at most two: whole batches, and ones that are one image shorter
+            batches, theirs = images.of_size(size), own.of_size(size)
+            self.mine.append(Program(student, record(student, batches[0]), batches, room=room))
+            self.theirs.append(Program(teacher, record(teacher, theirs[0]), theirs, room=room))
+        self.images = len(source.images)
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
         self.theirs_by_path = [{layer.path: layer for layer in find_layers(p.graph, teacher)} for p in self.theirs]
@@ -169,12 +174,7 @@ class _Run:
     def forget(self, path: str) -> None:
         """A layer has new weights: whatever was computed behind it is stale."""
         for program, layers in zip(self.mine, self.by_path, strict=True):
-            stale = {layers[path].output.index}
-            for op in program.ops:
-                if any(v.index in stale for v in op.inputs()):
-                    stale.update(v.index for v in op.outputs if v is not None)
-            for index in stale & set(program.store):
-                del program.store[index]
+            program.forget(layers[path].output)
 
 
 def _alike(model: nn.Module, like: Tensor) -> nn.Module:
@@ -265,13 +265,14 @@ def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weigh
         return None
     if isinstance(places, int):
         return places
-    if weight.is_cuda:
-        return None
-    images = sum(len(b) for p in run.mine for b in p.batches)
     full = int(np.prod(layer.output.shape[2:]))
+    needed = -(-16 * inputs // run.images)  # enough of them to determine the weights
+    row = layer.op.args[0].shape[1] * weight[0, 0].numel() * weight.element_size()  # bytes of what is read at one place
+    room = PATCHES // (row * layer.output.shape[0])
+    if weight.is_cuda:
+        return max(1, needed, min(full, room))
     cheap = full * weight.shape[0] // max(1, inputs)  # as many rows as make the Gram cost what the layer costs
-    needed = -(-16 * inputs // images)  # and enough of them to determine the weights
-    return max(1, cheap, needed)
+    return max(1, needed, min(cheap, room))
 
 
 def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments) -> None:
@@ -283,13 +284,11 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
             raise BadModel(f"a source network has no layer {path!r} to match")
         use = feedback and layer.other is not None and target.other is not None
         point = target.response if use else target.own
-        wanted = theirs.get(point)
-        came = mine.get(layer.input)
-        besides = mine.get(layer.other) if use and layer.other is not None else None
         index = None if rows is None else torch.as_tensor(rows, device=mine.device)
         dim = 1 if layer.op is not None else -1
         first = sum(len(p.batches) for p in run.mine[:k])
-        for b, (x, y) in enumerate(zip(came, wanted, strict=True)):
+        asked = [layer.input, layer.other] if use and layer.other is not None else [layer.input]
+        for b, ((x, *besides), (y,)) in enumerate(zip(mine.each(asked), theirs.each([point]), strict=True)):
             if index is not None:
                 y = y.index_select(dim, index)
             if y.shape[dim] != layer.output.shape[dim]:
@@ -297,8 +296,8 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
                     f"{path} makes {layer.output.shape[dim]} channels and is to match {y.shape[dim]} of a source;"
                     " give the source's channels that they stand for in Source.rows"
                 )
-            if besides is not None:
-                y = y - besides[b]
+            if besides:
+                y = y - besides[0]
             if layer.op is not None:
                 chosen = positions(layer, limit, generator)
                 rows_x, rows_y = patches(layer, x, chosen), responses(y, groups, chosen)
@@ -307,7 +306,6 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
             if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
                 raise BadData(f"activations at {path} became NaN or infinite in batch {first + b}")
             moments.add(rows_x, rows_y)
-        theirs.drop(point) if theirs.uses.get(point.index, 0) == 0 else None
 
 
 def _no_tf32() -> tuple[bool, bool]:

@@ -1,12 +1,13 @@
 """A recorded forward, run value by value on real tensors: any value can be asked for, in any order.
 
-Values are computed on demand and kept until dropped, for all batches side by side, so that layers can be
-solved one after the other while every image passes through every network once.
+Values are computed on demand, batch by batch, and those that later operations need are stored while there is room for
+them, so that layers can be solved one after the other: with room enough every image passes through every network once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,97 +17,130 @@ from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.errors import Unsupported
+from brickwork.moments.batches import Batches
 
 
 class Program:
-    """One network's recorded operations over a list of batches of one shape."""
+    """One network's recorded operations over batches of one shape."""
 
-    def __init__(self, model: nn.Module, graph: Graph, batches: list[Tensor]) -> None:
-        self.graph, self.batches = graph, batches
-        self.device = batches[0].device
+    def __init__(
+        self, model: nn.Module, graph: Graph, batches: Sequence[Tensor] | Batches, *, room: int | None = None
+    ) -> None:
+        """room: bytes that stored values of all batches may take; None: no bound."""
+        self.graph, self.batches, self.room = graph, batches, room
+        self.device = next(iter(batches)).device
         self.tensors = dict(
             [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         )
         self.ops = graph.live()
-        self.made_by = {v.index: op for op in self.ops for v in op.outputs if v is not None}
+        self.made_by = {v.index: k for k, op in enumerate(self.ops) for v in op.outputs if v is not None}
         self.named = {v.index: name for name, v in graph.tensors.items()}
         self.uses: dict[int, int] = {graph.output.index: 1}
         for op in self.ops:
             for value in op.inputs():
                 self.uses[value.index] = self.uses.get(value.index, 0) + 1
-        self.store: dict[int, list[Any]] = {graph.inputs[0].index: list(batches)}
-        self.done: set[int] = set()
-
-    def refresh(self, model: nn.Module) -> None:
-        """Weights were changed: later values see the new ones."""
-        self.tensors = dict(
-            [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-        )
+        self.store: dict[int, list[Tensor]] = {}
+        self.done: set[int] = set()  # operations whose results were stored, or are not wanted any more
 
     def get(self, value: Value) -> list[Tensor]:
         """The value for every batch, computing what it needs and does not have yet."""
-        pending = [value]
-        while pending:
-            current = pending[-1]
-            if self._have(current):
-                pending.pop()
-                continue
-            op = self.made_by.get(current.index)
-            if op is None:
-                raise _unknown()
-            missing = [v for v in op.inputs() if not self._have(v)]
-            if missing:
-                pending.extend(missing)
-                continue
-            self._run(op)
-            pending.pop()
-        return self._read(value)
+        return [found for (found,) in self.each([value])]
 
-    def drop(self, value: Value) -> None:
-        """Forget a stored value; asking for it again computes it again (with the weights of then)."""
-        if value is not self.graph.inputs[0]:
-            self.store.pop(value.index, None)
+    def each(self, values: Sequence[Value]) -> Iterator[list[Tensor]]:
+        """Batch by batch, these values.
+
+        What later operations need is stored where there is room for it; else they start again from what is stored.
+        """
+        plan = self._plan(values)
+        uses = dict(self.uses)
+        for k in plan:
+            if k not in self.done:
+                for value in self.ops[k].inputs():
+                    uses[value.index] -= 1
+        made = {v.index: v for k in plan for v in self.ops[k].outputs if v is not None}
+        keep = [v for index, v in made.items() if uses.get(index, 0) > 0]
+        still = [index for index in self.store if uses.get(index, 0) > 0]
+        if self.room is not None:
+            size = sum(_bytes(v) for v in keep) * len(self.batches)
+            size += sum(t.numel() * t.element_size() for index in still for t in self.store[index])
+            advance = size <= self.room
+        else:
+            advance = True
+        wanted = {v.index for v in values} | {v.index for v in keep if advance}
+        last = {v.index: k for k in plan for v in self.ops[k].inputs()}
+        new: dict[int, list[Tensor]] = {v.index: [] for v in keep}
+        for number in range(len(self.batches)):
+            here: dict[int, Tensor] = {}
+            for k in plan:
+                self._run(self.ops[k], number, here)
+                for value in (*self.ops[k].inputs(), *self.ops[k].outputs):
+                    if value is not None and value.index not in wanted and last.get(value.index, k) == k:
+                        here.pop(value.index, None)
+            if advance:
+                for index, slot in new.items():
+                    slot.append(here[index])
+            yield [self._read(value, number, here) for value in values]
+        if advance:
+            self.store = {index: self.store[index] for index in still} | new
+            self.uses = uses
+            self.done.update(plan)
+
+    def forget(self, value: Value) -> None:
+        """A weight in front of this value was changed: whatever was computed behind it is stale."""
+        stale = {value.index}
+        for op in self.ops:
+            if any(v.index in stale for v in op.inputs()):
+                stale.update(v.index for v in op.outputs if v is not None)
+        for index in stale & set(self.store):
+            del self.store[index]
+
+    def _plan(self, values: Sequence[Value]) -> list[int]:
+        """The operations that have to run for these values, by their numbers."""
+        result: set[int] = set()
+        pending = [v for v in values if not self._have(v)]
+        while pending:
+            value = pending.pop()
+            if value.index not in self.made_by:
+                raise _unknown()
+            k = self.made_by[value.index]
+            if k not in result:
+                result.add(k)
+                pending.extend(v for v in self.ops[k].inputs() if not self._have(v))
+        return sorted(result)
 
     def _have(self, value: Value) -> bool:
-        return value.index in self.store or value.index in self.named or value.constant is not None
+        known = value.index in self.store or value.index in self.named or value.constant is not None
+        return known or value is self.graph.inputs[0]
 
-    def _read(self, value: Value) -> list[Tensor]:
+    def _read(self, value: Value, number: int, here: Mapping[int, Tensor]) -> Tensor:
+        if value.index in here:
+            return here[value.index]
+        if value is self.graph.inputs[0]:
+            return self.batches[number]
         if value.index in self.store:
-            return self.store[value.index]
+            return self.store[value.index][number]
         tensor = self.tensors[self.named[value.index]] if value.index in self.named else value.constant
         if tensor is None:
             raise _unknown()
-        return [tensor.to(self.device)] * len(self.batches)
+        return tensor.to(self.device)
 
-    def _run(self, op: Op) -> None:
+    def _run(self, op: Op, number: int, here: dict[int, Tensor]) -> None:
         function, kwargs = _functional(op), dict(op.kwargs)
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs["device"] = self.device
-        inputs = {v.index: self._read(v) for v in op.inputs()}
-        results: list[list[Any]] = [[] for _ in op.outputs]
+
+        def fill(x: Any) -> Any:
+            return self._read(x, number, here).detach() if isinstance(x, Value) else x
+
         with torch.no_grad():
-            for k in range(len(self.batches)):
+            made = function(*tree_map(fill, op.args), **tree_map(fill, kwargs))
+        for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
+            if value is not None:
+                here[value.index] = part
 
-                def fill(x: Any, k: int = k) -> Any:
-                    return inputs[x.index][k].detach() if isinstance(x, Value) else x
 
-                made = function(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-                for part, slot in zip(made if isinstance(made, (tuple, list)) else [made], results, strict=False):
-                    slot.append(part)
-        for value, slot in zip(op.outputs, results, strict=True):
-            if value is not None and slot:
-                self.store[value.index] = slot
-        self._release(op)
-
-    def _release(self, op: Op) -> None:
-        """Free what no later operation needs."""
-        if id(op) in self.done:
-            return
-        self.done.add(id(op))
-        for value in op.inputs():
-            self.uses[value.index] -= 1
-            if self.uses[value.index] == 0 and value is not self.graph.inputs[0]:
-                self.store.pop(value.index, None)
+def _bytes(value: Value) -> int:
+    return math.prod(value.shape) * value.dtype.itemsize
 
 
 def run_with_grad(
@@ -128,7 +162,7 @@ def run_with_grad(
             def fill(x: Any) -> Any:
                 if not isinstance(x, Value):
                     return x
-                return values[x.index] if x.index in values else program._read(x)[0].detach()
+                return values[x.index] if x.index in values else program._read(x, 0, {}).detach()
 
             made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
             for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):

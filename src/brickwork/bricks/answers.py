@@ -1,0 +1,68 @@
+"""What a network answers, and how far a changed one is from it: damage where it reaches."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.moments.batches import Images
+from brickwork.outputs import logits_of
+
+
+class Answers:
+    """The whole network's logits of some classes on a few images."""
+
+    def __init__(
+        self, model: nn.Module, images: Images, classes: list[int], output: str | int | None, batch_size: int
+    ) -> None:
+        self.model = copy.deepcopy(model).eval()
+        self.images, self.classes, self.output, self.batch = images, classes, output, batch_size
+        self.whole = self._logits(self.model, restrict=True)
+        self.scale = max(float(self.whole.square().sum(1).mean()), 1e-300)
+
+    def distance(self, part: nn.Module) -> float:
+        """How far a network of these classes alone is from the whole: mean squared difference, over the mean square."""
+        return self._far(self._logits(part, restrict=False))
+
+    def changed(self, whole: nn.Module) -> float:
+        """The distance of the whole network with other weights."""
+        return self._far(self._logits(whole, restrict=True))
+
+    @torch.no_grad()
+    def with_weights(self, weights: dict[str, tuple[Tensor, Tensor]]) -> float:
+        """The distance while some layers have other weights, and a vector added to what they answer."""
+        saved, hooks = {}, []
+        for path, (weight, shift) in weights.items():
+            module = self.model.get_submodule(path)
+            own = module.weight
+            assert isinstance(own, Tensor)
+            saved[path] = own.detach().clone()
+            added = shift.to(own).reshape(-1, *[1] * (own.dim() - 2))
+            hooks.append(module.register_forward_hook(partial(_add, added)))
+            own.copy_(weight.reshape(own.shape))
+        try:
+            return self._far(self._logits(self.model, restrict=True))
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for path, weight in saved.items():
+                self.model.get_submodule(path).weight.copy_(weight)  # type: ignore[operator, union-attr]
+
+    @torch.no_grad()
+    def _logits(self, model: nn.Module, *, restrict: bool) -> Tensor:
+        rows = []
+        for start in range(0, len(self.images), self.batch):
+            logits = logits_of(model(self.images[start : start + self.batch]), self.output).double()
+            rows.append(logits[:, self.classes] if restrict else logits)
+        logits = torch.cat(rows)
+        return logits - logits.mean(1, keepdim=True) if logits.shape[1] > 1 else logits - logits.mean()
+
+    def _far(self, logits: Tensor) -> float:
+        return float((logits - self.whole).square().sum(1).mean()) / self.scale
+
+
+def _add(shift: Tensor, _module: nn.Module, _inputs: object, out: Tensor) -> Tensor:
+    return out + shift

@@ -1,0 +1,144 @@
+"""Which channels can be rebuilt from the others: backward elimination by least squares.
+
+A layer answers x·W. Without the inputs c of one channel its other weights can make good for part of what c gave; what is
+left is tr(W_cᵀ (P_cc)⁻¹ W_c), P the inverse covariance of the inputs (Hassibi and Stork's optimal brain surgeon, for
+blocks of inputs). The cheapest channel goes, W and P are those of the inputs that are left, and so on: one pass gives the
+order in which channels go and the error at every width. A channel that several layers read costs what all of them lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+STEPS = 96  # a wide space goes in about this many steps, several channels at a time, a narrow one channel by channel
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A layer that reads channels: its weight (d, m), the covariance (d, d) of its inputs, and where channels lie in them.
+
+    importance: (m,) what a squared error of each output counts.
+    channels: for every input the number of the channel it belongs to; -1: of none that may go.
+    """
+
+    weight: Tensor
+    covariance: Tensor
+    importance: Tensor
+    channels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """order: channels in the order in which they go; errors[k]: the error once k of them are gone."""
+
+    order: tuple[int, ...]
+    errors: np.ndarray
+    weights: dict[int, tuple[Tensor, ...]]  # {number of channels gone: the readers' weights that make good for them}
+
+
+def eliminate(
+    readers: Sequence[Reader],
+    size: int,
+    *,
+    fixed: Collection[int] = (),
+    cells: np.ndarray | None = None,
+    keep_weights: Collection[int] = (),
+) -> Elimination:
+    """The order in which the channels 0 … size - 1 go, all but one of them (of each cell) and the fixed ones.
+
+    cells: the group of each channel, where as many of every group must stay: they go together, one of each.
+    keep_weights: after so many channels are gone (or the first step beyond), the readers' weights are kept.
+
+    >>> weight, covariance = torch.ones(3, 1, dtype=torch.float64), torch.diag(torch.tensor([3.0, 1.0, 2.0]).double())
+    >>> gone = eliminate([Reader(weight, covariance, torch.ones(1), np.arange(3))], 3)
+    >>> gone.order, gone.errors.tolist()
+    ((1, 2), [0.0, 1.0, 3.0])
+    """
+    states = [_State(reader) for reader in readers]
+    alive = np.ones(size, bool)
+    alive[list(fixed)] = False  # never a candidate
+    order: list[int] = []
+    errors = [0.0]
+    kept: dict[int, tuple[Tensor, ...]] = {}
+    wanted = sorted(keep_weights)
+    groups = 1 if cells is None else int(cells.max()) + 1
+    at_once = 1 if cells is not None else max(1, size // STEPS)
+    least = 0 if len(list(fixed)) else 1
+    while alive.sum() > least * groups:
+        cost = sum((state.cost(size) for state in states), np.zeros(size))
+        cost[~alive] = np.inf
+        if cells is None:
+            going = np.argsort(cost, kind="stable")[: min(at_once, int(alive.sum()) - least)]
+        else:
+            going = np.array([int(np.where(cells == g, cost, np.inf).argmin()) for g in range(groups)])
+            if not np.isfinite(cost[going]).all():
+                break
+        lost = sum(state.remove(going) for state in states)
+        alive[going] = False
+        share = np.maximum(cost[going], 0)
+        share = share / share.sum() if share.sum() > 0 else np.full(len(going), 1 / len(going))
+        errors += list(errors[-1] + np.cumsum(share) * lost)
+        order += going.tolist()
+        while wanted and len(order) >= wanted[0]:
+            wanted.pop(0)
+            kept[len(order)] = tuple(state.full_weight() for state in states)
+    return Elimination(tuple(order), np.array(errors), kept)
+
+
+class _State:
+    """One reader while channels go: weight and inverse covariance of the inputs that are left."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.weight = reader.weight.double().clone()
+        self.importance = reader.importance.to(self.weight)
+        self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(reader.covariance.double()))
+        self.inputs = np.arange(len(reader.channels))  # which of the original inputs the rows are
+        self.channels = np.asarray(reader.channels).copy()  # of each row
+        self.total = len(reader.channels)
+
+    def cost(self, size: int) -> np.ndarray:
+        """What each channel costs; 0 for those that are not read here."""
+        result = np.zeros(size)
+        read = self.channels >= 0
+        names, first, counts = np.unique(self.channels[read], return_index=True, return_counts=True)
+        del first
+        rows = np.flatnonzero(read)[np.argsort(self.channels[read], kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        for width in np.unique(counts):  # all channels have as many inputs, but where one is read twice
+            which = np.flatnonzero(counts == width)
+            index = torch.from_numpy(np.stack([rows[starts[k] : starts[k + 1]] for k in which])).to(self.weight.device)
+            blocks = self.inverse[index[:, :, None], index[:, None, :]]
+            own = self.weight[index]
+            if width == 1:
+                costs = (own.square()[:, 0] @ self.importance) / blocks[:, 0, 0]
+            else:
+                solved = torch.linalg.solve(blocks, own)
+                costs = ((own * solved).sum(1) * self.importance).sum(1)
+            result[names[which]] = costs.cpu().numpy()
+        return result
+
+    def remove(self, going: np.ndarray) -> float:
+        """Take these channels out; the error that remains."""
+        out = np.isin(self.channels, going)
+        if not out.any():
+            return 0.0
+        device = self.weight.device
+        rows, rest = (torch.from_numpy(np.flatnonzero(k)).to(device) for k in (out, ~out))
+        beside, own = self.inverse[rest][:, rows], self.weight[rows]
+        solved = torch.linalg.solve(self.inverse[rows][:, rows], torch.cat([own, beside.mT], 1))
+        lost = float(((own * solved[:, : own.shape[1]]).sum(0) * self.importance).sum())
+        self.weight = self.weight[rest] - beside @ solved[:, : own.shape[1]]
+        self.inverse = self.inverse[rest][:, rest] - beside @ solved[:, own.shape[1] :]
+        self.inputs, self.channels = self.inputs[~out], self.channels[~out]
+        return max(0.0, lost)
+
+    def full_weight(self) -> Tensor:
+        """The weight at its full size, zero where inputs are gone."""
+        full = self.weight.new_zeros(self.total, self.weight.shape[1])
+        full[torch.from_numpy(self.inputs).to(full.device)] = self.weight
+        return full
