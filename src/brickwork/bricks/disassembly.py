@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,11 @@ from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.options import DisassembleOptions
+from brickwork.bricks.polishing import polish
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.widths import Kept
+from brickwork.data.images import ImageData
 from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.options import takes
@@ -94,6 +97,13 @@ def disassemble(
             if not more or not choice.spaces:
                 raise refused.error from None
     note = "; ".join(filter(None, (note, _left_whole(stuck))))
+    used: dict[str, Any] = {"images": len(unlabelled), "scored": choice.images}
+    if options.polish is not None:
+        source = data.source if isinstance(data, ImageData) else None
+        polished, used["polish"] = polish(
+            cut.model, subject, judge, options.polish, source=source, seed=seed, progress=progress
+        )
+        cut = replace(cut, model=polished)
     full, left = bp.count(), bp.count(cut.kept)
     some = samples.some(min(options.images, STATISTICS), seed)
     logits = logits_on(cut.model, samples, some, output)
@@ -114,7 +124,7 @@ def disassemble(
         input_shape=tuple(samples.inputs(unlabelled[:1]).shape[1:]),
         output=output,
         options=options,
-        used={"images": len(unlabelled), "scored": choice.images},
+        used=used,
         note=note,
         fits=cut.fits,
     ).with_provenance()

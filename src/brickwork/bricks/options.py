@@ -49,6 +49,12 @@ class DisassembleOptions(Options):
     images: int = option(default=3000, at_least=1, help=CALIBRATION)
     scored: int = option(default=3000, at_least=1, help=SCORED)
     ridge: float = option(default=1e-4, at_least=0, help="Ridge penalty of the repair.")
+    polish: float | None = option(
+        default=None,
+        above=0,
+        help="Minutes of distillation from the whole network afterwards, on the images without their labels; kept if it "
+        "answers better on held-out images.",
+    )
     round_to: int | None = option(default=None, at_least=1, help="Widths are a multiple of this.")
     output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
     seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)

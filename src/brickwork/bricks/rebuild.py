@@ -186,7 +186,7 @@ def _group_readers(model: nn.Module, path: str, moments: Moments, channels: np.n
         covariance = moments.gram[k] / moments.rows - torch.outer(mean, mean)
         diagonal = covariance.diagonal()
         # inputs that never change leave rounding errors of their squares
-        rounding = 1e-10 * float(moments.gram[k].diagonal().max()) / moments.rows + 1e-12
+        rounding = 1e-6 * float(moments.gram[k].diagonal().max()) / moments.rows + 1e-12
         covariance = covariance + torch.diag((RIDGE * diagonal.mean()).clamp(min=rounding).expand_as(diagonal))
         places = np.repeat(own, len(weights[k]) // len(own))
         result.append(Reader(weights[k], covariance, (1 / variance).expand_as(mean_y[k]), places))

@@ -96,7 +96,7 @@ class _State:
     def __init__(self, reader: Reader) -> None:
         self.weight = reader.weight.double().clone()
         self.importance = reader.importance.to(self.weight)
-        self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(reader.covariance.double()))
+        self.inverse = _inverse(reader.covariance.double())
         self.inputs = np.arange(len(reader.channels))  # which of the original inputs the rows are
         self.channels = np.asarray(reader.channels).copy()  # of each row
         self.total = len(reader.channels)
@@ -142,3 +142,12 @@ class _State:
         full = self.weight.new_zeros(self.total, self.weight.shape[1])
         full[torch.from_numpy(self.inputs).to(full.device)] = self.weight
         return full
+
+
+def _inverse(covariance: Tensor) -> Tensor:
+    """The inverse; directions in which inputs do not vary but for rounding count as if they varied a little."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
+    if not bool(failed):
+        return torch.cholesky_inverse(factor)
+    values, vectors = torch.linalg.eigh(covariance)
+    return vectors @ ((1 / values.clamp(min=1e-6 * float(values.max()) + 1e-12)).unsqueeze(-1) * vectors.mT)
