@@ -1,7 +1,5 @@
 """Which device a computation runs on, and where tensors lie in its memory."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

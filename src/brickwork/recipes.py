@@ -1,7 +1,5 @@
 """What every recipe file shares: how it is read, and how an entry it does not have is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ that takes options is written out, since an editor does not run the decorator th
 formatter leaves these files alone: lists that only a program writes are filled, not one entry to a line.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib

@@ -3,8 +3,6 @@
 The same answers up to rounding. A network that cannot be recorded is taken as it is.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The options of weight algebra, paper 1's operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

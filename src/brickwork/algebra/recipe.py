@@ -13,8 +13,6 @@ heads: refuse                       # tensors of other shapes: refuse | keep
 seed: 0
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

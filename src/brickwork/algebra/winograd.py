@@ -4,8 +4,6 @@ Wide layers on a CPU gain from it what the transforms cost several times over: 6
 512 channels on 4×4 places 60 → 17 ms, 128 to 256 on 16×16 99 → 42. Rounding errors are about five times the direct way's.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """`brickwork depend fit LOGITS_OR_MODEL --out MAP`, `depend show MAP` and `depend add MODEL --data NEW --out MODEL`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

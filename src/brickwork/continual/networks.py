@@ -1,7 +1,5 @@
 """The parts of a network that methods treat differently: kernels, the head, and the small rest."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

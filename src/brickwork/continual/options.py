@@ -1,7 +1,5 @@
 """The options of continual learning, and those that methods have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """PackNet (Mallya and Lazebnik 2018): tasks share the weights of one network out among themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

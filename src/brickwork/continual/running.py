@@ -1,7 +1,5 @@
 """Run methods over a scenario: learn, judge every task so far, weigh the files, and go on where a killed run stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

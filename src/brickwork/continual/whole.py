@@ -1,7 +1,5 @@
 """Whole networks: one per task, one for all tasks at once, and one that is trained on task after task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cut a dependency: the covariance of two classes' logits as a loss term (paper 5, Sec. 3.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import cast

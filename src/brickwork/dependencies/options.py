@@ -1,7 +1,5 @@
 """The options of dependencies between classes, paper 5's operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Which weights of a network a pool serves: every convolution and linear layer but the head, found by walking it."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Four ways, the same answers up to rounding: entries of one number by sorting; co
 chunks on a GPU; faiss where it is asked for. Beside the result no way takes more than a chunk of memory.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

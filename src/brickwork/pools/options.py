@@ -1,7 +1,5 @@
 """The options of kernel pools, paper 4's operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 

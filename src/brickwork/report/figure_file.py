@@ -1,7 +1,5 @@
 """A drawing as a file that `brickwork report` reads: its marks, numbers and key figures as JSON, no code."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

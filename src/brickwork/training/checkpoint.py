@@ -3,8 +3,6 @@
 Random numbers need no place in it: those of an epoch depend on the seed and the epoch's number alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The options of training: what a run computes, how it runs, and what a caller in Python may hook into it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal

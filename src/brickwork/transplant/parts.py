@@ -1,7 +1,5 @@
 """Parts from model folders' networks: where to cut, in which images' size, and the way back to one network."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

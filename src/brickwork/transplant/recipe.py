@@ -13,8 +13,6 @@ start: old-net                      # optional: a net to grow; without it a new 
 seed: 0
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
