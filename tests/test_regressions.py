@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -108,15 +109,56 @@ def test_a_join_that_does_not_say_how_is_refused(tmp_path):
             "sweep {a} --beta 0,0.5 --alpha 0,1 --data digits:A --engine processes:1 --out x",
             "--beta belongs to the second",
         ),
+        (
+            "train lenet digits:A --metrics m --out x",
+            "m exists already; choose another --metrics, or give --force to replace it",
+        ),
+        ("train lenet digits:A --no-resume --out x", "--resume is off without a --checkpoint"),
+        ("train lenet digits:A --epochs 3 --milestones 2,5 --out x", "so the rate would not fall at 5"),
+        ("depend fit {a} --data digits:A --decision-weight 9 --out x", "--decision-weight is not used by --loss plain"),
+        (
+            "depend fit {a} --data digits:A --loss balanced --label-share 0.5 --out x",
+            "--label-share is not used by --loss balanced",
+        ),
+        (
+            "transfer {a} --data digits:A --what all --attribution frat --out x",
+            "--attribution is not used by --what all, which holds nothing; leave it out",
+        ),
+        ("treat {a} --data digits:A --rule plain --threshold 2 --out x", "--threshold is not used by --rule plain"),
+        ("assemble {a} {a} --images 5 --out x", "--images is 5, and there is no --data to take them from"),
+        ("transplant add {part} --category dog --carry conv1 --out x", "--carry is ('conv1',), and this folder is a part"),
+        (
+            "continual digits --tasks 2 --methods finetune,probe --start lenet --pool {pool} --out x",
+            "--pool is given, and none of --methods uses one",
+        ),
     ],
 )
 def test_refused_on_the_command_line(run, tmp_path, monkeypatch, typed, expected):
     monkeypatch.chdir(tmp_path)
+    net = zoo.build("lenet", num_classes=5, seed=0)
+    Path("m").write_text("of an earlier run")
     if "{a}" in typed:
-        brickwork.save(zoo.build("lenet", num_classes=5, seed=0), tmp_path / "a")
-    before = sorted(tmp_path.iterdir())
-    code, out, err = run(*typed.format(a="a").split())
-    assert code == 2 and out == "" and expected in err and sorted(tmp_path.iterdir()) == before
+        brickwork.save(net, "a")
+    if "{part}" in typed:
+        grown = brickwork.transplant.add(None, net, at="pool1", category="dog", task="classify").net
+        brickwork.save(brickwork.transplant.export(grown, category="dog"), "part")
+    if "{pool}" in typed:
+        brickwork.pool.PoolFolder.create("pool", brickwork.KernelPool.cluster([net], size=8))
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    code, out, err = run(*typed.format(a="a", part="part", pool="pool").split())
+    assert code == 2 and out == "" and expected in err
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
+def test_the_metrics_of_a_run_that_goes_on(run, tmp_path, monkeypatch):
+    """The same command after a stop finds the file that it began; without its checkpoint it would lose it."""
+    monkeypatch.chdir(tmp_path)
+    typed = "train lenet digits:A@5 --size 8 --epochs 1 --device cpu --metrics m --checkpoint c --out".split()
+    assert run(*typed, "one")[0] == 0
+    assert run(*typed, "two")[0] == 0 and len(Path("m").read_text().splitlines()) == 1
+    code, _, err = run(*typed, "three", "--no-resume")
+    assert code == 2 and "m exists already; choose another --metrics" in err and not Path("three").exists()
+    assert run(*typed, "three", "--no-resume", "--force")[0] == 0
 
 
 @pytest.mark.parametrize(

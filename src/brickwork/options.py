@@ -274,6 +274,11 @@ it must be parameters or macs; did you mean 'macs'?
             refuse(problems)
         raise AssertionError("a problem was not said")
 
+    def idle(self, names: Iterable[str], why: str) -> Iterator[str]:
+        """A problem for each of these that was changed and has no use; why: as in "by `rule` plain"."""
+        changed = self.changed()
+        yield from (f"`{name}` is not used {why}; leave it out" for name in names if name in changed)
+
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults."""
         known = fields_of(type(self))

@@ -57,19 +57,11 @@ class DisassembleOptions(Options):
         if len(self.chosen) > 1:
             named = " and ".join(f"`{name}`" for name in self.chosen)
             yield f"{named} are given; one of them says how much stays, or none"
-        yield from (f"`{name}` is not used {why}; leave it out" for name, why in self._unused().items())
-
-    def _unused(self) -> dict[str, str]:
-        """Options that were changed and have no use, and why."""
-        changed = self.changed()
-        why = {}
-        if self.chosen and "tolerance" in changed:
-            why["tolerance"] = f"beside `{self.chosen[0]}`"
-        if self.chosen and self.budget is None and "of" in changed:
-            why["of"] = f"beside `{self.chosen[0]}`"
-        if self.repair != "match" and "ridge" in changed:
-            why["ridge"] = f"by `repair` {self.repair}"
-        return why
+        if self.chosen:
+            names = ("tolerance",) if self.budget is not None else ("tolerance", "of")
+            yield from self.idle(names, f"beside `{self.chosen[0]}`")
+        if self.repair != "match":
+            yield from self.idle(("ridge",), f"by `repair` {self.repair}")
 
 
 class RoutesOptions(Options):
@@ -112,8 +104,9 @@ class TreatOptions(FineTuneOptions):
     scored: int = option(default=1000, at_least=1, help=SCORED)
 
     def rules(self) -> Iterator[str]:
-        if self.rule == "plain" and self.strength is not None:
-            yield "`strength` is not used by `rule` plain; leave it out"
+        if self.rule == "plain":
+            depth = () if self.depth is None else ("depth",)
+            yield from self.idle(("strength", "threshold", "attribution", "scored", *depth), "by `rule` plain")
 
 
 class DistilOptions(FineTuneOptions):
@@ -139,6 +132,8 @@ class TransferOptions(FineTuneOptions):
     def rules(self) -> Iterator[str]:
         if self.what == "independent" and self.weight_decay and "weight_decay" in self.changed():
             yield "`weight_decay` would move what `what` independent holds; leave it out, or train all"
+        if self.what == "all":
+            yield from self.idle(("threshold", "attribution", "scored"), "by `what` all, which holds nothing")
 
 
 class AdaptOptions(Options):

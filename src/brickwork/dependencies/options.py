@@ -104,6 +104,8 @@ class CovLassoOptions(Options):
             yield "`selection` greedy takes `max_dependencies` alone: no `lam`, no `refit`"
         if self.loss == "plain" and self.positive_weight is not None:
             yield "`loss` plain weighs all rows alike; `positive_weight` belongs to balanced and decision"
+        if self.loss != "decision":
+            yield from self.idle(("decision_weight", "label_share"), f"by `loss` {self.loss}")
 
 
 class MapOptions(CovLassoOptions):

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, RequestError
-
-FILE = "checkpoint.safetensors"
+from brickwork.training.options import CHECKPOINT as FILE
 
 
 def save(

@@ -1,15 +1,17 @@
 """The options of training: what a run computes, how it runs, and what a caller in Python may hook into it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from brickwork.errors import OutputExists
 from brickwork.options import MOST_SEED, Options, option
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("cosine", "onecycle", "milestones", "constant")
 AUGMENTATIONS = ("none", "flip", "crop", "crop+flip")
 TRAINING, RUNNING = "The training", "How it runs"  # headings of the help
+CHECKPOINT = "checkpoint.safetensors"  # in the folder of `checkpoint`
 _RECIPE = "the architecture's recipe"
 
 
@@ -68,6 +70,20 @@ onecycle, milestones, constant; did you mean 'cosine'?
             yield f"`milestones` are {self.milestones} with `schedule` {self.schedule!r}; give both or neither"
         if self.milestones and list(self.milestones) != sorted(set(self.milestones)):
             yield f"`milestones` are {self.milestones}; they must be rising epochs from 1"
+        if self.milestones and self.epochs is not None and max(self.milestones) >= self.epochs:
+            yield (
+                f"`milestones` are {self.milestones} with `epochs` {self.epochs}, so the rate would not fall at "
+                f"{max(self.milestones)}; they must be below the epochs"
+            )
+
+
+def _new_metrics(path: Path, given: Mapping[str, Any]) -> Path:
+    """Refuse a file that is there, but for `force`, or where the run that wrote it goes on from its checkpoint."""
+    checkpoint = given.get("checkpoint") if given.get("resume", True) else None
+    goes_on = checkpoint is not None and (Path(checkpoint) / CHECKPOINT).exists()
+    if path.exists() and not goes_on and not given.get("force"):
+        raise OutputExists(path, "metrics")
+    return path
 
 
 class RunningOptions(Options):
@@ -86,8 +102,14 @@ class RunningOptions(Options):
         default=None, help="Folder for a checkpoint after each epoch; the same command resumes.", panel=RUNNING
     )
     resume: bool = option(default=True, help="Go on from the checkpoint, if there is one.", panel=RUNNING)
-    metrics: Path | None = option(default=None, help="File for one line of JSON per epoch.", panel=RUNNING)
+    metrics: Path | None = option(
+        default=None, help="File for one line of JSON per epoch.", panel=RUNNING, check=_new_metrics
+    )
     tensorboard: Path | None = option(default=None, help="Folder for TensorBoard curves.", panel=RUNNING)
+
+    def rules(self) -> Iterator[str]:
+        if not self.resume and self.checkpoint is None:
+            yield "`resume` is off without a `checkpoint`, which alone could be gone on from; give one, or leave it out"
 
 
 class TrainHooks(Options):
