@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -126,7 +127,10 @@ def test_a_join_that_does_not_say_how_is_refused(tmp_path):
         ),
         ("treat {a} --data digits:A --rule plain --threshold 2 --out x", "--threshold is not used by --rule plain"),
         ("assemble {a} {a} --images 5 --out x", "--images is 5, and there is no --data to take them from"),
-        ("transplant add {part} --category dog --carry conv1 --out x", "--carry is ('conv1',), and this folder is a part"),
+        (
+            "transplant add {part} --category dog --carry conv1 --out x",
+            "--carry is ('conv1',), and this folder is a part",
+        ),
         (
             "continual digits --tasks 2 --methods finetune,probe --start lenet --pool {pool} --out x",
             "--pool is given, and none of --methods uses one",
@@ -153,12 +157,12 @@ def test_refused_on_the_command_line(run, tmp_path, monkeypatch, typed, expected
 def test_the_metrics_of_a_run_that_goes_on(run, tmp_path, monkeypatch):
     """The same command after a stop finds the file that it began; without its checkpoint it would lose it."""
     monkeypatch.chdir(tmp_path)
-    typed = "train lenet digits:A@5 --size 8 --epochs 1 --device cpu --metrics m --checkpoint c --out".split()
-    assert run(*typed, "one")[0] == 0
-    assert run(*typed, "two")[0] == 0 and len(Path("m").read_text().splitlines()) == 1
-    code, _, err = run(*typed, "three", "--no-resume")
+    run = functools.partial(run, "train", "lenet", "digits:A@5", "--epochs", 1, "--metrics", "m", "--checkpoint", "c")
+    assert run("--out", "one")[0] == 0
+    assert run("--out", "two")[0] == 0 and len(Path("m").read_text().splitlines()) == 1
+    code, _, err = run("--out", "three", "--no-resume")
     assert code == 2 and "m exists already; choose another --metrics" in err and not Path("three").exists()
-    assert run(*typed, "three", "--no-resume", "--force")[0] == 0
+    assert run("--out", "three", "--no-resume", "--force")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,9 @@ def assemble(
 
     _check_target(options, target)
     if "images" in given and data is None:
-        raise RequestError(f"`images` is {images}, and there is no `data` to take them from; give it, or leave both out.")
+        raise RequestError(
+            f"`images` is {images}, and there is no `data` to take them from; give it, or leave both out."
+        )
     _check_bricks(bricks)
     _check_source(bricks, options.shared, source, data)
     parts = [Brick.load(folder, arch=run.arch, device=run.where) for folder in bricks]
