@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from brickwork.algebra.winograd import convolve, suits, transformed
 from brickwork.blueprint.record import Graph
 from brickwork.blueprint.walk import rule_name
 from brickwork.moments.layers import find_layers
@@ -79,8 +78,6 @@ class _Convolution(_Side):
         weight = self.tensors["weight"]
         if weight.dim() == 4:
             self.tensors["weight"] = weight.contiguous(memory_format=torch.channels_last)
-        where = (self.stride, self.padding, self.dilation, self.groups * self.count)
-        self.winograd = transformed(weight) if suits(weight, *where) else None
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.tensors["weight"], self.tensors.get("bias")
@@ -93,11 +90,8 @@ class _Convolution(_Side):
                 x = x.repeat(1, self.count, *[1] * (x.dim() - 2))
         if self.fused and bias is not None:
             return torch.cudnn_convolution_relu(x, weight, bias, self.stride, self.padding, self.dilation, groups)
-        if self.winograd is not None:
-            result = convolve(x, self.winograd, bias, self.padding)
-        else:
-            where = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride), groups)
-            result = torch.convolution(x, weight, bias, *where)
+        where = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride), groups)
+        result = torch.convolution(x, weight, bias, *where)
         return torch.relu_(result) if self.relu else result
 
 
