@@ -1,11 +1,9 @@
 """`brickwork disassemble`, `compress`, `assemble`, `increment` and `routes`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from brickwork.bricks.options import AssembleOptions, DisassembleOptions, RoutesOptions
 from brickwork.cli.command import Given, Report
@@ -26,9 +24,6 @@ from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.options import Setting
 from brickwork.words import sides
-
-if TYPE_CHECKING:
-    pass
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
 Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))

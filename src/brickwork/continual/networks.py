@@ -47,12 +47,6 @@ def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Modu
     return new
 
 
-def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Replace the submodule of this name."""
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
-
-
 def kernels_of(model: nn.Module) -> dict[str, Any]:
     """The convolutions and linear layers below the head, by name: their weights are nearly all of the network."""
     head = head_of(model)
