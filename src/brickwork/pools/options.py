@@ -17,6 +17,11 @@ GROWTH = "A pool that grows"  # heading of the help
 Kind = TypeVar("Kind", bound=Options)
 
 
+def _most_bytes(help: str) -> Any:
+    """The largest size of a file."""
+    return option(default=None, at_least=1, parse=parse_bytes, metavar="BYTES", help=help)
+
+
 class CodebookOptions(Options):
     """How the weights of a network become vectors, and how many of them a codebook holds."""
 
@@ -57,13 +62,7 @@ class GrowOptions(Options, panel=GROWTH):
     """How many kernels a task may bring."""
 
     grow: int | None = option(default=None, at_least=1, help="Kernels per layer that the task may add.")
-    grow_bytes: int | None = option(
-        default=None,
-        at_least=1,
-        parse=parse_bytes,
-        metavar="BYTES",
-        help="Size of the file of new kernels, at most, as in 20K.",
-    )
+    grow_bytes: int | None = _most_bytes("Size of the file of new kernels, at most, as in 20K.")
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
@@ -84,13 +83,7 @@ class SearchOptions(Options):
         default_text="0; with --grow 0.6",
     )
     stay: float = option(default=0.0, at_least=0, help=STAY)
-    budget: int | None = option(
-        default=None,
-        at_least=1,
-        parse=parse_bytes,
-        metavar="BYTES",
-        help="Size of the task's file, at most, as in 100K.",
-    )
+    budget: int | None = _most_bytes("Size of the task's file, at most, as in 100K.")
     norms: Literal["running", "measured"] = option(
         default="running", help="Statistics of batch norms: running ones, or measured anew after training."
     )
