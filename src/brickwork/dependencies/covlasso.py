@@ -137,9 +137,8 @@ class CovLasso:
 
     @property
     def _solver(self) -> str:
-        if self.options.solver == "auto":
-            return "numba" if self.device == "cpu" else "torch"
-        return self.options.solver
+        # also where a network runs on a GPU: 1000 classes take 0.07 to 0.23 s on 16 cores, and 1.1 to 6.9 on an H200
+        return "numba" if self.options.solver == "auto" else self.options.solver
 
     def own_features(self, moments: LogitGram) -> NDArray[np.int64]:
         """The feature each target may not use: its own class, unless it is another network's and `own` allows it."""

@@ -81,7 +81,7 @@ class CovLassoOptions(Options):
     own: bool = option(default=False, help="For another network's classes: class i may be used for class i.")
     tol: float = option(default=1e-6, above=0, at_most=1e-2, help="Largest violation of the optimality conditions.")
     solver: Literal["auto", "numba", "torch"] = option(
-        default="auto", help="Solver; auto is torch on a GPU, else numba."
+        default="auto", help="Solver: numba on the CPU (auto), or torch on the device."
     )
     threads: int | None = option(default=None, at_least=1, help="Threads of the solver.", default_text="all cores")
 
