@@ -6,6 +6,7 @@ import functools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -89,6 +90,16 @@ def test_options_that_cannot_be_right(digits):
         brickwork.treat(lenet(), digits, schedule="milestones")
     with pytest.raises(RequestError, match="it must be two numbers"):
         balanced_point(lenet(), lenet(1), data=[digits], start=(0.1,))
+
+
+def test_a_device_that_the_solver_does_not_use():
+    device = "cuda" if torch.cuda.is_available() else "cpu:0"
+    with pytest.raises(RequestError, match=f"device is '{device}', and solver auto computes on the CPU"):
+        brickwork.CovLasso(lam=0.1, device=device).fit(np.eye(4))
+
+
+def test_an_array_of_options_is_shown():
+    assert repr(brickwork.CovLasso(lam=np.array([0.1, 0.2]))) == "CovLasso(lam=array([0.1, 0.2]))"
 
 
 def test_a_join_that_does_not_say_how_is_refused(tmp_path):

@@ -292,8 +292,9 @@ it must be parameters or macs; did you mean 'macs'?
 
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults."""
-        known = fields_of(type(self))
-        return {n: getattr(self, n) for n, f in known.items() if f.required or getattr(self, n) != f.default}
+        values = {name: (getattr(self, name), field) for name, field in fields_of(type(self)).items()}
+        # an array compares as an array: no default is one
+        return {n: v for n, (v, f) in values.items() if f.required or (v != f.default) is not False}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.changed().items())})"

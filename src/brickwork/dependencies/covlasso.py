@@ -130,10 +130,15 @@ class CovLasso:
             raise RequestError("`selection` greedy has no path; use lasso.")
         if self.options.lam is None and self.options.max_dependencies is None and not path:
             raise RequestError("give `lam` (a λ, or with `relative` a share of λ_max) or `max_dependencies`.")
-        if self._solver == "torch":
+        if self.device != "cpu":
             from brickwork.devices import pick
 
             pick(self.device)
+            if self._solver != "torch" and self.device != "auto":
+                raise RequestError(
+                    f"`device` is {self.device!r}, and `solver` {self.options.solver} computes on the CPU; give `solver` "
+                    "torch, or leave `device` out."
+                )
 
     @property
     def _solver(self) -> str:
