@@ -134,7 +134,7 @@ def test_a_join_that_does_not_say_how_is_refused(tmp_path):
         ),
         (
             "transfer {a} --data digits:A --what all --attribution frat --out x",
-            "--attribution is not used by --what all, which holds nothing; leave it out",
+            "--attribution is not used, as --what all holds nothing; leave it out",
         ),
         ("treat {a} --data digits:A --rule plain --threshold 2 --out x", "--threshold is not used by --rule plain"),
         ("assemble {a} {a} --images 5 --out x", "--images is 5, and there is no --data to take them from"),

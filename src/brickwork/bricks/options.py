@@ -105,8 +105,7 @@ class TreatOptions(FineTuneOptions):
 
     def rules(self) -> Iterator[str]:
         if self.rule == "plain":
-            depth = () if self.depth is None else ("depth",)
-            yield from self.idle(("strength", "threshold", "attribution", "scored", *depth), "by `rule` plain")
+            yield from self.idle(("strength", "threshold", "scored"), "by `rule` plain")
 
 
 class DistilOptions(FineTuneOptions):
@@ -133,7 +132,7 @@ class TransferOptions(FineTuneOptions):
         if self.what == "independent" and self.weight_decay and "weight_decay" in self.changed():
             yield "`weight_decay` would move what `what` independent holds; leave it out, or train all"
         if self.what == "all":
-            yield from self.idle(("threshold", "attribution", "scored"), "by `what` all, which holds nothing")
+            yield from self.idle(("threshold", "attribution", "scored"), "with `what` all, which holds nothing")
 
 
 class AdaptOptions(Options):

@@ -102,7 +102,7 @@ def transfer(
 
     if options.what == "all":
         typed = [name for name in ("routes", "threshold", "attribution", "scored") if name in given]
-        refuse([f"`{name}` is not used by `what` all, which holds nothing; leave it out" for name in typed])
+        refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
     whole = store.load(model, arch=run.arch, device=run.where)
     images = images_for(whole, data, options.seed)
     known = images_for(whole, routes, options.seed) if routes is not None else None
