@@ -1,5 +1,7 @@
 """How a command fails: one sentence on stderr and an exit code; a traceback with --debug."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import traceback
