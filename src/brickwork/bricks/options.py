@@ -57,11 +57,19 @@ class DisassembleOptions(Options):
         if len(self.chosen) > 1:
             named = " and ".join(f"`{name}`" for name in self.chosen)
             yield f"{named} are given; one of them says how much stays, or none"
-        if self.chosen:
-            names = ("tolerance",) if self.budget is not None else ("tolerance", "of")
-            yield from self.idle(names, f"beside `{self.chosen[0]}`")
-        if self.repair != "match":
-            yield from self.idle(("ridge",), f"by `repair` {self.repair}")
+        yield from (f"`{name}` is not used {why}; leave it out" for name, why in self._unused().items())
+
+    def _unused(self) -> dict[str, str]:
+        """Options that were changed and have no use, and why."""
+        changed = self.changed()
+        why = {}
+        if self.chosen and "tolerance" in changed:
+            why["tolerance"] = f"beside `{self.chosen[0]}`"
+        if self.chosen and self.budget is None and "of" in changed:
+            why["of"] = f"beside `{self.chosen[0]}`"
+        if self.repair != "match" and "ridge" in changed:
+            why["ridge"] = f"by `repair` {self.repair}"
+        return why
 
 
 class RoutesOptions(Options):
