@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -89,6 +92,16 @@ def test_options_that_cannot_be_right(digits):
         balanced_point(lenet(), lenet(1), data=[digits], start=(0.1,))
 
 
+def test_a_device_that_the_solver_does_not_use():
+    device = "cuda" if torch.cuda.is_available() else "cpu:0"
+    with pytest.raises(RequestError, match=f"device is '{device}', and solver auto computes on the CPU"):
+        brickwork.CovLasso(lam=0.1, device=device).fit(np.eye(4))
+
+
+def test_an_array_of_options_is_shown():
+    assert repr(brickwork.CovLasso(lam=np.array([0.1, 0.2]))) == "CovLasso(lam=array([0.1, 0.2]))"
+
+
 def test_a_join_that_does_not_say_how_is_refused(tmp_path):
     folder = brickwork.save(brickwork.join([lenet(0), lenet(1)], torch.zeros(1, 1, 16, 16)), tmp_path / "j")
     config = json.loads((folder / "config.json").read_text())
@@ -108,15 +121,59 @@ def test_a_join_that_does_not_say_how_is_refused(tmp_path):
             "sweep {a} --beta 0,0.5 --alpha 0,1 --data digits:A --engine processes:1 --out x",
             "--beta belongs to the second",
         ),
+        (
+            "train lenet digits:A --metrics m --out x",
+            "m exists already; choose another --metrics, or give --force to replace it",
+        ),
+        ("train lenet digits:A --no-resume --out x", "--resume is off without a --checkpoint"),
+        ("train lenet digits:A --epochs 3 --milestones 2,5 --out x", "so the rate would not fall at 5"),
+        ("depend fit {a} --data digits:A --decision-weight 9 --out x", "--decision-weight is not used by --loss plain"),
+        (
+            "depend fit {a} --data digits:A --loss balanced --label-share 0.5 --out x",
+            "--label-share is not used by --loss balanced",
+        ),
+        (
+            "transfer {a} --data digits:A --what all --attribution frat --out x",
+            "--attribution is not used, as --what all holds nothing; leave it out",
+        ),
+        ("treat {a} --data digits:A --rule plain --threshold 2 --out x", "--threshold is not used by --rule plain"),
+        ("assemble {a} {a} --images 5 --out x", "--images is 5, and there is no --data to take them from"),
+        (
+            "transplant add {part} --category dog --carry conv1 --out x",
+            "--carry is ('conv1',), and this folder is a part",
+        ),
+        (
+            "continual digits --tasks 2 --methods finetune,probe --start lenet --pool {pool} --out x",
+            "--pool is given, and none of --methods uses one",
+        ),
     ],
 )
 def test_refused_on_the_command_line(run, tmp_path, monkeypatch, typed, expected):
     monkeypatch.chdir(tmp_path)
+    net = zoo.build("lenet", num_classes=5, seed=0)
+    Path("m").write_text("of an earlier run")
     if "{a}" in typed:
-        brickwork.save(zoo.build("lenet", num_classes=5, seed=0), tmp_path / "a")
-    before = sorted(tmp_path.iterdir())
-    code, out, err = run(*typed.format(a="a").split())
-    assert code == 2 and out == "" and expected in err and sorted(tmp_path.iterdir()) == before
+        brickwork.save(net, "a")
+    if "{part}" in typed:
+        grown = brickwork.transplant.add(None, net, at="pool1", category="dog", task="classify").net
+        brickwork.save(brickwork.transplant.export(grown, category="dog"), "part")
+    if "{pool}" in typed:
+        brickwork.pool.PoolFolder.create("pool", brickwork.KernelPool.cluster([net], size=8))
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    code, out, err = run(*typed.format(a="a", part="part", pool="pool").split())
+    assert code == 2 and out == "" and expected in err
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
+def test_the_metrics_of_a_run_that_goes_on(run, tmp_path, monkeypatch):
+    """The same command after a stop finds the file that it began; without its checkpoint it would lose it."""
+    monkeypatch.chdir(tmp_path)
+    run = functools.partial(run, "train", "lenet", "digits:A@5", "--epochs", 1, "--metrics", "m", "--checkpoint", "c")
+    assert run("--out", "one")[0] == 0
+    assert run("--out", "two")[0] == 0 and len(Path("m").read_text().splitlines()) == 1
+    code, _, err = run("--out", "three", "--no-resume")
+    assert code == 2 and "m exists already; choose another --metrics" in err and not Path("three").exists()
+    assert run("--out", "three", "--no-resume", "--force")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 The public names are loaded on first use, so that `import brickwork` and `brickwork --help` stay fast.
 """
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 

@@ -45,65 +45,22 @@ from brickwork.training import train as train
 from brickwork.transplant import TransplantNet as TransplantNet
 
 __all__ = [
-    "Blueprint",
-    "Brick",
-    "CovLasso",
-    "Delta",
-    "DependencyMap",
-    "KernelPool",
-    "Routes",
-    "TransplantNet",
-    "__version__",
-    "adapt",
-    "assemble",
-    "assign",
-    "cancel",
-    "compress",
-    "continual",
-    "data",
-    "delta",
-    "depend",
-    "disassemble",
-    "distil",
-    "errors",
-    "eval",
-    "increment",
-    "info",
-    "join",
-    "load",
-    "merge",
-    "pool",
-    "routes",
-    "save",
-    "sweep",
-    "trace",
-    "train",
-    "transfer",
-    "transplant",
-    "treat",
-    "zoo",
+    "Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet", "__version__",
+    "adapt", "assemble", "assign", "cancel", "compress", "continual", "data", "delta", "depend", "disassemble",
+    "distil", "errors", "eval", "increment", "info", "join", "load", "merge", "pool", "routes", "save", "sweep",
+    "trace", "train", "transfer", "transplant", "treat", "zoo",
 ]
 __version__: str
 
 # from brickwork.evaluation import evaluate
 def eval(
-    model: Module,
-    data: ImageData | ndarray | Tensor,
-    labels: ndarray | Tensor | None = None,
-    *,
-    split: Literal["test", "train"] = "test",
-    batch_size: int = 512,
-    classes: Sequence[str] | None = None,
-    device: device | str | None = None,
-    masks: ndarray | Tensor | None = None,
-    options: EvalOptions | None = None,
+    model: Module, data: ImageData | ndarray | Tensor, labels: ndarray | Tensor | None = None, *,
+    split: Literal["test", "train"] = "test", batch_size: int = 512, classes: Sequence[str] | None = None,
+    device: device | str | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,
 ) -> Evaluation: ...
 
 # from brickwork.inspection import info
 def info(
-    model: Module,
-    *,
-    input_shape: Sequence[int] | None = None,
-    dry_run: Sequence[str] = (),
+    model: Module, *, input_shape: Sequence[int] | None = None, dry_run: Sequence[str] = (),
     options: InfoOptions | None = None,
 ) -> ModelInfo: ...

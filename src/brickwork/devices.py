@@ -1,6 +1,7 @@
 """Which device a computation runs on, and where tensors lie in its memory."""
 
-from __future__ import annotations
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -41,6 +42,17 @@ def pick(device: str | torch.device | None = None, of: nn.Module | None = None) 
     if result.type == "mps" and not torch.backends.mps.is_available():
         raise RequestError("device mps is not there; use cpu.")
     return result
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Products and convolutions of float32 on a GPU in float32, whatever the caller has set."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def describe(device: str | torch.device | None = None) -> dict[str, str]:

@@ -15,8 +15,6 @@ A message says what was wrong, the value, what is allowed, and what to do next. 
 short fact; the public function adds the context once.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterable

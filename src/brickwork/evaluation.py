@@ -1,7 +1,5 @@
 """How good a classifier or segmenter is: accuracy, calibration, ranking, overlap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

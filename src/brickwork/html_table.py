@@ -1,7 +1,5 @@
 """Results as HTML tables, for notebooks and pages. Every text is escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """`info`: layers, channel spaces, parameters and multiply-adds of a model, and what a cut would remove."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How long a forward pass takes: the median of many, on the CPU or a GPU."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

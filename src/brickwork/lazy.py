@@ -1,7 +1,5 @@
 """Names of a package that are loaded on first use, so that importing one of its light modules does not import torch."""
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

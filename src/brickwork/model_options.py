@@ -1,7 +1,5 @@
 """The options of looking at a model: `eval` and `info`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from brickwork.errors import RequestError

@@ -47,7 +47,7 @@ class Setting:
     separator: str = ""  # several values in one word, as in 30,45; otherwise the option is repeated
     metavar: str = ""
     default_text: str = ""  # what is shown where the default is None
-    panel: str = ""  # heading in the command's help
+    panel: str | None = None  # heading in the command's help; None: that of the options class
     also: tuple[str, ...] = ()  # further spellings on the command line
     check: Callable[[Any, Mapping[str, Any]], Any] | None = None  # (value, all that was given) -> value; may refuse
 
@@ -92,6 +92,11 @@ def one_of(names: Iterable[str]) -> str:
 def option(*, default: Any = REQUIRED, **setting: Any) -> Any:
     """A field of an options class. A default of None means: decided later, where more is known."""
     return dataclasses.field(default=default, metadata={"setting": Setting(**setting)})
+
+
+def seed_option() -> Any:
+    """The seed, under the general heading of whatever takes one."""
+    return option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.", panel="")
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,8 @@ def fields_of(cls: type[Options]) -> dict[str, Field]:
 class Options:
     """Base of every options class: its subclasses are frozen dataclasses whose fields are `option(…)`.
 
+    panel: the heading of these options in a command's help, as in `class TrainOptions(Options, panel="The training")`.
+
     >>> class Cut(Options):
     ...     budget: float | None = option(default=None, above=0, at_most=1, help="Share that may stay.")
     ...     of: Literal["parameters", "macs"] = option(default="parameters", help="What the budget counts.")
@@ -232,7 +239,11 @@ it must be parameters or macs; did you mean 'macs'?
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        for field in vars(cls).values():
+            if isinstance(field, dataclasses.Field) and field.metadata["setting"].panel is None:
+                setting = dataclasses.replace(field.metadata["setting"], panel=panel)
+                field.metadata = types.MappingProxyType({"setting": setting})
         dataclass(frozen=True, repr=False, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
@@ -274,10 +285,16 @@ it must be parameters or macs; did you mean 'macs'?
             refuse(problems)
         raise AssertionError("a problem was not said")
 
+    def idle(self, names: Iterable[str], why: str) -> Iterator[str]:
+        """A problem for each of these that was changed and has no use; why: as in "by `rule` plain"."""
+        changed = self.changed()
+        yield from (f"`{name}` is not used {why}; leave it out" for name in names if name in changed)
+
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults."""
-        known = fields_of(type(self))
-        return {n: getattr(self, n) for n, f in known.items() if f.required or getattr(self, n) != f.default}
+        values = {name: (getattr(self, name), field) for name, field in fields_of(type(self)).items()}
+        # an array compares as an array: no default is one
+        return {n: v for n, (v, f) in values.items() if f.required or (v != f.default) is not False}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.changed().items())})"

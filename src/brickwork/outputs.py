@@ -1,7 +1,5 @@
 """Which of the things that a model returns holds the logits."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Run a model over many images without leaving a trace on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

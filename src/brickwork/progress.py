@@ -1,7 +1,5 @@
 """One progress bar, on stderr, that stays silent when nobody watches."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable, Iterator

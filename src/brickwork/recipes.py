@@ -1,14 +1,12 @@
 """What every recipe file shares: how it is read, and how an entry it does not have is told."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from brickwork.errors import BadFile, UnknownName
+from brickwork.errors import BadFile, RequestError, UnknownName
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -26,6 +24,13 @@ def read_yaml(path: str | Path) -> Any:
         raise BadFile(f"{path} is not YAML: {where}{summary}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+
+
+def unknown_entries(entries: Any, keys: Collection[str], name: str, example: str) -> list[str]:
+    """What a recipe says that none can; RequestError where it says nothing by name. example: what it should say."""
+    if not isinstance(entries, Mapping):
+        raise RequestError(f"{name} is a {type(entries).__name__}; it must say {example}.")
+    return [unknown("entry of a recipe", key, keys) for key in entries if key not in keys]
 
 
 def unknown(what: str, key: Any, known: Iterable[str]) -> str:

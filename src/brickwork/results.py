@@ -5,8 +5,6 @@ Brick, Delta, TransplantNet, KernelPool, DependencyMap, Routes, SweepResult and 
 as `brickwork.map/1`. A test holds them to it.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Numbers, lists and tables in text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

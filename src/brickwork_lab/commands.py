@@ -1,7 +1,5 @@
 """`brickwork study` and `brickwork bench`: the papers' tables, and measurements against peers."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import shlex

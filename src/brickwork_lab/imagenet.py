@@ -1,7 +1,5 @@
 """Logits of two ImageNet networks, where a user has them: one file per network below the folder of data sets."""
 
-from __future__ import annotations
-
 from brickwork.data.named import data_folder
 from brickwork.dependencies.sources import LogitFile, read_logits
 from brickwork.errors import BadFile

@@ -1,7 +1,5 @@
 """How the networks of a study are judged, and the numbers that stand beside an accuracy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 pdoc reads the names that packages list; here functions get the options that they take, and options their help.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

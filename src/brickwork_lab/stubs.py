@@ -3,11 +3,11 @@
     python -m brickwork_lab.stubs        (make stubs)
 
 A stub says which names a package has (`brickwork.lazy` reads it): to add one, add its import line and run this. A function
-that takes options is written out, since an editor does not run the decorator that gives it its keyword arguments.
+that takes options is written out, since an editor does not run the decorator that gives it its keyword arguments. The
+formatter leaves these files alone: lists that only a program writes are filled, not one entry to a line.
 """
 
-from __future__ import annotations
-
+import ast
 import functools
 import importlib
 import inspect
@@ -31,6 +31,7 @@ PACKAGES = (
     ),
 )
 EMPTY = inspect.Parameter.empty
+WIDTH = 120
 
 
 class Names:
@@ -101,7 +102,7 @@ def _any_sequence(kind: Any) -> Any:
 
 
 def signature_of(function: Callable[..., Any], name: str, names: Names) -> str:
-    """`def name(…) -> …: ...`"""
+    """`def name(…) -> …: ...`, as many parameters to a line as fit."""
     plain = typing.get_type_hints(inspect.unwrap(function))
     parts: list[str] = []
     star = False
@@ -116,7 +117,7 @@ def signature_of(function: Callable[..., Any], name: str, names: Names) -> str:
         default = "" if parameter.default is EMPTY else f" = {_plain(parameter.default)}"
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
         parts.append(f"{stars}{parameter.name}: {text}{default}")
-    return f"def {name}({', '.join(parts)}) -> {names.of(plain.get('return', Any))}: ..."
+    return _filled(f"def {name}(", parts, f") -> {names.of(plain.get('return', Any))}: ...")
 
 
 def stub(package: str) -> str:
@@ -139,11 +140,27 @@ def stub(package: str) -> str:
         f"from {home} import {name}" for name, home in names.home.items() if not _exports(homes, module, home, name)
     ]
     version = ["__version__: str"] if package == "brickwork" else []
-    public = [
-        *homes,
-        *(["__version__"] if version else []),
-    ]  # a name under another than its own is public by this alone
-    return _formatted("\n".join([*exported, *helpers, f"__all__ = {sorted(public)}", *version, "", *functions]), file)
+    # sorted as the linter wants it; a name under another than its own is public by this alone
+    public = _sorted([*homes, *(["__version__"] if version else [])], file)
+    listed = _filled("__all__ = [", [_plain(name) for name in public], "]")
+    imports = _linted("\n".join([*exported, *helpers]), "I", file)
+    return "\n".join([imports, listed, *version, "", "\n".join(functions)]).rstrip("\n") + "\n"
+
+
+def _filled(head: str, parts: Sequence[str], tail: str) -> str:
+    """A list in brackets: on one line, or as many parts to a line as fit.
+
+    >>> _filled("f(", ["a", "b"], ")")
+    'f(a, b)'
+    """
+    if len(whole := f"{head}{', '.join(parts)}{tail}") <= WIDTH:
+        return whole
+    lines = [""]
+    for part in parts:
+        if len(lines[-1]) + len(part) + 6 > WIDTH:  # four spaces before the line, a space and a comma around the part
+            lines.append("")
+        lines[-1] += f"{' ' if lines[-1] else ''}{part},"
+    return "\n    ".join([head, *lines]) + f"\n{tail}"
 
 
 def _written_out(value: Any) -> tuple[str, str] | None:
@@ -166,12 +183,15 @@ def _exports(homes: Mapping[str, tuple[str, str]], module: Any, home: str, name:
     return True
 
 
-def _formatted(text: str, file: Path) -> str:
-    """As `make format` would leave it."""
-    for options in (["check", "--quiet", "--select", "I,RUF022", "--fix"], ["format", "--quiet"]):
-        command = [sys.executable, "-m", "ruff", *options, "--stdin-filename", str(file), "-"]
-        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-    return text
+def _linted(text: str, rule: str, file: Path) -> str:
+    """As the linter leaves it by one of its rules."""
+    words = f"-m ruff check --quiet --fix --select {rule} --stdin-filename".split()
+    command = [sys.executable, *words, str(file), "-"]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+
+
+def _sorted(names: Sequence[str], file: Path) -> list[str]:
+    return ast.literal_eval(_linted(f"__all__ = {names}", "RUF022", file).removeprefix("__all__ = "))
 
 
 def stub_file(package: str) -> Path:

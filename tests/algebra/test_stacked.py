@@ -1,4 +1,4 @@
-"""Several networks in one pass, batch norms folded, Winograd: each against the plain way, in float64."""
+"""Several networks in one pass, batch norms folded: each against the plain way, in float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from brickwork.algebra.cells import Cells
 from brickwork.algebra.folded import Folded
 from brickwork.algebra.plane import Plane
 from brickwork.algebra.stacked import stack
-from brickwork.algebra.winograd import convolve, suits, transformed
 from brickwork.blueprint.record import record
 from brickwork.errors import RequestError
 
@@ -145,29 +144,6 @@ def test_small_networks_run_side_by_side_and_large_ones_alone():
         nets = [zoo.build(arch, num_classes=5, seed=s) for s in (0, 1)]
         runner = Cells(Plane(*nets, None, bn="linear", where=CPU), torch.randn(2, 3, 32, 32), cells=None, batch=None)
         assert runner.at_once == expected and runner.stack is not None
-
-
-@pytest.mark.parametrize(("size", "padding"), [((8, 8), (1, 1)), ((5, 11), (0, 1)), ((4, 4), (2, 0)), ((3, 3), (0, 0))])
-def test_winograd(size, padding):
-    x = torch.randn(3, 5, *size, generator=torch.Generator().manual_seed(0)).double()
-    weight, bias = torch.randn(7, 5, 3, 3).double(), torch.randn(7).double()
-    found = convolve(x, transformed(weight), bias, padding)
-    assert (found - F.conv2d(x, weight, bias, padding=padding)).abs().max() < 1e-11
-    one = convolve(x.float(), transformed(weight.float()), None, padding)
-    assert (one - F.conv2d(x, weight, padding=padding)).abs().max() < 1e-3
-
-
-def test_where_winograd_is_used():
-    wide = torch.zeros(256, 64, 3, 3)
-    assert suits(wide, (1, 1), (1, 1), (1, 1), 1)
-    for other in (
-        (wide, (2, 2), (1, 1), (1, 1), 1),
-        (wide, (1, 1), (1, 1), (2, 2), 1),
-        (wide, (1, 1), (1, 1), (1, 1), 4),
-        (wide[:8], (1, 1), (1, 1), (1, 1), 1),
-        (wide.bfloat16(), (1, 1), (1, 1), (1, 1), 1),
-    ):
-        assert not suits(*other)
 
 
 def test_a_relu_behind_a_convolution_is_done_with_it():

@@ -24,107 +24,48 @@ from brickwork.algebra.with_data import merge_on as merge_on
 from brickwork.data.images import ImageData
 
 __all__ = [
-    "Cancellation",
-    "Delta",
-    "LearnedCoefficients",
-    "Soup",
-    "SweepResult",
-    "adamerge",
-    "assign",
-    "balanced_point",
-    "cancel",
-    "combine",
-    "delta",
-    "greedy_soup",
-    "merge",
-    "merge_files",
-    "merge_on",
-    "own_heads",
-    "rebasin",
-    "refit_head",
-    "repair",
-    "sweep",
+    "Cancellation", "Delta", "LearnedCoefficients", "Soup", "SweepResult", "adamerge", "assign", "balanced_point",
+    "cancel", "combine", "delta", "greedy_soup", "merge", "merge_files", "merge_on", "own_heads", "rebasin",
+    "refit_head", "repair", "sweep",
 ]
 
 # from brickwork.algebra.deltas import assign
 def assign(
-    model: Any,
-    g: Delta,
-    alpha: float = 1.0,
-    *,
-    bn: Literal["linear", "keep"] = "linear",
-    strict: bool = False,
+    model: Any, g: Delta, alpha: float = 1.0, *, bn: Literal["linear", "keep"] = "linear", strict: bool = False,
     options: AssignOptions | None = None,
 ) -> Any: ...
 
 # from brickwork.algebra.sweeping import balanced_point
 def balanced_point(
-    a: Module,
-    b: Module,
-    *,
-    bn: Literal["linear", "keep"] = "linear",
-    batch_size: int | None = None,
-    cells: int | None = None,
-    precision: Literal["auto", "bf16"] = "auto",
-    journal: Path | None = None,
-    start: Sequence[float] = (0.5, 0.5),
-    step: float = 0.5,
-    smallest: float = 0.02,
-    tries: int = 80,
-    base: Module | None = None,
-    data: Sequence[ImageData | tuple[Any, Any]] | Mapping[str, ImageData | tuple[Any, Any]],
-    device: str | device | None = None,
-    progress: bool = True,
-    options: BalancedPointOptions | None = None,
+    a: Module, b: Module, *, bn: Literal["linear", "keep"] = "linear", batch_size: int | None = None,
+    cells: int | None = None, precision: Literal["auto", "bf16"] = "auto", journal: Path | None = None,
+    start: Sequence[float] = (0.5, 0.5), step: float = 0.5, smallest: float = 0.02, tries: int = 80,
+    base: Module | None = None, data: Sequence[ImageData | tuple[Any, Any]] | Mapping[str, ImageData | tuple[Any, Any]],
+    device: str | device | None = None, progress: bool = True, options: BalancedPointOptions | None = None,
 ) -> SweepResult: ...
 
 # from brickwork.algebra.cancellation import cancel
 def cancel(
-    base: Module,
-    first: Any,
-    second: Any,
-    *,
-    lr: Sequence[float] = (0.001, 0.01),
-    steps: Sequence[int] = (1, 2, 5, 10),
-    batch_size: int | None = None,
-    bn: Literal["batch", "keep"] = "batch",
-    seed: int = 0,
-    loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-    device: str | device | None = None,
-    progress: bool = True,
+    base: Module, first: Any, second: Any, *, lr: Sequence[float] = (0.001, 0.01), steps: Sequence[int] = (1, 2, 5, 10),
+    batch_size: int | None = None, bn: Literal["batch", "keep"] = "batch", seed: int = 0,
+    loss: Callable[[Tensor, Tensor], Tensor] | None = None, device: str | device | None = None, progress: bool = True,
     options: CancelOptions | None = None,
 ) -> Cancellation: ...
 
 # from brickwork.algebra.merging import merge
 def merge(
-    states: Sequence[Any],
-    method: str = "linear",
-    *,
-    bn: Literal["linear", "keep"] = "linear",
-    heads: Literal["refuse", "keep"] = "refuse",
-    seed: int = 0,
-    base: Module | Mapping[str, Tensor] | None = None,
-    data: Sequence[Any] | None = None,
-    layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
-    options: MergeOptions | None = None,
-    **method_options: Any,
+    states: Sequence[Any], method: str = "linear", *, bn: Literal["linear", "keep"] = "linear",
+    heads: Literal["refuse", "keep"] = "refuse", seed: int = 0, base: Module | Mapping[str, Tensor] | None = None,
+    data: Sequence[Any] | None = None, layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
+    options: MergeOptions | None = None, **method_options: Any,
 ) -> Any: ...
 
 # from brickwork.algebra.sweeping import sweep
 def sweep(
-    a: Module,
-    b: Module | None = None,
-    *,
-    bn: Literal["linear", "keep"] = "linear",
-    batch_size: int | None = None,
-    cells: int | None = None,
-    precision: Literal["auto", "bf16"] = "auto",
-    journal: Path | None = None,
+    a: Module, b: Module | None = None, *, bn: Literal["linear", "keep"] = "linear", batch_size: int | None = None,
+    cells: int | None = None, precision: Literal["auto", "bf16"] = "auto", journal: Path | None = None,
     alpha: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-    beta: Sequence[float] | None = None,
-    base: Module | None = None,
+    beta: Sequence[float] | None = None, base: Module | None = None,
     data: Sequence[ImageData | tuple[Any, Any]] | Mapping[str, ImageData | tuple[Any, Any]],
-    device: str | device | None = None,
-    progress: bool = True,
-    options: SweepOptions | None = None,
+    device: str | device | None = None, progress: bool = True, options: SweepOptions | None = None,
 ) -> SweepResult: ...

@@ -7,8 +7,6 @@ Batch norms normalise by the batch while λ is learned, every batch holding imag
 all the images, mixed, at the end.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Whether networks are of one architecture, by the names and shapes of their tensors; numpy and torch alike."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Re-basin: one network's channels in another's order before they are averaged; and new statistics afterwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

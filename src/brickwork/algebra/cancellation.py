@@ -7,8 +7,6 @@ really added, with the Hessian at every step of the second; "secant", −βT (L'
 (the Hessian does not see that a ReLU or a maximum switches).
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The images of the two tasks that `cancel` trains on, batch by batch, the same in every run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What `cancel` found: terms at the start, how well they predict the real difference, and what it costs the tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Accuracies of some cells of a plane: how many at once, how many images a pass, and in which way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ A table without torch, so that a wrong request is refused before anything is imp
 is found under `home`, takes (models, tasks, shares) and the options as keywords, and returns the network and facts.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 The same answers up to rounding. A network that cannot be recorded is taken as it is.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 
@@ -47,8 +45,7 @@ class Folded:
             assert isinstance(module, nn.Linear | _ConvNd)
             if module.bias is None:
                 module.bias = nn.Parameter(module.weight.new_zeros(module.weight.shape[0]))
-            parent, _, leaf = norm.rpartition(".")
-            setattr(self.model.get_submodule(parent), leaf, nn.Identity())
+            self.model.set_submodule(norm, nn.Identity())
 
     def state(self, cells: Sequence[Cell]) -> dict[str, Tensor]:
         """Every floating parameter and buffer of `model`, (cells, …), in float32 or wider."""

@@ -3,8 +3,6 @@
 One head that serves all tasks, or one head a task on one shared trunk. Only the last linear layer changes.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

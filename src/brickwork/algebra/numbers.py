@@ -3,8 +3,6 @@
 Everything is calculated in float32 (float64 for float64) whatever it is stored in, and rounded to nearest, ties to even.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

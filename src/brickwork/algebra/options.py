@@ -1,15 +1,12 @@
 """The options of weight algebra, paper 1's operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from brickwork.options import MOST_SEED, Options, option, parse_numbers
+from brickwork.options import Options, option, parse_numbers, seed_option
 
 BN = "Batch-norm statistics: added up like weights (linear), or kept."
-SEED = "Seed of every random number."
 
 
 class AssignOptions(Options):
@@ -24,7 +21,7 @@ class MergeOptions(Options):
 
     bn: Literal["linear", "keep"] = option(default="linear", help=BN)
     heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
 
 class SweepRunOptions(Options):
@@ -86,7 +83,7 @@ class CancelOptions(Options):
     bn: Literal["batch", "keep"] = option(
         default="batch", help="Batch norms use the batch, as in training, or keep statistics."
     )
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
     def rules(self) -> Iterator[str]:
         for name in ("lr", "steps"):

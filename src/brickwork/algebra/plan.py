@@ -3,8 +3,6 @@
 The same few lines merge dictionaries in memory and files on disk: a model is a mapping from names to arrays.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

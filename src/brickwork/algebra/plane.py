@@ -1,7 +1,5 @@
 """The plane of networks that α and β span: θ(α, β) = offset + α · first + β · second, tensor by tensor."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

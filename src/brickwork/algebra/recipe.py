@@ -13,8 +13,6 @@ heads: refuse                       # tensors of other shapes: refuse | keep
 seed: 0
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from brickwork.algebra.options import MergeOptions
 from brickwork.algebra.plan import MergeRule, Request
 from brickwork.errors import RequestError
 from brickwork.options import fields_of
-from brickwork.recipes import read_yaml, unknown
+from brickwork.recipes import read_yaml, unknown, unknown_entries
 
 KEYS = ("method", "base", "models", "options", "layers", *fields_of(MergeOptions))
 LAYER_KEYS = ("match", "method", "options")
@@ -58,9 +56,7 @@ def read_recipe(path: str | Path) -> MergeRecipe:
 
 def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> MergeRecipe:
     """Check everything a recipe says; one RequestError with all that is wrong."""
-    if not isinstance(entries, Mapping):
-        raise RequestError(f"{name} is a {type(entries).__name__}; it must say method:, models: and so on.")
-    problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]
+    problems = unknown_entries(entries, KEYS, name, "method:, models: and so on")
     models = entries.get("models")
     if not isinstance(models, list) or not models or not all(isinstance(m, str) for m in models):
         problems.append(f"models are {models!r}; they must be a list of files or folders")

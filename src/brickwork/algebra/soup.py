@@ -1,7 +1,5 @@
 """Greedy soup: the mean of those networks that do not make it worse on labelled images (Wortsman 2022, arXiv 2203.05482)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Merge methods that drop parts of the task vectors: TIES, DARE, DELLA, breadcrumbs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Merge methods on the singular vectors of matrices; convolutions as (outputs, rest), vectors by their mean."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

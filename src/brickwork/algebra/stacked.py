@@ -7,8 +7,7 @@ pooling, sums) runs as it is. That this holds for a network is proven on a few i
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,9 +16,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from brickwork.algebra.winograd import convolve, suits, transformed
 from brickwork.blueprint.record import Graph
 from brickwork.blueprint.walk import rule_name
+from brickwork.devices import without_tf32
 from brickwork.moments.layers import find_layers
 from brickwork.outputs import logits_of
 
@@ -79,8 +78,6 @@ class _Convolution(_Side):
         weight = self.tensors["weight"]
         if weight.dim() == 4:
             self.tensors["weight"] = weight.contiguous(memory_format=torch.channels_last)
-        where = (self.stride, self.padding, self.dilation, self.groups * self.count)
-        self.winograd = transformed(weight) if suits(weight, *where) else None
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.tensors["weight"], self.tensors.get("bias")
@@ -93,11 +90,8 @@ class _Convolution(_Side):
                 x = x.repeat(1, self.count, *[1] * (x.dim() - 2))
         if self.fused and bias is not None:
             return torch.cudnn_convolution_relu(x, weight, bias, self.stride, self.padding, self.dilation, groups)
-        if self.winograd is not None:
-            result = convolve(x, self.winograd, bias, self.padding)
-        else:
-            where = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride), groups)
-            result = torch.convolution(x, weight, bias, *where)
+        where = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride), groups)
+        result = torch.convolution(x, weight, bias, *where)
         return torch.relu_(result) if self.relu else result
 
 
@@ -150,7 +144,7 @@ def _build(model: nn.Module, graph: Graph) -> Stack | None:
             relu = _relu_behind(graph, model, layer.output.index)
             layers[layer.path] = _Convolution(layer.op.args, relu is not None)
             if relu is not None:
-                _replace(copied, relu, nn.Identity())
+                copied.set_submodule(relu, nn.Identity())
         else:
             layers[layer.path] = _Linear()
     for path, module in model.named_modules():
@@ -158,9 +152,9 @@ def _build(model: nn.Module, graph: Graph) -> Stack | None:
             layers[path] = _Norm(module.eps)
     for path, module in model.named_modules():
         if isinstance(module, nn.AdaptiveMaxPool2d) and module.output_size in (1, (1, 1)):
-            _replace(copied, path, _Largest())
+            copied.set_submodule(path, _Largest())
     for path, side in layers.items():
-        _replace(copied, path, side)
+        copied.set_submodule(path, side)
     left = [*copied.parameters(), *(b for b in copied.buffers() if b.is_floating_point())]
     return None if left or not layers else Stack(copied.eval(), layers)
 
@@ -172,11 +166,6 @@ def _relu_behind(graph: Graph, model: nn.Module, index: int) -> str | None:
         return None
     path = readers[0].module
     return path if type(model.get_submodule(path)) is nn.ReLU and graph.calls.get(path) == 1 else None
-
-
-def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
-    parent, _, leaf = path.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
 
 
 def _noisy(model: nn.Module, count: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -198,7 +187,7 @@ def _proven(found: Stack, model: nn.Module, example: Tensor) -> bool:
     images, alone = example.to(dtype), copy.deepcopy(model).to(dtype)
     state = _noisy(model, 2, dtype)
     found.load(state)
-    with torch.no_grad(), _exact():
+    with torch.no_grad(), without_tf32():  # whose rounding would hide a difference
         try:
             together = found(images)
         except Exception:  # shapes that do not fit, or a forward that asks its layers for what they had
@@ -212,17 +201,6 @@ def _proven(found: Stack, model: nn.Module, example: Tensor) -> bool:
             if not float((together[:, k] - right).abs().max()) <= 1e-3 * scale:
                 return False
     return True
-
-
-@contextmanager
-def _exact() -> Iterator[None]:
-    """Without TF32, whose rounding would hide a difference."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def _fuses(found: Stack, model: nn.Module, example: Tensor) -> bool:

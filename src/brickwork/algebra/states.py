@@ -1,7 +1,5 @@
 """Networks and dictionaries of tensors, taken and given back alike."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import replace

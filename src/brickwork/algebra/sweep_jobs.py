@@ -1,7 +1,5 @@
 """A sweep of model folders on any engine: every β is a job that loads the folders itself, on whatever machine it runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path

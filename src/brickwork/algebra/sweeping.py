@@ -3,8 +3,6 @@
 Weights are loaded and images prepared once; cells are combined on the device, and small networks run several at once.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

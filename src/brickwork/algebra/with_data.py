@@ -3,8 +3,6 @@
 These three fold batch norms into the layers before them first (exactly), so that a network is its weights.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

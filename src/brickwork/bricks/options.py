@@ -130,8 +130,8 @@ class TreatOptions(FineTuneOptions):
     scored: int = option(default=1000, at_least=1, help=SCORED)
 
     def rules(self) -> Iterator[str]:
-        if self.rule == "plain" and self.strength is not None:
-            yield "`strength` is not used by `rule` plain; leave it out"
+        if self.rule == "plain":
+            yield from self.idle(("strength", "threshold", "scored"), "by `rule` plain")
 
 
 class DistilOptions(FineTuneOptions):
@@ -157,6 +157,8 @@ class TransferOptions(FineTuneOptions):
     def rules(self) -> Iterator[str]:
         if self.what == "independent" and self.weight_decay and "weight_decay" in self.changed():
             yield "`weight_decay` would move what `what` independent holds; leave it out, or train all"
+        if self.what == "all":
+            yield from self.idle(("threshold", "attribution", "scored"), "with `what` all, which holds nothing")
 
 
 class AdaptOptions(Options):

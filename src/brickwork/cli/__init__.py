@@ -4,8 +4,6 @@ A verb is a function of brickwork.cli; its parameters and options classes say wh
 module of the verb that was typed is imported, and torch only when that verb runs.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`brickwork delta`, `assign` and `sweep`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,14 +1,12 @@
 """`brickwork disassemble`, `compress`, `assemble`, `increment` and `routes`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from brickwork.bricks.options import AssembleOptions, DisassembleOptions, RoutesOptions
-from brickwork.cli.command import Report
+from brickwork.cli.command import Given, Report
 from brickwork.cli.folders import hash_of, images_for, save
 from brickwork.cli.parameters import (
     BrickFolders,
@@ -26,9 +24,6 @@ from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.options import Setting
 from brickwork.words import sides
-
-if TYPE_CHECKING:
-    pass
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
 Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
@@ -91,6 +86,7 @@ def assemble(
     seed: Seed = 0,
     run: Running,
     options: AssembleOptions,
+    given: Given,
 ) -> Report:
     """Join bricks into one model folder with the classes of all.
 
@@ -102,17 +98,21 @@ def assemble(
     from brickwork.data.images import drawn_images
 
     _check_target(options, target)
+    if "images" in given and data is None:
+        raise RequestError(
+            f"`images` is {images}, and there is no `data` to take them from; give it, or leave both out."
+        )
     _check_bricks(bricks)
     _check_source(bricks, options.shared, source, data)
     parts = [Brick.load(folder, arch=run.arch, device=run.where) for folder in bricks]
-    given: dict[str, Any] = {}
+    read: dict[str, Any] = {}
     if source is not None:
-        given["source"] = store.load(source, arch=run.arch, device=run.where)
+        read["source"] = store.load(source, arch=run.arch, device=run.where)
         if data is not None:
-            given["data"] = drawn_images(images_for(given["source"], data, seed).train_images, images, seed)
+            read["data"] = drawn_images(images_for(read["source"], data, seed).train_images, images, seed)
     if target is not None:
-        given["target"] = images_for(parts[0].model, target, seed).train_images
-    model = assemble(parts, options=options, **given)
+        read["target"] = images_for(parts[0].model, target, seed).train_images
+    model = assemble(parts, options=options, **read)
     save(model, out, force=run.force, command="assemble", data=data and str(data), target=target and str(target))
     report = {"folder": str(out), "bricks": [str(b) for b in bricks], **description(model)}
     text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {summary_of(report)}; saved in {out}"

@@ -1,7 +1,5 @@
 """`brickwork cancel BASE --data FIRST --data SECOND --out cancellation.html`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Annotated
 

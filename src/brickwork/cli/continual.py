@@ -97,11 +97,13 @@ def continual(
     """
     from brickwork import data as data_sets
     from brickwork.continual import run
+    from brickwork.continual.running import check_pool
     from brickwork.training.starts import find_start
 
     chosen: Any = methods  # by name: `_methods` has read them
     given: Any = pool  # and that one, too
     refuse([*split.rules_for(len(data))])
+    check_pool(chosen.values(), given)
     begun = find_start(start, arg or {}, size)
     if begun.segments:
         raise RequestError(f"{start} is a segmenter; tasks here are of classes.")

@@ -1,7 +1,5 @@
 """`brickwork depend fit LOGITS_OR_MODEL --out MAP`, `depend show MAP` and `depend add MODEL --data NEW --out MODEL`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +55,8 @@ def fit(
     from brickwork.dependencies.mapping import fit_map
     from brickwork.dependencies.reading import LogitReader
 
-    CovLasso(**options.estimator(), device=str(run.where)).check()
+    solving = str(run.where) if options.solver == "torch" else "cpu"  # a network may run elsewhere
+    CovLasso(**options.estimator(), device=solving).check()
     read = LogitReader(data, labels, names, run.arch, str(run.where), options.seed)
     read.check(source, targets)
     rows, test, known = read(source)
@@ -66,7 +65,7 @@ def fit(
         other, other_test, its_names = read(targets)
         given |= {"targets": other[0], "target_names": its_names}
         test = None if test is None or other_test is None else (*test, other_test[0])
-    result = fit_map(*rows, test=test, device=str(run.where), progress=True, options=options, **given)
+    result = fit_map(*rows, test=test, device=solving, progress=True, options=options, **given)
     result.save(out, force=run.force)
     return Report({"folder": str(out), **result.to_dict()}, f"{result}\nsaved in {out}")
 

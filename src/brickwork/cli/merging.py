@@ -1,10 +1,8 @@
 """`brickwork merge MODEL… --out MERGED`: on weights alone, on images (`--method match --data X …`), or by a recipe.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from brickwork.algebra.options import MergeOptions
 from brickwork.cli.command import Argument, Given, Report
@@ -13,9 +11,6 @@ from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
 from brickwork.words import counted, table
-
-if TYPE_CHECKING:
-    pass
 
 # the registries hold these names, but reading them would import numpy; a test compares the two
 METHODS = (

@@ -1,7 +1,5 @@
 """`brickwork demo`, `report` and `studio`: pages to look at."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The parameters that several commands share: each is worded and checked once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """What a command prints: the result on stdout, everything else on stderr; the line that was typed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -10,7 +10,7 @@ from brickwork.cli.command import Argument, Given, Report
 from brickwork.cli.folders import accuracy, hash_of, images_for, save
 from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
 from brickwork.errors import BadData, RequestError
-from brickwork.options import Setting
+from brickwork.options import Setting, refuse
 from brickwork.words import counted
 
 if TYPE_CHECKING:
@@ -100,8 +100,9 @@ def transfer(
     from brickwork import store
     from brickwork.bricks import transfer
 
-    if options.what == "all" and given & {"routes", "threshold"}:
-        raise RequestError("`routes` and `threshold` find what to hold, and `what` all holds nothing.")
+    if options.what == "all":
+        typed = [name for name in ("routes", "threshold", "attribution", "scored") if name in given]
+        refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
     whole = store.load(model, arch=run.arch, device=run.where)
     images = images_for(whole, data, options.seed)
     known = images_for(whole, routes, options.seed) if routes is not None else None

@@ -20,36 +20,14 @@ from brickwork.continual.scenario import split_classes as split_classes
 from brickwork.pools.pool import KernelPool
 
 __all__ = [
-    "Bench",
-    "Comparison",
-    "ContinualMethod",
-    "ContinualOptions",
-    "ContinualResult",
-    "Scenario",
-    "SplitOptions",
-    "method",
-    "names",
-    "parse",
-    "registry",
-    "run",
-    "sequence",
-    "split_classes",
+    "Bench", "Comparison", "ContinualMethod", "ContinualOptions", "ContinualResult", "Scenario", "SplitOptions",
+    "method", "names", "parse", "registry", "run", "sequence", "split_classes",
 ]
 
 # from brickwork.continual.running import run
 def run(
-    scenario: Scenario,
-    methods: str | Sequence[str | ContinualMethod],
-    start: Module,
-    *,
-    epochs: int = 30,
-    batch_size: int | None = None,
-    augment: str | None = None,
-    forward: bool = False,
-    seed: int = 0,
-    out: str | PathLike[str] | None = None,
-    pool: KernelPool | None = None,
-    device: str | device | None = None,
-    progress: bool = True,
-    options: ContinualOptions | None = None,
+    scenario: Scenario, methods: str | Sequence[str | ContinualMethod], start: Module, *, epochs: int = 30,
+    batch_size: int | None = None, augment: str | None = None, forward: bool = False, seed: int = 0,
+    out: str | PathLike[str] | None = None, pool: KernelPool | None = None, device: str | device | None = None,
+    progress: bool = True, options: ContinualOptions | None = None,
 ) -> Comparison: ...

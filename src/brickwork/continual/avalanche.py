@@ -1,7 +1,5 @@
 """A benchmark of Avalanche (the continual-learning toolkit) as a scenario; Avalanche itself is not imported here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

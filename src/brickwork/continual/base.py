@@ -59,6 +59,22 @@ class ContinualMethod(Options, ABC):
         """Remove files that are not needed after task `after`; it is on record by now."""
 
 
+class RewrittenFile(ContinualMethod):
+    """One file of all tasks that every task writes anew; the ones before it go when it is there."""
+
+    prefix = ""  # of the file's name
+
+    def shared(self, bench: Bench, after: int) -> list[Path]:
+        return [self.file(bench, after)]
+
+    def tidy(self, bench: Bench, after: int) -> None:
+        for number in range(after):
+            self.file(bench, number).unlink(missing_ok=True)
+
+    def file(self, bench: Bench, after: int) -> Path:
+        return bench.path(f"{self.prefix}-after-{after:03d}.safetensors")
+
+
 class TaskFiles(ContinualMethod):
     """A trunk that is kept once and never changed, and one file per task: small tensors, head, and what a method adds."""
 

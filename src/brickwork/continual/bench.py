@@ -1,7 +1,5 @@
 """Where a method works: the scenario, the network everything starts from, the folder its files go to, the budget."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass, field
 from pathlib import Path

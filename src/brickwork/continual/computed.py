@@ -1,7 +1,5 @@
 """Kernels that are computed from other parameters in every forward pass, and settled afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of tensors that a method leaves behind; what they weigh is what is reported."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from collections.abc import Iterable

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from brickwork.continual.base import TaskFiles
 from brickwork.continual.bench import Bench
 from brickwork.continual.files import write_tensors
-from brickwork.continual.networks import halved, head_of, kernels_of, put
+from brickwork.continual.networks import halved, head_of, kernels_of
 from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.errors import BadModel
@@ -41,7 +41,7 @@ class Probed(nn.Module):
         head = model.get_submodule(name)
         assert isinstance(head, nn.Linear)
         self.head = head
-        put(model, name, nn.Identity())
+        model.set_submodule(name, nn.Identity())
         self.trunk = model.requires_grad_(False)
         attach(self, origin_of(model))
 

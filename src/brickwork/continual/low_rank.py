@@ -1,7 +1,5 @@
 """A low-rank change of every layer per task, as LoRA (Hu et al. 2021) does: what many would do today."""
 
-from __future__ import annotations
-
 import math
 
 import torch

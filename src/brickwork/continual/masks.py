@@ -1,7 +1,5 @@
 """Kernel-wise soft masks (KSM, Yang et al. 2021): a task scales the kernels of a trunk that stays as it is."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

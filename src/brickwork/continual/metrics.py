@@ -1,7 +1,5 @@
 """What an accuracy matrix says. R[i][j]: accuracy on task j after task i was learned, NaN where not measured."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

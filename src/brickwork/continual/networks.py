@@ -1,7 +1,5 @@
 """The parts of a network that methods treat differently: kernels, the head, and the small rest."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,12 +45,6 @@ def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Modu
     args = {**origin.args, "num_classes": len(classes)} if origin.arch is not None else origin.args
     attach(new, replace(origin, args=args, classes=tuple(classes)))
     return new
-
-
-def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Replace the submodule of this name."""
-    parent, _, leaf = name.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, module)
 
 
 def kernels_of(model: nn.Module) -> dict[str, Any]:

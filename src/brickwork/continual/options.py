@@ -1,50 +1,41 @@
 """The options of continual learning, and those that methods have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
-from brickwork.options import MOST_SEED, Options, option
+from brickwork.options import Options, option, seed_option
 from brickwork.training.options import AUGMENTATIONS, TRAINING
 
 TASKS = "The tasks"  # heading of the help
 
 
-class ContinualOptions(Options):
+class ContinualOptions(Options, panel=TRAINING):
     """What a run of several methods has in common for all of them."""
 
-    epochs: int = option(
-        default=30, at_least=1, help="Passes over the images of each task, for every method.", panel=TRAINING
-    )
+    epochs: int = option(default=30, at_least=1, help="Passes over the images of each task, for every method.")
     batch_size: int | None = option(
-        default=None,
-        at_least=1,
-        help="Images per step.",
-        default_text="up to 128, fewer for small tasks",
-        panel=TRAINING,
+        default=None, at_least=1, help="Images per step.", default_text="up to 128, fewer for small tasks"
     )
     augment: str | None = option(
-        default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
+        default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data"
     )
     forward: bool = option(default=False, help="Also measure every task just before it is learned.", panel=TASKS)
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
+    seed: int = seed_option()
 
 
-class SplitOptions(Options):
+class SplitOptions(Options, panel=TASKS):
     """How a data set becomes tasks."""
 
-    tasks: int | None = option(default=None, at_least=1, help="Tasks to split one data set into.", panel=TASKS)
-    classes_per_task: int | None = option(default=None, at_least=1, help="Classes per task.", panel=TASKS)
+    tasks: int | None = option(default=None, at_least=1, help="Tasks to split one data set into.")
+    classes_per_task: int | None = option(default=None, at_least=1, help="Classes per task.")
     class_seed: int | None = option(
-        default=None, at_least=0, help="Seed to shuffle the classes with.", default_text="their order", panel=TASKS
+        default=None, at_least=0, help="Seed to shuffle the classes with.", default_text="their order"
     )
     holdout: float | None = option(
         default=None,
         above=0,
         below=1,
         help="Judge on this share of the training images instead of the test images: to choose options.",
-        panel=TASKS,
     )
 
     def rules_for(self, sets: int) -> Iterator[str]:

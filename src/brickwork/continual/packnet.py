@@ -1,14 +1,11 @@
 """PackNet (Mallya and Lazebnik 2018): tasks share the weights of one network out among themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import ContinualMethod
+from brickwork.continual.base import RewrittenFile
 from brickwork.continual.bench import Bench
 from brickwork.continual.computed import compute, rules, settle
 from brickwork.continual.files import pack, unpack, write_tensors
@@ -22,13 +19,14 @@ State = dict[str, Tensor]
 
 
 @method("packnet")
-class PackNet(ContinualMethod):
+class PackNet(RewrittenFile):
     """A task trains the free weights, keeps the largest of each layer, sets the others free again and is trained on.
 
     prune: the share of a layer's free weights that is set free for later tasks, or "equal": every task keeps as many.
     Batch norms, biases and heads are of each task. The last task keeps all that is left.
     """
 
+    prefix = "packed"
     prune: float | str = option(
         default=0.6, above=0, below=1, help="Share of the free weights set free again, or equal."
     )
@@ -64,7 +62,7 @@ class PackNet(ContinualMethod):
         for name, layer in kernels_of(model).items():
             packed[f"kernel.{name}"] = halved(layer.weight.detach())
             packed[f"owner.{name}"] = pack(torch.where(kept[name], number + 1, owners[name]), bits)
-        write_tensors(self._path(bench, number), packed)
+        write_tensors(self.file(bench, number), packed)
         bench.held.pop("packed", None)
         write_tensors(bench.task_path(number), {"small": flat(small_of(model)), **stored_head(model)})
 
@@ -80,9 +78,6 @@ class PackNet(ContinualMethod):
             load_head(model, stored)
         return model.eval()
 
-    def shared(self, bench: Bench, after: int) -> list[Path]:
-        return [self._path(bench, after)]
-
     def opening(self, bench: Bench, number: int) -> nn.Module:
         if number == 0:
             return bench.start
@@ -93,13 +88,6 @@ class PackNet(ContinualMethod):
                 layer.weight.copy_(kernels[name])
         return model
 
-    def tidy(self, bench: Bench, after: int) -> None:
-        for number in range(after):
-            self._path(bench, number).unlink(missing_ok=True)
-
-    def _path(self, bench: Bench, after: int) -> Path:
-        return bench.path(f"packed-after-{after:03d}.safetensors")
-
     def _packed(self, bench: Bench, after: int) -> tuple[State, State]:
         """Kernels, and the task each weight belongs to: 0 for nobody, k + 1 for task k."""
         layers = kernels_of(bench.start)
@@ -108,7 +96,7 @@ class PackNet(ContinualMethod):
             return kernels, {name: torch.zeros_like(value, dtype=torch.int64) for name, value in kernels.items()}
         if bench.held.get("packed", (None,))[0] == after:  # every task is judged on the same packed weights
             return bench.held["packed"][1:]
-        stored = read_safetensors(self._path(bench, after))
+        stored = read_safetensors(self.file(bench, after))
         kernels, owners = {}, {}
         for name, layer in layers.items():
             weight = layer.weight

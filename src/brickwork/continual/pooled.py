@@ -1,7 +1,5 @@
 """Weight search (paper 4): a task is a choice of kernels from a frozen pool, by training or from a trained network."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from pathlib import Path

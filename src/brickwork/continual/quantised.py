@@ -1,7 +1,5 @@
 """A network of few bits per task: fine-tuned, its kernels rounded to a uniform grid per channel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

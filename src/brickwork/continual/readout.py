@@ -1,7 +1,5 @@
 """How much a network's features tell of a task before it is learned: a linear layer in closed form."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -5,8 +5,6 @@ class LowRank(ContinualMethod):
     rank: int = option(default=4, at_least=1, help="Rank of the change.")
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Run methods over a scenario: learn, judge every task so far, weigh the files, and go on where a killed run stopped."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib
@@ -11,7 +9,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +69,7 @@ def run(
     ['probe']
     """
     chosen = parse(methods)
+    check_pool(chosen.values(), pool)
     where = pick(device)
     options = replace(options, augment=options.augment or default_augment(scenario.tasks[0].source.split("#")[0]))
     results = {}
@@ -80,6 +79,12 @@ def run(
             bench = Bench(scenario, begun, folder / folder_name(name), where, options, pool=pool)
             results[name] = run_method(name, method, bench, advance=advance)
     return Comparison(str(scenario), results, options)
+
+
+def check_pool(methods: Iterable[ContinualMethod], pool: KernelPool | None) -> None:
+    """Refuse a pool that none of the methods would use."""
+    if pool is not None and not any(method.pooled for method in methods):
+        raise RequestError("`pool` is given, and none of `methods` uses one; leave it out, or add the method pool.")
 
 
 def run_method(name: str, method: ContinualMethod, bench: Bench, *, advance: Any = None) -> ContinualResult:

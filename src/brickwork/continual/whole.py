@@ -1,7 +1,5 @@
 """Whole networks: one per task, one for all tasks at once, and one that is trained on task after task."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.continual.base import ContinualMethod
+from brickwork.continual.base import ContinualMethod, RewrittenFile
 from brickwork.continual.bench import Bench, load_partly
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import head_of, head_tensors, with_head
@@ -85,29 +83,25 @@ class Joint(ContinualMethod):
 
 
 @method("sequential")
-class Sequential(ContinualMethod):
+class Sequential(RewrittenFile):
     """One network fine-tuned on task after task, with a head for each; nothing keeps it from forgetting."""
 
+    prefix = "network"
     lr: float = rate(0.02)
     epochs: int | None = passes()
 
     def learn(self, bench: Bench, number: int) -> None:
         model = bench.fit(bench.fresh(number, self.opening(bench, number)), number, lr=self.lr, epochs=self.epochs)
         head = head_of(model) + "."
-        write_tensors(
-            self._path(bench, number), {n: t for n, t in model.state_dict().items() if not n.startswith(head)}
-        )
+        write_tensors(self.file(bench, number), {n: t for n, t in model.state_dict().items() if not n.startswith(head)})
         write_tensors(bench.task_path(number), {f"head.{n}": t for n, t in head_tensors(model).items()})
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         model = bench.fresh(number)
         head: dict[str, Tensor] = read_safetensors(bench.task_path(number))
-        load_partly(model, read_safetensors(self._path(bench, after)))
+        load_partly(model, read_safetensors(self.file(bench, after)))
         load_partly(model.get_submodule(head_of(model)), {n.removeprefix("head."): t for n, t in head.items()})
         return model.eval()
-
-    def shared(self, bench: Bench, after: int) -> list[Path]:
-        return [self._path(bench, after)]
 
     def opening(self, bench: Bench, number: int) -> nn.Module:
         if number == 0:
@@ -115,13 +109,6 @@ class Sequential(ContinualMethod):
         model = self.network(bench, number - 1, number - 1)
         assert model is not None
         return model
-
-    def tidy(self, bench: Bench, after: int) -> None:
-        for number in range(after):
-            self._path(bench, number).unlink(missing_ok=True)
-
-    def _path(self, bench: Bench, after: int) -> Path:
-        return bench.path(f"network-after-{after:03d}.safetensors")
 
 
 def together(tasks: tuple[ImageData, ...]) -> ImageData:

@@ -5,16 +5,10 @@ runs over a block of targets; the working sets of a block are padded to the long
 are dependent may not reach its tolerance here; it is finished by descent.py.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from brickwork.devices import pick
 from brickwork.dependencies.problem import Floats, Problem
 from brickwork.devices import pick
 

@@ -1,7 +1,5 @@
 """New classes from a branch that is trained beside a frozen network: the known logits stay, to the bit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -130,16 +130,20 @@ class CovLasso:
             raise RequestError("`selection` greedy has no path; use lasso.")
         if self.options.lam is None and self.options.max_dependencies is None and not path:
             raise RequestError("give `lam` (a λ, or with `relative` a share of λ_max) or `max_dependencies`.")
-        if self._solver == "torch":
+        if self.device != "cpu":
             from brickwork.devices import pick
 
             pick(self.device)
+            if self._solver != "torch" and self.device != "auto":
+                raise RequestError(
+                    f"`device` is {self.device!r}, and `solver` {self.options.solver} computes on the CPU; give `solver` "
+                    "torch, or leave `device` out."
+                )
 
     @property
     def _solver(self) -> str:
-        if self.options.solver == "auto":
-            return "numba" if self.device == "cpu" else "torch"
-        return self.options.solver
+        # also where a network runs on a GPU: 1000 classes take 0.07 to 0.23 s on 16 cores, and 1.1 to 6.9 on an H200
+        return "numba" if self.options.solver == "auto" else self.options.solver
 
     def own_features(self, moments: LogitGram) -> NDArray[np.int64]:
         """The feature each target may not use: its own class, unless it is another network's and `own` allows it."""

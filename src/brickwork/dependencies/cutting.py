@@ -1,7 +1,5 @@
 """Cut a dependency: the covariance of two classes' logits as a loss term (paper 5, Sec. 3.3)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from brickwork.dependencies.map import DependencyMap
 from brickwork.errors import BadModel, RequestError, UnknownName
+from brickwork.words import some_of
 
 Pair = tuple[str | int, str | int]
 
@@ -72,9 +71,8 @@ class CovariancePenalty:
         return str(number) if self.classes is None else self.classes[number]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{self._name(a)}:{self._name(b)}" for a, b in self.pairs[:5])
-        more = f" and {len(self.pairs) - 5} more" if len(self.pairs) > 5 else ""
-        return f"{type(self).__name__}({shown}{more}, strength={self.strength:g})"
+        shown = some_of([f"{self._name(a)}:{self._name(b)}" for a, b in self.pairs], 5)
+        return f"{type(self).__name__}({shown}, strength={self.strength:g})"
 
 
 def _is_pair(pairs: object) -> bool:

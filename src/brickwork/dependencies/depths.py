@@ -1,7 +1,5 @@
 """What several layers of a network answer, as one row an image; and a classifier with further classes made of that."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterator, Sequence

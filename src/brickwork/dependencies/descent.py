@@ -10,8 +10,6 @@ for them. The gradient over all features is recomputed afterwards, and it is the
 duality gap proves to be zero (gap-safe sphere) are not looked at again.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

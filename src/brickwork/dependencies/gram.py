@@ -4,8 +4,6 @@ float16 or float32 in, float64 products and sums; memory is one chunk and the Gr
 scaled (the paper's Remark 1): what the paper calls the covariance is the mean of f(x)f(x)ᵀ.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ limit of k it chooses by what k features can do together, not by who enters firs
 There is no certificate: choosing the best k is not a convex problem.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """New classes for a network that stays as it is: of its logits (paper 5, Sec. 3.2), of its features, or from a branch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any

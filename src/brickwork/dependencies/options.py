@@ -1,31 +1,23 @@
 """The options of dependencies between classes, paper 5's operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from brickwork.errors import RequestError
-from brickwork.options import MOST_SEED, Options, option
+from brickwork.options import Options, option, seed_option
 from brickwork.training.options import TRAINING, TrainOptions
 
 APART = "Classes kept apart"  # heading of the help
 
 
-class CutLinkOptions(Options):
+class CutLinkOptions(Options, panel=APART):
     """Links between classes that training holds at zero (paper 5, Sec. 3.3)."""
 
-    cut: tuple[str, ...] = option(
-        default=(), metavar="A:B", help="Keep two classes' logits uncorrelated; repeatable.", panel=APART
-    )
-    cut_strength: float | None = option(
-        default=None, at_least=0, help="Weight of --cut in the loss.", default_text="1", panel=APART
-    )
+    cut: tuple[str, ...] = option(default=(), metavar="A:B", help="Keep two classes' logits uncorrelated; repeatable.")
+    cut_strength: float | None = option(default=None, at_least=0, help="Weight of --cut in the loss.", default_text="1")
     cut_by: Literal["covariance", "coefficient"] = option(
-        default="covariance",
-        help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient.",
-        panel=APART,
+        default="covariance", help="What --cut holds at zero: the paper's covariance, or CovLasso's coefficient."
     )
 
     def rules(self) -> Iterator[str]:
@@ -89,7 +81,7 @@ class CovLassoOptions(Options):
     own: bool = option(default=False, help="For another network's classes: class i may be used for class i.")
     tol: float = option(default=1e-6, above=0, at_most=1e-2, help="Largest violation of the optimality conditions.")
     solver: Literal["auto", "numba", "torch"] = option(
-        default="auto", help="Solver; auto is torch on a GPU, else numba."
+        default="auto", help="Solver: numba on the CPU (auto), or torch on the device."
     )
     threads: int | None = option(default=None, at_least=1, help="Threads of the solver.", default_text="all cores")
 
@@ -106,6 +98,8 @@ class CovLassoOptions(Options):
             yield "`selection` greedy takes `max_dependencies` alone: no `lam`, no `refit`"
         if self.loss == "plain" and self.positive_weight is not None:
             yield "`loss` plain weighs all rows alike; `positive_weight` belongs to balanced and decision"
+        if self.loss != "decision":
+            yield from self.idle(("decision_weight", "label_share"), f"by `loss` {self.loss}")
 
 
 class MapOptions(CovLassoOptions):
@@ -117,7 +111,7 @@ class MapOptions(CovLassoOptions):
     delta: float = option(default=0.05, above=0, below=1, help="δ of Definition 1.")
     bootstrap: int = option(default=0, at_least=0, help="Rounds of resampling: which dependencies survive.")
     null: int = option(default=0, at_least=0, help="Rounds of shuffling, 19 or more: what is noise.")
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
+    seed: int = seed_option()
 
     def estimator(self) -> dict[str, Any]:
         """As keyword arguments of CovLasso; ten others per class where nothing says how sparse."""

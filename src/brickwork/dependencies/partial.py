@@ -4,8 +4,6 @@ The covariance of two logits may be zero while one still helps to explain the ot
 part in i if and only if |E[f_j r]| ≤ λ/2, where r is what the others, without j, leave of i. That is penalised here.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

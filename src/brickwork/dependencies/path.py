@@ -1,7 +1,5 @@
 """Along λ: the whole path with warm starts, and the smallest λ that leaves at most k dependencies."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

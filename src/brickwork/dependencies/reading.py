@@ -1,7 +1,5 @@
 """Logits to fit a map on: from files, or of a model folder on images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

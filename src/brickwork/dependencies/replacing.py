@@ -1,7 +1,5 @@
 """What a replaced logit costs (Table 1): errors of the logit, accuracy before and after, ε and δ of Definition 1."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

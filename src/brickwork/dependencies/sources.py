@@ -1,7 +1,5 @@
 """Logits in files: .npy, and .npz with labels and class names."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is signal and what is noise: dependencies that survive resampling, and fits of shuffled targets."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

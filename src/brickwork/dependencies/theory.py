@@ -4,8 +4,6 @@ Every number comes from one eigendecomposition of Cov = mean of f fᵀ. The pape
 it is 1/(Cov⁻¹)_ii.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

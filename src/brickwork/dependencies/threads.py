@@ -1,7 +1,5 @@
 """numba's threads beside torch's: both count on one OpenMP, and starting the one must not change the other."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Whether two networks of one architecture were built alike: layers of the same shapes need not mean the same network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from brickwork import zoo

@@ -1,7 +1,5 @@
 """A task in so many bytes: the file is written now and then, and its size says how many indices may change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A pool from networks that there are: k-means of every layer's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

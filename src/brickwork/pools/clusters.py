@@ -1,7 +1,5 @@
 """k-means: the K vectors that stand for many with the least squared error."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """A weight that is trained freely and used as the pool's kernels: the straight-through step and its commitment."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

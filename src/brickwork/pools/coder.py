@@ -6,8 +6,6 @@ its place in the stream is a handful of numbers (`at`) handed from one decision 
 All compiled functions are in this one file: numba's cache looks at the file of a function, not at those it calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

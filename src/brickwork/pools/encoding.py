@@ -1,7 +1,5 @@
 """`encode`: a network that is trained already as a task of a pool, without training and without labels."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

@@ -5,8 +5,6 @@ matrix XᵀX. Channel after channel takes its best kernel in the metric that is 
 up for it, and hands them its error to make up for (the block form of optimal brain compression, as in GPTQ).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A search whose pool grows on the way: once training shows which kernels are missing, new ones join and settle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """What a pool has grown by, on disk: `grown-0001.safetensors` and so on, each whole or not there, none ever changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which weights of a network a pool serves: every convolution and linear layer but the head, found by walking it."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping
@@ -122,8 +120,7 @@ def replace_head(model: nn.Module, head: str, classes: int, *, seed: int | None 
             torch.default_generator.manual_seed(seed)
         plain = _plain_head(old, classes, head)
     new = plain if kind is type(plain) else _of_its_kind(old, plain, head)
-    parent, _, leaf = head.rpartition(".")
-    setattr(model.get_submodule(parent), leaf, new.to(old.weight.device).train(old.training))
+    model.set_submodule(head, new.to(old.weight.device).train(old.training))
 
 
 def _plain_head(old: nn.Module, classes: int, head: str) -> nn.Linear | nn.Conv1d | nn.Conv2d:

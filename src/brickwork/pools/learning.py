@@ -1,7 +1,5 @@
 """`learn` a task: train temporary kernels, use the pool's nearest, keep the indices (paper 4)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,11 +4,10 @@ Four ways, the same answers up to rounding: entries of one number by sorting; co
 chunks on a GPU; faiss where it is asked for. Beside the result no way takes more than a chunk of memory.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
+from brickwork.devices import without_tf32
 from brickwork.errors import BadData, BadModel, MissingExtra, RequestError
 from brickwork.pools.nearest_cpu import search_cpu
 
@@ -69,13 +68,8 @@ def _products(vectors: Tensor, codebook: Tensor) -> Tensor:
     """argmin of ‖p‖² − 2 x·p, a chunk of rows at a time, in full precision whatever the caller has set."""
     size = max(1, CHUNK // (len(codebook) * codebook.element_size()))
     norms, twice = codebook.square().sum(1), codebook.T * -2
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False  # its ten bits would mistake one kernel for another
-    try:
-        with torch.autocast(vectors.device.type, enabled=False):
-            return torch.cat([torch.addmm(norms, part, twice).argmin(1) for part in vectors.split(size)])
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+    with torch.autocast(vectors.device.type, enabled=False), without_tf32():  # ten bits would mistake kernels
+        return torch.cat([torch.addmm(norms, part, twice).argmin(1) for part in vectors.split(size)])
 
 
 def _faiss(vectors: Tensor, codebook: Tensor) -> Tensor:

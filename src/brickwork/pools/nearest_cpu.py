@@ -5,8 +5,6 @@ sums, which it would not unroll, are taken in pieces.
 Distances are not negative, so their bits, read as integers, are ordered as they are; integer minima vectorise.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

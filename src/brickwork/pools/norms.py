@@ -1,7 +1,5 @@
 """The statistics of batch norms: rounded no further than they bear, or stored as another task's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from torch import Tensor, nn

@@ -1,16 +1,13 @@
 """The options of kernel pools, paper 4's operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from brickwork.options import MOST_SEED, Options, fields_of, option, parse_bytes
+from brickwork.options import Options, fields_of, option, parse_bytes, seed_option
 from brickwork.training.options import RUNNING, TRAINING, RunningOptions, TrainOptions
 
 BITS = (32, 16, 12)  # of a stored value: float32, float16, and float16 with six bits behind the point
 FREE = 0.6  # of a run in which the pool grows: weights that are used as they are show best what is missing
-SEED = "Seed of every random number."
 STAY = "Keep an index of the reference unless another kernel is nearer by this × the neighbours' squared distance."
 STORED = "Bits per stored value of norms and head: 32, 16 or 12."
 COMMITMENT = "Commitment weight β."
@@ -18,6 +15,11 @@ REFRESH = "Choose kernels anew every so many steps."
 GROWTH = "A pool that grows"  # heading of the help
 
 Kind = TypeVar("Kind", bound=Options)
+
+
+def _most_bytes(help: str) -> Any:
+    """The largest size of a file."""
+    return option(default=None, at_least=1, parse=parse_bytes, metavar="BYTES", help=help)
 
 
 class CodebookOptions(Options):
@@ -31,7 +33,7 @@ class CodebookOptions(Options):
 class ClusterOptions(CodebookOptions):
     """A pool by k-means, without training."""
 
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
 
 class PoolTrainOptions(TrainOptions):
@@ -56,18 +58,11 @@ class PretrainOptions(CodebookOptions, PoolTrainOptions):
     revive: int = option(default=100, at_least=1, help="Replace unused kernels every so many steps.")
 
 
-class GrowOptions(Options):
+class GrowOptions(Options, panel=GROWTH):
     """How many kernels a task may bring."""
 
-    grow: int | None = option(default=None, at_least=1, help="Kernels per layer that the task may add.", panel=GROWTH)
-    grow_bytes: int | None = option(
-        default=None,
-        at_least=1,
-        parse=parse_bytes,
-        metavar="BYTES",
-        help="Size of the file of new kernels, at most, as in 20K.",
-        panel=GROWTH,
-    )
+    grow: int | None = option(default=None, at_least=1, help="Kernels per layer that the task may add.")
+    grow_bytes: int | None = _most_bytes("Size of the file of new kernels, at most, as in 20K.")
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
@@ -88,13 +83,7 @@ class SearchOptions(Options):
         default_text="0; with --grow 0.6",
     )
     stay: float = option(default=0.0, at_least=0, help=STAY)
-    budget: int | None = option(
-        default=None,
-        at_least=1,
-        parse=parse_bytes,
-        metavar="BYTES",
-        help="Size of the task's file, at most, as in 100K.",
-    )
+    budget: int | None = _most_bytes("Size of the task's file, at most, as in 100K.")
     norms: Literal["running", "measured"] = option(
         default="running", help="Statistics of batch norms: running ones, or measured anew after training."
     )
@@ -128,7 +117,7 @@ class EncodeOptions(GrowOptions):
     stay: float = option(default=0.0, at_least=0, help=STAY)
     bits: int = option(default=16, metavar="32|16|12", help=STORED)
     ridge: float = option(default=1e-2, at_least=0, help="Ridge penalty towards the network's own weights.")
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()

@@ -1,7 +1,5 @@
 """The tensors that are a task's own (head, norms, biases) in its file: relative to another task's where that has them."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

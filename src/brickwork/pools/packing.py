@@ -1,8 +1,6 @@
 """Indices in as many bits as the largest takes: read a hundred times faster than a coded stream, and hardly larger
 where all kernels are chosen about equally often, as they are where k-means has made them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

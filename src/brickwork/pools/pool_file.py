@@ -1,7 +1,5 @@
 """The codebooks of a pool on disk: `pool.json`, `pool.safetensors`, and what it grew by."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

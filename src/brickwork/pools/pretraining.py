@@ -1,7 +1,5 @@
 """Pools trained together with a network: the kernels follow those that choose them, and the unused start anew (paper 4)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The search beside a training run: which kernels the network uses, chosen anew every few steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Which earlier task to start from: the one whose features tell the new classes apart best, before any training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

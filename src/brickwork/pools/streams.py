@@ -5,8 +5,6 @@ task: a flag says where one changed, and the new kernel is coded by its rank amo
 kernel that gives way mostly gives way to one nearby.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from brickwork.pools import coder

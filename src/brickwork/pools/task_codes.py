@@ -1,7 +1,5 @@
 """The indices of a task in its file: one stream, or, where there are many, several that are read at the same time."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Bars below their names: a few numbers to compare."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

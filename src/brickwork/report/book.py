@@ -1,7 +1,5 @@
 """One page of many figures: cards with the key numbers, then the chapters. Opens from a file, without a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

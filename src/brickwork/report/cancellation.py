@@ -1,7 +1,5 @@
 """A cancellation drawn: how well each prediction does, what the first task is left with, and every layer's terms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from brickwork.algebra.cancellation_result import ALL, PREDICTIONS, Cancellation

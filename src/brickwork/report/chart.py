@@ -1,7 +1,5 @@
 """What charts are made of: axes, grids, curves, legends, and their colours."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A comparison drawn: accuracy against megabytes with the Pareto front, both over the tasks, and accuracy matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

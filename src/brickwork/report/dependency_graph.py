@@ -1,7 +1,5 @@
 """The graph of a dependency map (paper 5, Figure 4): targets inside, the classes they are made of around."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

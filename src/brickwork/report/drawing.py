@@ -1,7 +1,5 @@
 """A drawing: marks in pixels and the numbers beside them. It becomes SVG, PNG, a page, or a file for `brickwork report`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

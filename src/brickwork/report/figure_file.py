@@ -1,13 +1,11 @@
 """A drawing as a file that `brickwork report` reads: its marks, numbers and key figures as JSON, no code."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math
 import re
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from brickwork.errors import BadData
 from brickwork.report.drawing import Circle, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text
@@ -71,16 +69,17 @@ def _frozen(value: Any) -> Any:
 def _check(drawing: Drawing) -> None:
     """Types, finite numbers, colours that are colours: all of it goes into a page."""
     owners: tuple[Any, ...] = (drawing, *drawing.marks)
+    types = {kind: get_type_hints(kind) for kind in set(map(type, owners))}
     for owner in owners:
         for f in fields(owner):
             value = getattr(owner, f.name)
-            if f.type == "float" and not _finite(value):
+            if types[type(owner)][f.name] is float and not _finite(value):
                 raise ValueError(f"{f.name} is {value!r}")
             if f.name == "bend" and value and not (len(value) == 2 and all(map(_finite, value))):
                 raise ValueError(f"bend is {value!r}")
             if f.name == "points" and not all(_finite(x) and _finite(y) for x, y in value):
                 raise ValueError(f"points are {value!r}")
-            if f.type == "str" and not isinstance(value, str):
+            if types[type(owner)][f.name] is str and not isinstance(value, str):
                 raise ValueError(f"{f.name} is {value!r}")
             if f.name in ("fill", "colour") and not COLOUR.fullmatch(value):
                 raise ValueError(f"the colour {value!r}")

@@ -1,7 +1,5 @@
 """Accuracy against megabytes: a point per method, those that no other beats joined as the Pareto front."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

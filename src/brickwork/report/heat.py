@@ -1,7 +1,5 @@
 """Heat maps, and a sweep drawn: a heat map for every data set and one of the worst of them, or curves where only α moves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

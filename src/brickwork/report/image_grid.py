@@ -1,7 +1,5 @@
 """Images side by side: one row per kind (the image, its mask, what networks say), one column per example."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from typing import Any

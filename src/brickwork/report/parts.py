@@ -1,7 +1,5 @@
 """The chapters of a report: what each part of Brickwork does, in words for someone who never heard of the papers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from brickwork.report.book import Chapter

@@ -1,7 +1,5 @@
 """A pool and its tasks drawn: which kernels each task chose, the kernels themselves, and what tasks have in common."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

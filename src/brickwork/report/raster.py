@@ -1,7 +1,5 @@
 """A drawing as PNG, by Pillow. Shapes are drawn twice as large and scaled down, which smooths their edges."""
 
-from __future__ import annotations
-
 import functools
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Routes of a wide or deep network: every layer a bar, its channels sorted into groups of one colour."""
 
-from __future__ import annotations
-
 from itertools import accumulate, pairwise
 
 from brickwork.bricks.route_sets import Routes

@@ -1,7 +1,5 @@
 """Routes of a small network: every channel a cell, lines between the strongest cells of neighbouring layers."""
 
-from __future__ import annotations
-
 from brickwork.bricks.route_sets import MOST_CLASSES, RouteLayer, Routes
 from brickwork.report.drawing import PALE, Line, Mark, Rectangle, Text, shortened
 from brickwork.report.route_colours import Scheme, footer, layer_tip

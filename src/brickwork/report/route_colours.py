@@ -1,7 +1,5 @@
 """Which colour a channel has in a picture of routes, by the classes that use it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 

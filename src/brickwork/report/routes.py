@@ -1,7 +1,5 @@
 """The picture of decision routes: columns are layers, and colours say which classes use a channel."""
 
-from __future__ import annotations
-
 from brickwork.bricks.route_sets import Routes
 from brickwork.errors import RequestError
 from brickwork.report.chart import legend

@@ -1,7 +1,5 @@
 """What a report can be made of: files and folders that other verbs wrote, recognised by what is in them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

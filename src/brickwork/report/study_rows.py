@@ -1,7 +1,5 @@
 """A study's rows drawn: what the paper reports and what was measured, on one scale."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

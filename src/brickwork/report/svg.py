@@ -1,7 +1,5 @@
 """A drawing as SVG."""
 
-from __future__ import annotations
-
 import base64
 import re
 from html import escape

@@ -1,7 +1,5 @@
 """Where axes end and which numbers stand on them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Adapters compared: where each puts the images of a category (paper 3, Figure 5), and its error over labelled images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Adapters learned in several ways, side by side: where each puts the images, and how often it is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

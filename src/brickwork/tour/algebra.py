@@ -1,7 +1,5 @@
 """Part 2 of the tour: both networks added up, over a grid of how much of each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from brickwork.algebra import sweep

@@ -1,7 +1,5 @@
 """Part 1 of the tour: two digits cut out of one network, one out of the other, joined; nothing is trained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """Part 5 of the tour: which digits' logits follow from others', and a tenth digit added to a network that knows nine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Part 0 of the tour: two ordinary networks, each on its own half of the digits, from one start."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

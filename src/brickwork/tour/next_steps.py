@@ -1,7 +1,5 @@
 """What to type after the tour."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Part 4 of the tour: three tasks, one after another, as choices of kernels from one frozen pool."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The whole tour: part after part, then the page."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

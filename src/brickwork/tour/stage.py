@@ -1,7 +1,5 @@
 """What the parts of the tour share: where they write, the digits, the networks that the first part trained."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Part 3 of the tour: what one network sees of a six, given to a network that only ever marked the pixels of zeros."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

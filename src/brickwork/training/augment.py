@@ -1,7 +1,5 @@
 """Training batches from images that stay on the device: picked, cropped and mirrored in one gather."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

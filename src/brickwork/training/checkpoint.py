@@ -3,8 +3,6 @@
 Random numbers need no place in it: those of an epoch depend on the seed and the epoch's number alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -18,8 +16,7 @@ from torch import Tensor, nn
 
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, RequestError
-
-FILE = "checkpoint.safetensors"
+from brickwork.training.options import CHECKPOINT as FILE
 
 
 def save(

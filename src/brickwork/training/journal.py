@@ -1,7 +1,5 @@
 """One line of JSON an epoch, and TensorBoard curves where wanted."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One training function for classifiers and segmenters."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,21 +1,21 @@
 """The options of training: what a run computes, how it runs, and what a caller in Python may hook into it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from brickwork.options import MOST_SEED, Options, option
+from brickwork.errors import OutputExists
+from brickwork.options import Options, option, seed_option
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
 SCHEDULES = ("cosine", "onecycle", "milestones", "constant")
 AUGMENTATIONS = ("none", "flip", "crop", "crop+flip")
 TRAINING, RUNNING = "The training", "How it runs"  # headings of the help
+CHECKPOINT = "checkpoint.safetensors"  # in the folder of `checkpoint`
 _RECIPE = "the architecture's recipe"
 
 
-class TrainOptions(Options):
+class TrainOptions(Options, panel=TRAINING):
     """What a training run computes. Two runs with equal options and data give the same weights on a CPU.
 
     What is None is decided by `brickwork.training.resolve`, from the architecture and the data.
@@ -28,40 +28,24 @@ onecycle, milestones, constant; did you mean 'cosine'?
     """
 
     epochs: int = option(
-        default=None,
-        at_least=0,
-        help="Passes over the images; 0 leaves the network untrained.",
-        default_text=_RECIPE,
-        panel=TRAINING,
+        default=None, at_least=0, help="Passes over the images; 0 leaves the network untrained.", default_text=_RECIPE
     )
-    batch_size: int = option(default=None, at_least=1, help="Images per step.", default_text=_RECIPE, panel=TRAINING)
-    lr: float = option(default=None, above=0, help="Peak learning rate.", default_text=_RECIPE, panel=TRAINING)
-    optimizer: str = option(default=None, choices=OPTIMIZERS, help="Optimizer.", default_text=_RECIPE, panel=TRAINING)
-    schedule: str = option(
-        default=None, choices=SCHEDULES, help="Learning rate over time.", default_text="onecycle", panel=TRAINING
-    )
+    batch_size: int = option(default=None, at_least=1, help="Images per step.", default_text=_RECIPE)
+    lr: float = option(default=None, above=0, help="Peak learning rate.", default_text=_RECIPE)
+    optimizer: str = option(default=None, choices=OPTIMIZERS, help="Optimizer.", default_text=_RECIPE)
+    schedule: str = option(default=None, choices=SCHEDULES, help="Learning rate over time.", default_text="onecycle")
     milestones: tuple[int, ...] = option(
-        default=None,
-        at_least=1,
-        separator=",",
-        help="Epochs at which the rate falls to a tenth, as in 30,45.",
-        panel=TRAINING,
+        default=None, at_least=1, separator=",", help="Epochs at which the rate falls to a tenth, as in 30,45."
     )
-    weight_decay: float = option(default=None, at_least=0, help="Weight decay.", default_text=_RECIPE, panel=TRAINING)
-    momentum: float = option(
-        default=None, at_least=0, below=1, help="Momentum of sgd.", default_text="0.9", panel=TRAINING
-    )
-    nesterov: bool = option(default=None, help="Nesterov momentum of sgd.", default_text="on", panel=TRAINING)
-    label_smoothing: float = option(
-        default=None, at_least=0, below=1, help="Label smoothing.", default_text=_RECIPE, panel=TRAINING
-    )
-    augment: str = option(
-        default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data", panel=TRAINING
-    )
+    weight_decay: float = option(default=None, at_least=0, help="Weight decay.", default_text=_RECIPE)
+    momentum: float = option(default=None, at_least=0, below=1, help="Momentum of sgd.", default_text="0.9")
+    nesterov: bool = option(default=None, help="Nesterov momentum of sgd.", default_text="on")
+    label_smoothing: float = option(default=None, at_least=0, below=1, help="Label smoothing.", default_text=_RECIPE)
+    augment: str = option(default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data")
     precision: Literal["auto", "float32", "bf16"] = option(
-        default="auto", help="Precision of the forward pass; auto is bf16 on a GPU.", panel=TRAINING
+        default="auto", help="Precision of the forward pass; auto is bf16 on a GPU."
     )
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
+    seed: int = seed_option()
 
     def rules(self) -> Iterator[str]:
         if self.optimizer == "sgd" and self.nesterov and self.momentum == 0:
@@ -70,26 +54,40 @@ onecycle, milestones, constant; did you mean 'cosine'?
             yield f"`milestones` are {self.milestones} with `schedule` {self.schedule!r}; give both or neither"
         if self.milestones and list(self.milestones) != sorted(set(self.milestones)):
             yield f"`milestones` are {self.milestones}; they must be rising epochs from 1"
+        if self.milestones and self.epochs is not None and max(self.milestones) >= self.epochs:
+            yield (
+                f"`milestones` are {self.milestones} with `epochs` {self.epochs}, so the rate would not fall at "
+                f"{max(self.milestones)}; they must be below the epochs"
+            )
 
 
-class RunningOptions(Options):
+def _new_metrics(path: Path, given: Mapping[str, Any]) -> Path:
+    """Refuse a file that is there, but for `force`, or where the run that wrote it goes on from its checkpoint."""
+    checkpoint = given.get("checkpoint") if given.get("resume", True) else None
+    goes_on = checkpoint is not None and (Path(checkpoint) / CHECKPOINT).exists()
+    if path.exists() and not goes_on and not given.get("force"):
+        raise OutputExists(path, "metrics")
+    return path
+
+
+class RunningOptions(Options, panel=RUNNING):
     """How a training run is carried out; but for rounding (channels_last, compile) none of it changes what is computed."""
 
-    compile: bool = option(default=False, help="Compile the model with torch.compile.", panel=RUNNING)
+    compile: bool = option(default=False, help="Compile the model with torch.compile.")
     record: bool = option(
-        default=False,
-        help="On a GPU: record one step as a CUDA graph and replay it; fast for small batches.",
-        panel=RUNNING,
+        default=False, help="On a GPU: record one step as a CUDA graph and replay it; fast for small batches."
     )
-    channels_last: bool | None = option(
-        default=None, help="Channels-last memory format.", default_text="on a GPU", panel=RUNNING
-    )
+    channels_last: bool | None = option(default=None, help="Channels-last memory format.", default_text="on a GPU")
     checkpoint: Path | None = option(
-        default=None, help="Folder for a checkpoint after each epoch; the same command resumes.", panel=RUNNING
+        default=None, help="Folder for a checkpoint after each epoch; the same command resumes."
     )
-    resume: bool = option(default=True, help="Go on from the checkpoint, if there is one.", panel=RUNNING)
-    metrics: Path | None = option(default=None, help="File for one line of JSON per epoch.", panel=RUNNING)
-    tensorboard: Path | None = option(default=None, help="Folder for TensorBoard curves.", panel=RUNNING)
+    resume: bool = option(default=True, help="Go on from the checkpoint, if there is one.")
+    metrics: Path | None = option(default=None, help="File for one line of JSON per epoch.", check=_new_metrics)
+    tensorboard: Path | None = option(default=None, help="Folder for TensorBoard curves.")
+
+    def rules(self) -> Iterator[str]:
+        if not self.resume and self.checkpoint is None:
+            yield "`resume` is off without a `checkpoint`, which alone could be gone on from; give one, or leave it out"
 
 
 class TrainHooks(Options):
@@ -106,19 +104,19 @@ class TrainHooks(Options):
     validation: tuple[Any, ...] | None = option(default=None, help="(images, labels) or (images, labels, masks).")
 
 
-class FineTuneOptions(Options):
+class FineTuneOptions(Options, panel=TRAINING):
     """Fine-tuning a trained network for a few epochs, as paper 2 does: plain SGD, no augmentation."""
 
-    epochs: int = option(default=5, at_least=1, help="Passes over the images.", panel=TRAINING)
-    lr: float = option(default=0.01, above=0, help="Peak learning rate.", panel=TRAINING)
-    batch_size: int = option(default=128, at_least=1, help="Images per step.", panel=TRAINING)
-    optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.", panel=TRAINING)
+    epochs: int = option(default=5, at_least=1, help="Passes over the images.")
+    lr: float = option(default=0.01, above=0, help="Peak learning rate.")
+    batch_size: int = option(default=128, at_least=1, help="Images per step.")
+    optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.")
     schedule: str = option(
-        default="cosine", choices=("cosine", "onecycle", "constant"), help="Learning rate over time.", panel=TRAINING
+        default="cosine", choices=("cosine", "onecycle", "constant"), help="Learning rate over time."
     )
-    weight_decay: float = option(default=5e-4, at_least=0, help="Weight decay.", panel=TRAINING)
-    augment: str = option(default="none", choices=AUGMENTATIONS, help="Augmentation.", panel=TRAINING)
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help="Seed of every random number.")
+    weight_decay: float = option(default=5e-4, at_least=0, help="Weight decay.")
+    augment: str = option(default="none", choices=AUGMENTATIONS, help="Augmentation.")
+    seed: int = seed_option()
 
     def training(self) -> dict[str, Any]:
         """As keyword arguments of `train`."""

@@ -1,7 +1,5 @@
 """The processes of one training run: a single one, or several under torchrun through lightning-fabric."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 Measured numbers stand beside the entries they belong to; the GPU ones are in studies/results/ground-floor.json.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

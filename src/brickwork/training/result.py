@@ -1,7 +1,5 @@
 """What a training run tells."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The learning rate as a plain function of progress, so that there is no scheduler state to save."""
 
-from __future__ import annotations
-
 import math
 
 from brickwork.training.options import TrainOptions

@@ -1,7 +1,5 @@
 """What training starts from: an architecture with fresh weights, or a model folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

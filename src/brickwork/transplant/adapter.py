@@ -1,7 +1,5 @@
 """The adapter between a category module and a task module: reorder, rescale, n convolutions with ReLU."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """A network's halves become parts of a net: as they are, or a task module learned on categories of the net."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

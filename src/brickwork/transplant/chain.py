@@ -5,8 +5,6 @@ first dummy) or what a random map says (the second). What is left is linear in t
 feed-forward chain of transposed layers, from the output down; no graph of a forward pass is kept or differentiated twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The same classes in another order: which stands for which."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -4,8 +4,6 @@ With one convolution the pseudo-gradient of the student is linear in its weights
 labels has a closed-form minimum, and no image is needed at all.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Transplant nets as folders: every part once, category and task modules as ordinary model folders."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

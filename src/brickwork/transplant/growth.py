@@ -1,7 +1,5 @@
 """Growing a net on images: learn an adapter between two of its parts, or a task module on its categories' features."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Everything else in this package leaves every earlier answer bit for bit as it wa
 answers differently on every route that uses it. Which routes those are is told, and all others stay as they were.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 from collections.abc import Sequence

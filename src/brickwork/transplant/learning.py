@@ -3,8 +3,6 @@
 Every way says what it needs. Category and task module are frozen: their tensors are not touched.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What a batch norm multiplies gradients by, be it a layer or a call of the function inside a layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from brickwork.errors import RequestError
-from brickwork.options import MOST_SEED, Options, fields_of, option, refuse
+from brickwork.options import Options, fields_of, option, refuse, seed_option
 from brickwork.training.options import AUGMENTATIONS
 
 SCHEDULES = ("constant", "cosine", "onecycle")
@@ -57,7 +57,6 @@ WAYS = {
     ),
 }
 
-SEED = "Seed of every random number."
 STEPS, BATCH, RATE = "Steps of Adam.", "Images, and random gradients, per step.", "Learning rate."
 
 
@@ -110,7 +109,7 @@ class AdapterOptions(Options):
     size: int | None = option(
         default=None, at_least=1, help="Enlarge a classifier's random gradients to size × size (the paper: 7)."
     )
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
     def resolved(self, *, images: bool) -> AdapterOptions:
         """With the way decided: by whether there are images to look at."""
@@ -191,7 +190,7 @@ class LearnTaskOptions(Options):
     steps: int = option(default=400, at_least=1, help=STEPS)
     batch_size: int = option(default=50, at_least=1, help="Images per step.")
     lr: float = option(default=1e-3, above=0, help=RATE)
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()
 
 
 class TuneOptions(Options):
@@ -201,4 +200,4 @@ class TuneOptions(Options):
     steps: int = option(default=200, at_least=1, help=STEPS)
     batch_size: int = option(default=32, at_least=1, help="Images per step.")
     lr: float = option(default=1e-4, above=0, below=1, help=RATE)
-    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+    seed: int = seed_option()

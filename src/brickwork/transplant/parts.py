@@ -1,10 +1,9 @@
 """Parts from model folders' networks: where to cut, in which images' size, and the way back to one network."""
 
-from __future__ import annotations
-
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -49,7 +48,7 @@ def grown_by(
     """
     _same_images(net, model)
     if isinstance(model, Below | Above):
-        return _with_part(net, model, at=at, category=category, task=task, on=on)
+        return _with_part(net, model, cut={"at": at, "carry": carry}, category=category, task=task, on=on)
     if at is None:
         raise RequestError("a whole network is cut behind a layer; give `at`.")
     halves = split(model, at, carry=carry, image=net.input_shape)
@@ -113,13 +112,14 @@ def _with_part(
     net: TransplantNet,
     part: Below | Above,
     *,
-    at: str | None,
+    cut: Mapping[str, Any],
     category: str | None,
     task: str | None,
     on: Sequence[str],
 ) -> TransplantNet:
-    if at is not None:
-        raise RequestError(f"this folder is a part that was cut already; leave at={at!r} out.")
+    for given, value in cut.items():
+        if value:
+            raise RequestError(f"`{given}` is {value!r}, and this folder is a part that was cut already; leave it out.")
     wanted, other = ("category", task) if isinstance(part, Below) else ("task", category)
     name = category if isinstance(part, Below) else task
     if name is None or other is not None:

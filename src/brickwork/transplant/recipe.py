@@ -13,8 +13,6 @@ start: old-net                      # optional: a net to grow; without it a new 
 seed: 0
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from typing import Any
 
 from brickwork.data.spec import parse
 from brickwork.errors import BadFile, RequestError
-from brickwork.recipes import read_yaml, unknown
+from brickwork.recipes import read_yaml, unknown, unknown_entries
 from brickwork.transplant.folders import read_net_config
 from brickwork.transplant.recipe_growth import GrowthStep, ops_of
 
@@ -89,9 +87,7 @@ def read_recipe(path: str | Path) -> GrowthRecipe:
 
 def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") -> GrowthRecipe:
     """Check everything a recipe says; one RequestError with all that is wrong."""
-    if not isinstance(entries, Mapping):
-        raise RequestError(f"{name} is a {type(entries).__name__}; it must say networks: and grow:.")
-    problems = [unknown("entry of a recipe", key, KEYS) for key in entries if key not in KEYS]
+    problems = unknown_entries(entries, KEYS, name, "networks: and grow:")
     seed = entries.get("seed", 0)
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         problems.append(f"seed is {seed!r}; it must be a whole number, 0 or more")

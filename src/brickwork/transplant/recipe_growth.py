@@ -1,7 +1,5 @@
 """The operations of a recipe, checked against the net as it will stand when each of them is done."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Run a recipe: one operation after another, with a checkpoint after each, so that a killed run goes on where it was."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """A way through a transplant net as one module, and how well it does what its task is for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a task module puts its images: hidden features, and the plane in which they differ most (paper 3, Figure 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Learn a task module on features that are there already, by their labels; the categories below are not touched."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The transpose of every layer a pseudo-gradient goes down through; any other layer is refused by name."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Further looks at few images: shifted and mirrored copies with their answers, and blends of two, which have none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

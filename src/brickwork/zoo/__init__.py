@@ -6,8 +6,6 @@
 torch.Size([2, 5])
 """
 
-from __future__ import annotations
-
 from brickwork.zoo.build import PREFIXES, build, example_input, input_shape, names, needs_import
 from brickwork.zoo.registry import REGISTRY, Architecture, architecture
 

@@ -1,7 +1,5 @@
 """`build("lenet")`, `build("timm:resnet18")`, …: from a name and JSON arguments to a module."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

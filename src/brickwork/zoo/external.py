@@ -5,8 +5,6 @@ Each takes (name, args) and gives (module, Origin). The same words work everywhe
 never fetched unless `pretrained=True` is given, and that is not recorded: a model folder holds its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

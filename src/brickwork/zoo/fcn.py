@@ -1,7 +1,5 @@
 """FCN-8s (Long et al. 2015) on a VGG-16 trunk: paper 3's segmentation network."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

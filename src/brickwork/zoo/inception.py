@@ -1,7 +1,5 @@
 """A small network of inception blocks (Szegedy et al. 2014): four branches side by side, concatenated."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

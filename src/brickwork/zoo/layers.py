@@ -1,7 +1,5 @@
 """Two things several networks of the zoo share: conv + batch norm + ReLU, and He's initialisation."""
 
-from __future__ import annotations
-
 from torch import nn
 
 

@@ -1,7 +1,5 @@
 """LeNet-5 (LeCun et al. 1998), with ReLU and max-pooling as everybody trains it today."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

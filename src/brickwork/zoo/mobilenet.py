@@ -1,7 +1,5 @@
 """MobileNetV2 (Sandler et al. 2018): inverted residuals with depthwise convolutions; torchvision's names."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

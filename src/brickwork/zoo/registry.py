@@ -4,8 +4,6 @@
 def lenet(num_classes: int = 10, in_channels: int = 3) -> nn.Module: ...
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

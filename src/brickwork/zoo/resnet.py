@@ -1,7 +1,5 @@
 """ResNet-18 and ResNet-50 (He et al. 2015). Tensors are named as in torchvision: published weights load."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

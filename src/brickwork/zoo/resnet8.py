@@ -1,7 +1,5 @@
 """The residual network of paper 1 (gradient assignment), section 5: eight conv blocks, two shortcuts."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """A small ShuffleNet (Zhang et al. 2017): grouped 1×1 convolutions with a channel shuffle between them."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """SimpleNet v1 (HasanPour et al. 2016): thirteen plain convolutions, one of paper 2's three networks."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Layers, parameters and FLOPs of a model, counted by one forward pass without values."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -5,8 +5,6 @@ the import stops at "operator torchvision::nms does not exist". The models are p
 missing operator schemas are declared, models, transforms and timm work (ops.nms itself does not).
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

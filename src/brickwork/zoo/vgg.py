@@ -1,7 +1,5 @@
 """VGG-16 (Simonyan & Zisserman 2014), with the small head that CIFAR-sized images are given."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

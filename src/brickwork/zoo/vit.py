@@ -1,7 +1,5 @@
 """A small vision transformer (Dosovitskiy et al. 2020), tensor names as in timm."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import nn

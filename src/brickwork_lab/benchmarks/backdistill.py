@@ -8,8 +8,6 @@ those maps, whose max-pools average and whose batch norms only scale; a forward 
 Exactness is checked in float64: the same loss and the same gradient of the adapter.
 """
 
-from __future__ import annotations
-
 import copy
 import gc
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Widths are such that every other channel can go from every layer: groups keep equally many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

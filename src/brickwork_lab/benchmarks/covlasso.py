@@ -8,8 +8,6 @@ installed, work on a square root of the Gram matrix. One thread each. Compiling 
 (`first_s` says how long ours took); neither is making the Gram matrix, which is the same for all.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import tempfile
 import time

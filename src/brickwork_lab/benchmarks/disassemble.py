@@ -5,8 +5,6 @@ makes a new network and proves it; the row `+ match` also repairs it without lab
 score and repair, so nothing else is read. Latency is of the network that came out, against the whole.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any, Literal

@@ -6,8 +6,6 @@ them once the clock has stopped.
 Contenders take turns, so that a busy spell of the machine does not hit one of them alone; medians are kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

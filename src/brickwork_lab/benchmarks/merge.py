@@ -4,8 +4,6 @@ The files are made here: the shapes of a small language model, float32, in folde
 both are commands that a user types. Ours runs as `brickwork merge`, the peer as `mergekit-yaml`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ The published form of weight search takes the whole matrix of distances, ‖x‖
 contender is given the same vectors; `agree` is the share of rows in which it names the same kernel as float64 does.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ Plain fine-tuning is `brickwork.training.train`; the others are the same loop wi
 steps. On a GPU the steps are recorded (CUDA graphs) in all of them.
 """
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

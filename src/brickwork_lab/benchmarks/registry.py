@@ -7,8 +7,6 @@ The function gets a Contest, which measures contenders with the options that ben
 options by keyword. Whole numbers must be 1 or more, unless `at_least` says otherwise.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import inspect
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ in the table of constructs the channels are those that each contender itself say
 Torch-Pruning makes no such promise for LayerNorm and GroupNorm, where it normalises over what is left.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 The same cells, images and accuracies; the plain loop is what a careful user writes: batches of prepared images, argmax.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any

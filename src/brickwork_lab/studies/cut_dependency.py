@@ -5,8 +5,6 @@ strongest link between classes of different superclasses, found on half of the t
 the other half. The paper picks its pair by hand and measures ImageNet-O.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Paper 2, Tables 1 and 4 to 7, Figures 4 and 5: the part of some classes cut out, and what no class needs dropped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ images right before and after, all images, relative errors. Three estimators sid
 class-balanced one, and the decision-aware one. They are fitted on some images and measured on others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Weights are as they are built, images are noise: what is looked at is whether a 
 much of the network is left, and what had to stay whole. Families whose smallest network is large are left out.
 """
 
-from __future__ import annotations
-
 import importlib
 import time
 from collections.abc import Iterator

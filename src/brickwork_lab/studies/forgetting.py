@@ -9,8 +9,6 @@ balanced cell) Adam was best, 53; SGD with momentum had 44 to 50, plain descent 
 the test images, as the paper's cells are: these numbers say what can be found, not what a user without labels would find.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Two networks are trained on the halves of a data set. The parts of some classes 
 by response matching on unlabelled images of their own half, and joined into one network, without training.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Iterator, Mapping

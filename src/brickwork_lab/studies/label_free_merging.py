@@ -4,8 +4,6 @@ Whatever has to be chosen (how much a task counts) is chosen without labels too:
 with each network on unlabelled training images of its task.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

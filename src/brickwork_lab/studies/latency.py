@@ -5,8 +5,6 @@ Both networks are timed as they are, and as one would run them: norms folded int
 CUDA graph, in exact float32 and in half precision.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

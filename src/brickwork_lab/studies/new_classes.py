@@ -3,8 +3,6 @@
 Beside the paper's way: of what the last layer reads, of what several depths answer, and from a branch that is trained.
 """
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Studies: the papers' tables as runnable recipes, the paper's number and ours side by side."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

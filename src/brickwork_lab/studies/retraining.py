@@ -1,7 +1,5 @@
 """Paper 2, Table 3 and Figure 7: fine-tuning with the route of each class as a constraint; and from colour to grey."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

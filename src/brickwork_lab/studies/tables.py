@@ -5,8 +5,6 @@
 writes docs/results.md and docs/benchmarks.md (`make results`). Nothing in them is written by hand.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Sequence

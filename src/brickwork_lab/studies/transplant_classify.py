@@ -1,7 +1,5 @@
 """Paper 3, Tables 2, 3 (top) and 4 (top): adapters learned inside a network, and between two that classify."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ Groups of breeds of the pets set stand for the paper's categories. A teacher is 
 for the breeds in no group. The adapter, one 1×1 convolution or three of 3×3, lies behind the first pool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What the studies of paper 3 share: single-category data, teachers cut in two, and adapters learned between the halves."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ the paper's curve (40 images, lr 0.095, five starts: g alone 0.69, α=1 0.43, α
 0.68); Adam at 1e-3 reaches the same training accuracy with a g that is worth little without its start (0.28, 0.20, 0.29).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ batches of 32, this study 30 of up to 128. The accuracy of Finetune and the othe
 could not be had. Every method starts from the same network; megabytes (2²⁰ bytes) are those of the files on disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
