@@ -69,7 +69,7 @@ def disassemble(
 
     judge = Judge(whole, samples, wanted, output)
     unlabelled = samples.some(options.images, seed)
-    cut_out = partial(_cut, subject, index=unlabelled, options=options, progress=progress)
+    cut_out = partial(repaired, subject, index=unlabelled, options=options, progress=progress)
     bound = not options.chosen
     if bound and judge.before is None:
         raise BadData(
@@ -138,7 +138,7 @@ class _Refused(Exception):
         self.keep, self.error = keep, error
 
 
-def _cut(
+def repaired(
     subject: Subject,
     *,
     kept: Kept,

@@ -50,7 +50,7 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 
 #: modules of this package that register studies
-MODULES = """cut_dependency cutting dependency families forgetting joining latency new_classes retraining
+MODULES = """cut_dependency cutting dependency families forgetting joining latency new_classes pruning retraining
     transplant_classify transplant_segment weight_addition weight_search"""
 
 
