@@ -397,3 +397,28 @@ def test_wrong_sources():
         matched(model, small("resnet8"), x)
     with pytest.raises(BadModel, match="without parameters"):
         matched(nn.ReLU(), model, x)
+
+
+@pytest.mark.parametrize("room", [0, 20_000])
+def test_without_room_for_activations_the_answer_is_the_same(monkeypatch, room):
+    """Values that do not fit are computed again, from the images or from what fits, with the same operations."""
+    torch.manual_seed(0)
+    teacher = nn.Sequential(
+        nn.Conv2d(2, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, stride=2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(8 * 9, 4),
+    ).eval()
+    student = copy.deepcopy(teacher)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    source = Source(teacher, torch.randn(50, 2, 8, 8))
+    whole = match_responses(student, [source], batch_size=16, progress=False)
+    monkeypatch.setattr("brickwork.moments.match.ROOM", {"cpu": room, "cuda": room})
+    again = match_responses(student, [source], batch_size=16, progress=False)
+    for (name, a), b in zip(whole.model.state_dict().items(), again.model.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
