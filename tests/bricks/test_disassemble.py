@@ -106,9 +106,20 @@ def test_arrays_of_both_kinds_are_the_same(nets, digits):
     ready = brickwork.data.pixels.as_input(images.train_images, origin_of(nets["A"]).preprocessing)
     bricks = [
         brickwork.disassemble(nets["A"], [0, 2], given, keep=0.4, **QUICK)
-        for given in (images, (images.train_images, images.train_labels), (ready, torch.tensor(images.train_labels)))
+        for given in ((images.train_images, images.train_labels), (ready, torch.tensor(images.train_labels)))
     ]
     assert len({state_hash(b.model) for b in bricks}) == 1
+
+
+def test_the_test_split_judges_where_there_is_one(nets, digits):
+    images = digits["A"]
+    chosen = images.select([0, 2])
+    brick = brickwork.disassemble(nets["A"], [0, 2], images, keep=0.4, **QUICK)
+    assert brick.used["judged"] == {"images": len(chosen.test_labels), "of": "test"}
+    assert brick.accuracy_after == pytest.approx(evaluate_data(brick.model, chosen).accuracy)
+    assert f"measured on        {len(chosen.test_labels)} images of the test split" in str(brick)
+    pair = brickwork.disassemble(nets["A"], [0, 2], (images.train_images, images.train_labels), keep=0.4, **QUICK)
+    assert pair.used["judged"]["of"] == "train" and "of the training split" in str(pair)
 
 
 def test_statistics_are_of_the_source_images(small):

@@ -59,7 +59,7 @@ def test_the_threshold_and_the_scores_are_those_asked_for(nets, digits, threshol
     options = {"attribution": attribution, "threshold": threshold, "progress": False, "seed": 3}
     found = routes(model, pair, [0, 4], **options, scored=120)
     assert found.options == RoutesOptions(attribution=attribution, threshold=threshold, scored=120, seed=3)
-    samples = load_samples(
+    samples, _ = load_samples(
         pair,
         images.classes,
         True,

@@ -19,6 +19,7 @@ from brickwork.moments import LayerFit
 from brickwork.options import fields_of
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import predict
+from brickwork.words import counted
 
 PROVENANCE = "brick"  # the entry of a model folder's provenance that makes it a brick
 WHOLE = "whole"  # the entry that keeps the whole network's own provenance
@@ -145,6 +146,9 @@ class Brick:
         if self.accuracy_after is not None:
             name = "AUROC" if self.judged_by == "auroc" else "accuracy"
             rows.append((f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part"))
+            if "judged" in self.used:
+                split = "of the test split" if self.used["judged"]["of"] == "test" else "of the training split"
+                rows.append(("measured on", f"{counted(self.used['judged']['images'], 'image')} {split}"))
         rows.append(("source", self.source[:16]))
         return [*rows, ("note", self.note)] if self.note else rows
 

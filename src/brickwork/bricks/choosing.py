@@ -172,7 +172,7 @@ def _scored_curves(subject: Subject, scores: Scores, answers: Answers) -> dict[s
         order = tuple(free[: len(free) - (0 if fixed else 1)])
         errors = np.concatenate([[0.0], np.cumsum(table[list(order)])])
         measured = []
-        for count in sorted({max(1, round(len(order) * share)) for share in PROBES}):
+        for count in sorted({max(1, round(len(order) * share)) for share in PROBES}) if order else ():
             kept = sorted(set(range(size)) - set(order[:count]))
             measured.append((count, answers.changed(bp.zero(subject.whole, {name: kept}))))
         curves[name] = Curve(order, damage_between(errors, measured))

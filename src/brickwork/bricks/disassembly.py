@@ -46,13 +46,16 @@ def disassemble(
     """The part of `model` that these classes need, as a Brick; the model is left unchanged (paper 2, §3.2).
 
     classes: names, numbers, or the text of a data spec ("0-2,cat"); None: all of them.
-    data: (images, labels) or an ImageData, whose training split is used; a fifth of it is held out to judge.
+    data: (images, labels), a fifth of which is held out to judge, or an ImageData: its training split chooses and
+    repairs, its test split judges.
     How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
     parameters, or of="macs"), threshold (the paper's: above this factor × the layer's mean score); by none of
     them, the smallest part on a ladder of budgets within `tolerance` of the whole restricted to the classes.
     depth: cut only from the last layer down to this one, by name or number (the paper's: 2); None: all.
+    attribution: which channels: those that the others cannot rebuild ("rebuild"), or the best by a score of each.
     repair: "match" (layer by layer to the whole's responses, on at most `images` images, labels unused), "bn"
-    (new batch-norm statistics) or "none". scored: images of the classes that score channels.
+    (new batch-norm statistics) or "none". scored: images of the classes that channels are chosen on. polish: minutes of
+    label-free distillation afterwards, kept where the judging images say so.
 
     >>> from torch import nn
     >>> _ = torch.manual_seed(0)
@@ -67,7 +70,7 @@ def disassemble(
     whole, bp, wanted, samples = subject.whole, subject.bp, subject.wanted, subject.samples
     cuttable = spaces_above(bp, options.depth)
 
-    judge = Judge(whole, samples, wanted, output)
+    judge = Judge(whole, subject.judged, wanted, output)
     unlabelled = samples.some(options.images, seed)
     cut_out = partial(repaired, subject, index=unlabelled, options=options, progress=progress)
     bound = not options.chosen
@@ -98,6 +101,7 @@ def disassemble(
                 raise refused.error from None
     note = "; ".join(filter(None, (note, _left_whole(stuck))))
     used: dict[str, Any] = {"images": len(unlabelled), "scored": choice.images}
+    used["judged"] = {"images": len(judge.index), "of": "train" if subject.judged is samples else "test"}
     if options.polish is not None:
         source = data.source if isinstance(data, ImageData) else None
         polished, used["polish"] = polish(

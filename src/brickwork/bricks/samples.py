@@ -108,12 +108,21 @@ def load_samples(
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
-) -> Samples:
-    """Check the data against the model's classes and hold some out. named: the model itself names its classes."""
+) -> tuple[Samples, Samples]:
+    """What to choose and repair on, and what to judge on: the data's test split, or a fifth of the rest held out.
+
+    named: the model itself names its classes.
+    """
     images, _ = pair_of(data)
     labels = class_numbers(data, known, named)
+    if isinstance(data, ImageData) and len(data.test_labels):
+        none, every = np.arange(0), np.arange(len(data.test_labels))
+        numbers = _renumbered(data, known, named)[data.test_labels].astype(np.int64)
+        judged = Samples(torch.from_numpy(data.test_images), numbers, none, every, preprocessing, device, dtype)
+        return Samples(images, labels, np.arange(len(labels)), none, preprocessing, device, dtype), judged
     use, held = hold_out(labels, key=(seed, 0))
-    return Samples(images, labels, use, held, preprocessing, device, dtype)
+    samples = Samples(images, labels, use, held, preprocessing, device, dtype)
+    return samples, samples
 
 
 def class_numbers(data: Data, known: Sequence[str], named: bool) -> np.ndarray:

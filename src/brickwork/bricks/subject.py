@@ -29,6 +29,7 @@ class Subject:
     known: tuple[str, ...]  # names of all classes of the network
     wanted: list[int]  # the classes asked for
     samples: Samples
+    judged: Samples  # of the test split, or the same as `samples`, whose held-out images judge
     _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
 
     @property
@@ -92,7 +93,7 @@ def prepare(
         bp = _traced(whole, probe, output)
         known = tuple(map(str, range(len(bp.output_units))))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
-    samples = load_samples(
+    samples, judged = load_samples(
         data,
         known,
         origin.classes is not None,
@@ -108,7 +109,7 @@ def prepare(
         bp = _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
-    return Subject(whole, bp, known, wanted, samples)
+    return Subject(whole, bp, known, wanted, samples, judged)
 
 
 def one_dtype(model: nn.Module) -> None:

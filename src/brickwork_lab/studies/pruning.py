@@ -73,7 +73,7 @@ def _rows(
     )
     pair = images.train_images, labels[images.train_labels]
     subject = prepare(net, classes, pair, device=lab.where, output=None, seed=lab.seed + number)
-    judge = Judge(subject.whole, subject.samples, classes, None)
+    judge = Judge(subject.whole, subject.judged, classes, None)
     tested = partial(_accuracy, test, classes)
     whole = tested(subject.whole)
 
