@@ -56,8 +56,9 @@ def choose(
     size = fitting(subject.whole, images, 100, bp.output)
     draw = np.random.default_rng([options.seed, 3]).permutation(index)[:LOOKED_AT]
     answers = Answers(subject.whole, samples.lazy(np.sort(draw)), subject.wanted, bp.output, size)
+    measured = answers if options.keep is None else None
     curves = rebuild_curves(
-        subject.whole, bp, images, answers, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
+        subject.whole, bp, images, measured, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
     )
     others = [s for s in bp.spaces if s in spaces and s not in curves and s != CLASSES]
     if others:  # what reads them cannot be solved for: the next best thing is a score, and damage measured all the same

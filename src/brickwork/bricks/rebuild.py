@@ -47,14 +47,17 @@ def rebuild_curves(
     model: nn.Module,
     bp: Blueprint,
     images: Images,
-    answers: Answers,
+    answers: Answers | None,
     *,
     spaces: Collection[str],
     batch_size: int = 100,
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Curve]:
-    """The curve of every space all of whose readers can be solved for; neither labels nor gradients are used."""
+    """The curve of every space all of whose readers can be solved for; neither labels nor gradients are used.
+
+    answers: measure the damage that they show; None: the order alone is wanted, and errors of the readers are good enough.
+    """
     if len(images) < 2:
         raise BadData("channels are chosen on two images or more; give some hundred, labels are not needed.")
     like = next(model.parameters())
@@ -87,11 +90,11 @@ def _curve(
     name: str,
     read: Mapping[str, np.ndarray],
     moments: Mapping[str, Moments],
-    answers: Answers,
+    answers: Answers | None,
 ) -> Curve:
     readers = {path: _group_readers(model, path, moments[path], channels) for path, channels in read.items()}
     size = bp.spaces[name]
-    probes = sorted({max(1, round(size * share)) for share in PROBES})
+    probes = sorted({max(1, round(size * share)) for share in PROBES}) if answers is not None else []
     gone = eliminate(
         [reader for group in readers.values() for reader in group],
         size,
@@ -100,7 +103,7 @@ def _curve(
         keep_weights=probes,
     )
     measured = []
-    for count, weights in gone.weights.items():
+    for count, weights in gone.weights.items() if answers is not None else ():
         rest = iter(weights)
         changed = {}
         for path, group in readers.items():

@@ -48,7 +48,16 @@ def ours(arch: str, images: int, keep: float, device: str, repair: Literal["matc
         # a fifth of the images is held out to judge; five quarters make it as many as the peer's
         more = torch.cat([x, x[: -(-len(x) // 4)]]), torch.cat([y, y[: -(-len(y) // 4)]])
         brick = brickwork.disassemble(
-            net, None, more, keep=keep, repair=repair, images=len(x), scored=len(x), round_to=8, progress=False
+            net,
+            None,
+            more,
+            keep=keep,
+            attribution="taylor",
+            repair=repair,
+            images=len(x),
+            scored=len(x),
+            round_to=8,
+            progress=False,
         )
         return brick.model
 
