@@ -107,7 +107,8 @@ def disassemble(
         polished, used["polish"] = polish(
             cut.model, subject, judge, options.polish, source=source, seed=seed, progress=progress
         )
-        cut = replace(cut, model=polished)
+        if used["polish"]["kept"] == "after":
+            cut = replace(cut, model=polished)
     full, left = bp.count(), bp.count(cut.kept)
     some = samples.some(min(options.images, STATISTICS), seed)
     logits = logits_on(cut.model, samples, some, output)

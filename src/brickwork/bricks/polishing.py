@@ -44,7 +44,7 @@ def _unscaled(images: Tensor) -> Preprocessing:
 def polish(
     part: nn.Module, subject: Subject, judge: Judge, minutes: float, *, source: str | None, seed: int, progress: bool
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """The better one, on the held-out images, of the part and the part after some minutes of distillation.
+    """The part after some minutes of distillation, and which of the two is the better one on the images that judge.
 
     A network with batch norms learns by SGD, another one by AdamW; how many epochs fit into the time is measured.
     """
@@ -79,4 +79,4 @@ def polish(
     before, after = judge.of(part), judge.of(learned.net)
     facts = {"epochs": epochs, "images": len(index), "before": before, "after": after}
     better = before is None or (after is not None and after >= before)
-    return (learned.net if better else part), {**facts, "kept": "after" if better else "before"}
+    return learned.net, {**facts, "kept": "after" if better else "before"}

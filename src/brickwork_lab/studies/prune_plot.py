@@ -38,6 +38,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
         axis.set_title(arch, fontsize=10)
         axis.grid(alpha=0.25)
         axis.set_xlim(0, 100)
+        axis.set_ylim(min(min(row["ours"] for row in own), own[0]["whole"] - 10) - 1, own[0]["whole"] + 1.5)
     for axis in axes.flat[len(archs) :]:
         axis.axis("off")
     figure.supxlabel("multiply-adds left, %", fontsize=10)

@@ -119,7 +119,7 @@ def _rows(
                 )
                 facts = {
                     "labels": "none",
-                    "polish": facts["kept"],
+                    "judge_keeps": facts["kept"],
                     "epochs": facts["epochs"],
                     "unlabelled": facts["images"],
                 }
