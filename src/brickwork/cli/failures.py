@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from brickwork.errors import BrickworkError, RequestError, did_you_mean
+from brickwork.errors import BrickworkError, RequestError, Unverified, did_you_mean
 
 STOPPED = "stopped by Ctrl-C; nothing half-written was left behind."
 
@@ -26,7 +28,8 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
     def run(**words: Any) -> Any:
         debug = bool(words.get("debug"))
         try:
-            return callback(**words)
+            with telling_unverified():
+                return callback(**words)
         except BrickworkError as error:
             complain(in_words_of_options(error), debug)
             raise click.exceptions.Exit(error.exit_code) from None
@@ -44,6 +47,23 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(1) from None
 
     return run
+
+
+@contextlib.contextmanager
+def telling_unverified() -> Iterator[None]:
+    """A file without a recorded hash is one line on stderr, as everything else that people are told."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Unverified)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, Unverified):
+                complain(str(message))
+            else:
+                usual(message, category, *rest, **named)
+
+        warnings.showwarning = show
+        yield
 
 
 def in_words_of_options(error: BrickworkError) -> str:

@@ -19,6 +19,7 @@ from brickwork.store import weights as w
 from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin_config, read_config, write_config
 from brickwork.store.replay import replay
 from brickwork.store.valueless import valueless
+from brickwork.tensor_file import inside
 from brickwork.zoo.external import called
 
 Arch = str | Callable[..., nn.Module]
@@ -141,19 +142,10 @@ def _read_tensors(folder: Path, config: Config) -> w.State:
     path = folder / config.weights.file
     if not path.is_file():
         raise BadFile(f"{folder} has no {path.name}.")
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()) and not _in_hub_cache(path):
-        raise BadFile(f"{path} is a link to {path.resolve()}, outside the folder.")
-    state = w.read_safetensors(path)
-    if file_hash(path) != config.weights.sha256:
-        raise BadFile(f"{path} is damaged: its sha256 is not the one recorded in {CONFIG}.")
+    state = w.read_safetensors(inside(path), config.weights.sha256)
     expected = {name: t.model_dump() for name, t in config.weights.tensors.items()}
     _compare(w.describe(state), expected, f"{path}", f"{CONFIG} lists")
     return state
-
-
-def _in_hub_cache(path: Path) -> bool:
-    """huggingface_hub keeps a snapshot's files as links into its own `blobs` folder."""
-    return path.resolve().parent.name == "blobs" and path.parent.parent.name == "snapshots"
 
 
 def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
