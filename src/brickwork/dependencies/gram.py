@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from brickwork.errors import BadData, BadFile
+from brickwork.limits import read_npy
 from brickwork.moments import Moments
 
 CHUNK = 8192  # rows taken from an array at once
@@ -93,12 +94,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """A .npy file as a memory map; a file that was cut short, or that holds objects, is refused."""
     if not Path(path).is_file():
         raise BadFile(f"{path} is not a file; expected a .npy of logits (rows, classes).")
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise BadFile(
-            f"{path} cannot be read as a .npy array: {error}. It may have been cut short; copy it again."
-        ) from error
+    return read_npy(Path(path), mapped=True)
 
 
 def _paired(logits: Logits, targets: Logits | None, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from brickwork.atomic import file_hash, write_folder
+from brickwork.atomic import file_hash, recovered, write_folder
 from brickwork.dependencies.options import MapOptions
 from brickwork.dependencies.problem import Floats
 from brickwork.errors import BadFile, RequestError, UnknownName
@@ -164,7 +164,7 @@ class DependencyMap:
     @classmethod
     def load(cls, folder: str | Path) -> DependencyMap:
         """The map of a folder; a folder that is none, or is damaged, is refused."""
-        path = Path(folder)
+        path = recovered(folder)
         if not (path / FACTS).is_file():
             raise BadFile(f"{folder} is no dependency map (it holds no {FACTS}); make one with: brickwork depend fit")
         try:

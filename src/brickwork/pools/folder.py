@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from brickwork.atomic import write_file, write_folder
+from brickwork.atomic import recovered, write_file, write_folder
 from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
 from brickwork.html_table import rows_table
 from brickwork.pools.growth import Growth, settle
@@ -61,7 +61,7 @@ class PoolFolder:
     @classmethod
     def open(cls, path: str | Path, *, arch: Arch | None = None) -> PoolFolder:
         """A pool that was written; `arch` as in `brickwork.load`, for a network that Brickwork cannot build by itself."""
-        path = Path(path)
+        path = recovered(path)
         pool = read_pool(path, arch)
         base = path / f"{BASE}.task"
         return cls(path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool)

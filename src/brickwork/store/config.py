@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 import brickwork
+from brickwork.atomic import recovered
 from brickwork.errors import BadFile
 from brickwork.origin import Origin
 from brickwork.results import check_format
@@ -124,7 +125,7 @@ def hash_tensors(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
 
 def read_config(folder: str | Path) -> Config:
     """The checked config.json of a model folder; every fault of it in one BadFile."""
-    folder = Path(folder)
+    folder = recovered(folder)
     path = folder / CONFIG
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from brickwork import store
-from brickwork.atomic import check_output, file_hash, write_folder
+from brickwork.atomic import check_output, file_hash, recovered, write_folder
 from brickwork.blueprint.splitting import Above, Below
 from brickwork.errors import BadFile, RequestError
 from brickwork.results import check_format
@@ -85,7 +85,7 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
 
 def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
     """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
-    folder = Path(folder)
+    folder = recovered(folder)
     config = read_net_config(folder)
     net = TransplantNet(config.image)
     for name, part in config.categories.items():
