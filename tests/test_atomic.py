@@ -12,7 +12,6 @@ from brickwork import atomic
 from brickwork.atomic import check_file, check_output, write_file, write_folder
 from brickwork.errors import JobFailed, OutputExists, RequestError
 
-
 OLD = '{"format": "brickwork.model/1", "weights": {}}'
 
 
@@ -196,7 +195,9 @@ def test_force_replaces_shards_that_were_merged(tmp_path):
     index = '{"weight_map": {"a": "m-1.safetensors"}}'
     card = "---\nlibrary_name: brickwork\n"
     owns = ("config.json", "model.safetensors", "model.safetensors.index.json")
-    folder = make(tmp_path / "m", config_json='{"model_type": "vit"}', README_md=card, model_safetensors_index_json=index)
+    folder = make(
+        tmp_path / "m", config_json='{"model_type": "vit"}', README_md=card, model_safetensors_index_json=index
+    )
     (folder / "m-1.safetensors").write_text("")
     check_output(folder, force=True, owns=owns)
     (folder / "g.safetensors").write_text("")

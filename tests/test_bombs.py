@@ -82,11 +82,11 @@ def test_an_npz_that_unfolds(tmp_path, read, monkeypatch):
     """8 MB of zeros in a zip became 8 GB; here a tenth of it, to write it quickly."""
     monkeypatch.setenv("BRICKWORK_LIMIT_GB", "0.3")
     path = tmp_path / "x.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        with archive.open("logits.npy", "w", force_zip64=True) as file:
-            file.write(npy((5 * 10**8,)))
-            for _ in range(50):
-                file.write(bytes(10**7))
+    archive = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with archive, archive.open("logits.npy", "w", force_zip64=True) as file:
+        file.write(npy((5 * 10**8,)))
+        for _ in range(50):
+            file.write(bytes(10**7))
     read = (lambda p: read_logits(p)) if read is read_logits else (lambda p: data.load(str(p)))
     with pytest.raises(BadFile, match=r"x\.npz would take 0\.5 GB"):
         read(path)

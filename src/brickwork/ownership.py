@@ -17,7 +17,11 @@ from typing import Any
 
 _MODEL = ("config.json", "model.safetensors", "README.md")
 _MERGED = (*_MODEL, "model.safetensors.index.json")
-_NET = ("transplant.json", "adapters.safetensors", *(f"{kind}/*/{f}" for kind in ("categories", "tasks") for f in _MODEL))
+_NET = (
+    "transplant.json",
+    "adapters.safetensors",
+    *(f"{kind}/*/{f}" for kind in ("categories", "tasks") for f in _MODEL),
+)
 _DEMO = "a b known nine seven start ten three zero-one halves net map tasks figures"
 
 #: the file that marks a kind of folder: everything that may lie in it; ** stands for whatever is below

@@ -10,8 +10,11 @@ import yaml
 
 from brickwork.errors import BadFile, UnknownName
 
-
-MOST, LARGEST = 100_000, 1 << 23  # entries of a recipe with aliases written out, bytes of its file
+MOST, LARGEST, DEEP = (
+    100_000,
+    1 << 23,
+    100,
+)  # entries with aliases written out, bytes of the file, brackets within brackets
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -35,9 +38,18 @@ def read_yaml(path: str | Path) -> Any:
         raise BadFile(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
 
 
+class _Loader(yaml.SafeLoader):
+    """The safe loader, which takes a time that grows with the square of how deep brackets lie within each other."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        if self.flow_level > DEEP:
+            raise RecursionError
+        super().fetch_flow_collection_start(token)
+
+
 def _loaded(text: str, path: Path) -> Any:
     """As yaml.safe_load, once it is known how much there is: a few lines of aliases can stand for billions of entries."""
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         if root is None:

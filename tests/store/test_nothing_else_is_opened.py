@@ -13,12 +13,21 @@ from brickwork import zoo
 from brickwork.errors import RequestError
 
 LIBRARIES = ("timm", "torchvision", "transformers")
-pytestmark = pytest.mark.skipif(not all(map(importlib.util.find_spec, LIBRARIES)), reason="needs the extras timm and hf")
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, LIBRARIES)), reason="needs the extras timm and hf"
+)
 WATCHED: list[list[str]] = []
 
 
 def _hook(event, given):
-    if WATCHED and event in ("open", "os.listdir", "socket.connect", "socket.getaddrinfo", "urllib.Request", "os.scandir"):
+    if WATCHED and event in (
+        "open",
+        "os.listdir",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "urllib.Request",
+        "os.scandir",
+    ):
         WATCHED[-1].append(f"{event} {given[0] if event != 'socket.connect' else given[1]}")
 
 
@@ -78,7 +87,9 @@ def test_hostile_records(tmp_path, strange, monkeypatch, arch, args, where):
     folder = brickwork.save(zoo.build("lenet", num_classes=3, seed=0), tmp_path / "m")
     args = json.loads(json.dumps(args).replace("{place}", str(strange)))
     config = json.loads((folder / "config.json").read_text())
-    config |= {"arch": arch, "args": args} if where == "arch" else {"parts": [{"arch": arch, "args": args}], "arch": "join"}
+    config |= (
+        {"arch": arch, "args": args} if where == "arch" else {"parts": [{"arch": arch, "args": args}], "arch": "join"}
+    )
     (folder / "config.json").write_text(json.dumps(config))
     WATCHED.append([])
     try:
@@ -106,7 +117,10 @@ def test_a_wrapped_network_is_refused_before_it_is_saved(tmp_path):
     [
         ("timm:vit_tiny_patch16_224", {"image_size": 32, "patch_size": 8, "num_classes": 3, "act_layer": "relu"}),
         ("timm:mobilenetv3_small_050", {"num_classes": 3, "drop_rate": 0.1}),
-        ("timm:swinv2_tiny_window8_256", {"num_classes": 3, "depths": [1, 1, 1, 1], "pretrained_window_sizes": [0] * 4}),
+        (
+            "timm:swinv2_tiny_window8_256",
+            {"num_classes": 3, "depths": [1, 1, 1, 1], "pretrained_window_sizes": [0] * 4},
+        ),
         ("torchvision:fcn_resnet50", {"num_classes": 3}),
         ("torchvision:squeezenet1_1", {"num_classes": 3, "dropout": 0.2}),
         ("hf:swinv2", {"embed_dim": 12, "depths": [1], "num_heads": [2], "hidden_act": "relu", "image_size": 32}),

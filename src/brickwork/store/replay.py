@@ -90,5 +90,7 @@ def _example(step: dict[str, Any], model: nn.Module) -> Any:
     """The recorded example in the precision the architecture is built in; the saved weights decide later."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     example = example_from_json(step["example"])
-    check_size("the example of a step of surgery", sum(4 * x.numel() for x in tree_leaves(example) if isinstance(x, Tensor)), 0)
+    check_size(
+        "the example of a step of surgery", sum(4 * x.numel() for x in tree_leaves(example) if isinstance(x, Tensor)), 0
+    )
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, example)
