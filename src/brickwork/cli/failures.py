@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import sys
 import traceback
 import warnings
@@ -38,6 +39,16 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(130) from None
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise  # `brickwork info … | head`: the reader has seen enough; click's own ways out are no faults
+        except OSError as error:
+            complain(_machine(error), debug)
+            raise click.exceptions.Exit(1) from None
+        except UnicodeEncodeError as error:
+            where = error.object[max(0, error.start - 40) : error.end + 40]
+            complain(f"a name has bytes that are no UTF-8 and cannot be recorded: {where!a}; rename it.", debug)
+            raise click.exceptions.Exit(2) from None
+        except MemoryError:
+            complain("there is not enough memory; nothing half-written was left behind.", debug)
+            raise click.exceptions.Exit(1) from None
         except Exception as error:
             if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
                 complain(STOPPED, debug)
@@ -47,6 +58,13 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(1) from None
 
     return run
+
+
+def _machine(error: OSError) -> str:
+    """A fault of the machine: a disk that is full, broken or closed to us, a file that went away."""
+    what = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+    name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{name}{what}; nothing half-written was left behind."
 
 
 @contextlib.contextmanager
