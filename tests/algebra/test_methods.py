@@ -191,6 +191,25 @@ def test_the_global_threshold_of_numbers_that_are_much_alike(monkeypatch, widest
         assert sparse.global_threshold(lambda every: iter(parts[::every]), density) == wanted
 
 
+@pytest.mark.parametrize("shape", [(40, 96), (96, 40), (24, 5, 3, 3)])
+@pytest.mark.parametrize("rank", [None, 3, 0])
+def test_tsv_in_float32_is_that_of_float64(shape, rank):
+    """Eigenvectors of products stand for singular vectors; float64 takes the SVD itself. Low ranks and zeros as well."""
+    rng = np.random.default_rng(0)
+    base = np.zeros(shape)  # or differences would be rounded, and what is noise has no directions
+    models = []
+    for _ in range(2):
+        flat = rng.normal(size=(shape[0], int(np.prod(shape[1:]))))
+        if rank is not None:
+            flat = flat[:, :rank] @ rng.normal(size=(rank, flat.shape[1]))
+        models.append(base + 0.1 * flat.reshape(shape))
+    single = [x.astype(np.float32) for x in (*models, base)]
+    found = call("tsv", single[:2], single[2])
+    wanted = call("tsv", [x.astype(np.float64) for x in single[:2]], single[2].astype(np.float64))
+    assert found.dtype == np.float32
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
+
+
 def test_breadcrumbs_drops_both_ends():
     vector = np.arange(1.0, 11.0)
     assert call("breadcrumbs", [vector], np.zeros(10), density=0.5, outliers=0.2).tolist() == [
