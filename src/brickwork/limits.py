@@ -73,11 +73,13 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
                 with archive.open(member) as file:
                     _check_header(file, member.file_size, f"{path}: {member.filename}")  # type: ignore[arg-type]
         with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files if isinstance(arrays[key], np.ndarray)}
+            return {key: value for key in arrays.files if isinstance(value := arrays[key], np.ndarray)}
     except MemoryError as error:
         raise BadFile(f"{path} takes more memory than this machine has.") from error
     except (OSError, ValueError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise BadFile(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
+        raise BadFile(
+            f"{path} cannot be read as an .npz of plain arrays: {error}; copy it again if it was cut short."
+        ) from error
 
 
 def read_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
@@ -89,7 +91,9 @@ def read_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
     except MemoryError as error:
         raise BadFile(f"{path} takes more memory than this machine has.") from error
     except (OSError, ValueError, EOFError) as error:
-        raise BadFile(f"{path} cannot be read as a plain .npy array: {error}") from error
+        raise BadFile(
+            f"{path} cannot be read as a plain .npy array: {error}; copy it again if it was cut short."
+        ) from error
 
 
 def _check_header(file: BinaryIO, size: int, what: str) -> None:
@@ -102,4 +106,7 @@ def _check_header(file: BinaryIO, size: int, what: str) -> None:
         raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
     asked = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or asked != size - file.tell():
-        raise BadFile(f"{what} is damaged: its header asks for {asked} bytes, and there are {size - file.tell()}.")
+        raise BadFile(
+            f"{what} cannot be read: its header asks for {asked} bytes, and there are {size - file.tell()}; copy it again if "
+            "it was cut short."
+        )
