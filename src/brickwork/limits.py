@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -62,6 +63,10 @@ def unzipped(data: bytes, what: object, most: int = 1 << 24) -> bytes:
     return result
 
 
+#: what numpy raises for an array whose header, a line of Python's literals, is damaged
+_BROKEN = (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError, TypeError)
+
+
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """The plain arrays of an .npz; what they take is read off the zip's directory and each array's header first."""
     try:
@@ -76,7 +81,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             return {key: value for key in arrays.files if isinstance(value := arrays[key], np.ndarray)}
     except MemoryError as error:
         raise BadFile(f"{path} takes more memory than this machine has.") from error
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError) as error:
+    except (*_BROKEN, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
         raise BadFile(
             f"{path} cannot be read as an .npz of plain arrays: {error}; copy it again if it was cut short."
         ) from error
@@ -90,7 +95,7 @@ def read_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except MemoryError as error:
         raise BadFile(f"{path} takes more memory than this machine has.") from error
-    except (OSError, ValueError, EOFError) as error:
+    except _BROKEN as error:
         raise BadFile(
             f"{path} cannot be read as a plain .npy array: {error}; copy it again if it was cut short."
         ) from error
