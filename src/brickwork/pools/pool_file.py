@@ -54,7 +54,7 @@ def read_pool(path: Path, arch: Arch | None = None) -> KernelPool:
         shapes = {name: PoolLayer(name, tuple(shape), int(length)) for name, (shape, length) in layers}
         head, tied = description["head"], dict(description["tied"])
         size, group = int(description["size"]), int(description["group"])
-    except (ValidationError, KeyError, TypeError, ValueError) as error:
+    except (ValidationError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadFile(f"{path / POOL} is not valid: {error}.") from error
     books = read_safetensors(inside(path / BOOKS))
     pool = KernelPool(
