@@ -219,7 +219,7 @@ def _exchange(one: Path, two: Path) -> bool:
     if renameat2 is None:
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return renameat2(here, os.fsencode(one), here, os.fsencode(two), ctypes.c_uint(exchange)) == 0
+    return bool(renameat2(here, os.fsencode(one), here, os.fsencode(two), ctypes.c_uint(exchange)) == 0)
 
 
 @contextlib.contextmanager

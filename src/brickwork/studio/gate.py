@@ -19,7 +19,8 @@ HOSTS = ("127.0.0.1", "localhost")
 LARGEST, LONGEST = 1 << 18, 1 << 13  # bytes of a body, and of an address
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
 class Gate:
