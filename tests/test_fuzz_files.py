@@ -259,3 +259,21 @@ def test_a_brick_is_a_model_folder_whose_record_may_be_damaged(tmp_path):
             assert state_hash(Brick.load(folder).model) == wanted
         except RequestError as error:
             assert str(error)
+
+
+def test_a_part_of_a_net_whose_step_says_too_little(tmp_path):
+    """A step without its entries ended as KeyError 'at'."""
+    folder, read = _net(tmp_path)
+    path = folder / "categories" / "cat" / "config.json"
+    config, wanted = json.loads(path.read_text()), read()
+    for entry in ("at", "carry", "side", "op"):
+        missing = [{k: v for k, v in step.items() if k != entry} for step in config["steps"]]
+        path.write_text(json.dumps({**config, "steps": missing}))
+        with pytest.raises(RequestError):
+            read()
+        for value in (None, 5, [], {}, "nowhere"):
+            path.write_text(json.dumps({**config, "steps": [{**step, entry: value} for step in config["steps"]]}))
+            try:
+                assert read() == wanted  # nothing is carried here: an empty list is what was written
+            except RequestError as error:
+                assert str(error)

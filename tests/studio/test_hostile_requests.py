@@ -141,6 +141,23 @@ def test_a_download_follows_no_link_out_of_the_folder(port, root):
         card.write_text(text)
 
 
+@pytest.mark.parametrize("arch", ["hf:..", "hf:timm_wrapper", "torchvision:fcn_resnet50"])
+def test_the_size_of_a_strangers_network_opens_nothing_else(port, root, arch):
+    folder = brickwork.save(zoo.build("lenet", num_classes=3, in_channels=1, seed=0), root / "strange", force=True)
+    config = json.loads((folder / "config.json").read_text())
+    args = (
+        {"architecture": "local-dir:/etc"}
+        if "timm" in arch
+        else {"weights_backbone": "DEFAULT"}
+        if "fcn" in arch
+        else {}
+    )
+    (folder / "config.json").write_text(json.dumps({**config, "arch": arch, "args": args, "classes": ["a", "b", "c"]}))
+    refused(ask(port, "/api/parameters?model=strange"))
+    board = {"parts": [{"model": "strange", "classes": ["a"], "data": "digits:A"}], "name": "n"}
+    refused(ask(port, "/api/size", json.dumps(board)))
+
+
 def test_nothing_is_read_without_the_token(port):
     """1500 MB without a token were read into memory before the refusal."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
