@@ -14,7 +14,7 @@ from torch import nn
 import brickwork
 from brickwork import data, zoo
 from brickwork.algebra import balanced_point
-from brickwork.errors import BadData, BadFile, RequestError
+from brickwork.errors import BadData, BadFile, BadModel, RequestError
 from brickwork.origin import origin_of
 
 
@@ -187,3 +187,13 @@ def test_the_metrics_of_a_run_that_goes_on(run, tmp_path, monkeypatch):
 def test_an_option_without_a_use_is_refused(digits, options, expected):
     with pytest.raises(RequestError, match=expected):
         brickwork.compress(lenet(), digits, **options)
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.zeros(2, 4))])
+def test_scripted_and_traced_modules_are_refused_by_name(make):
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    for given in (make(net), nn.Sequential(make(net), nn.Identity())):
+        with pytest.raises(BadModel, match=r"scripted or traced \(torch.jit\); give the nn.Module"):
+            brickwork.trace(given, torch.zeros(2, 4))
+        with pytest.raises(BadModel, match="scripted or traced"):
+            brickwork.compress(given, (torch.randn(20, 4), torch.arange(20) % 3), budget=0.5, progress=False)

@@ -309,10 +309,19 @@ def current_value(tensor: Tensor) -> Value | None:
     return _Recorder.active.values.get(id(tensor)) if _Recorder.active is not None else None
 
 
+def refuse_scripted(model: nn.Module) -> None:
+    """A scripted module has no forward in Python that could be recorded, or written again."""
+    scripted = next((name for name, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        which = f"its module {scripted!r}" if scripted else "this model"
+        raise BadModel(f"{which} is scripted or traced (torch.jit); give the nn.Module that it was made from")
+
+
 def record(model: nn.Module, example: Any, *, output: str | int | None = None) -> Graph:
     """Record one forward of `model` on tensors shaped like `example`."""
     if not isinstance(model, nn.Module):
         raise RequestError(f"trace needs a torch.nn.Module, not {type(model).__name__}")
+    refuse_scripted(model)
     _refuse_hooks(model)
     args, kwargs = as_call(example)
     twin = meta_copy(model)

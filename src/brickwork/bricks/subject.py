@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.blueprint.record import refuse_scripted
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
@@ -81,6 +82,7 @@ def prepare(
     seed: int,
 ) -> Subject:
     """Check a request against network and data; the network given is left as it is."""
+    refuse_scripted(model)
     one_dtype(model)
     origin = origin_of(model)
     where = pick(device, of=model)

@@ -69,6 +69,7 @@ class Program:
         wanted = {v.index for v in values} | {v.index for v in keep if advance}
         last = {v.index: k for k in plan for v in self.ops[k].inputs()}
         new: dict[int, list[Tensor]] = {v.index: [] for v in keep}
+        gone, nothing = [index for index in self.store if index not in still], torch.empty(0)
         for number in range(len(self.batches)):
             here: dict[int, Tensor] = {}
             for k in plan:
@@ -80,6 +81,9 @@ class Program:
                 for index, slot in new.items():
                     slot.append(here[index])
             yield [self._read(value, number, here) for value in values]
+            if advance:  # what is not needed any more goes at once: the old and the new never lie side by side
+                for index in gone:
+                    self.store[index][number] = nothing
         if advance:
             self.store = {index: self.store[index] for index in still} | new
             self.uses = uses
