@@ -12,6 +12,8 @@ from brickwork import atomic
 from brickwork.atomic import check_file, check_output, write_file, write_folder
 from brickwork.errors import JobFailed, OutputExists, RequestError
 
+OLD = '{"format": "brickwork.model/1", "weights": {}}'
+
 
 def listing(folder):
     return sorted(p.name for p in folder.iterdir())
@@ -21,7 +23,7 @@ def listing(folder):
 def old(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
-    (folder / "config.json").write_text("old")
+    (folder / "config.json").write_text(OLD)
     return folder
 
 
@@ -36,13 +38,13 @@ def test_a_new_folder_with_its_parents(tmp_path):
 def test_an_existing_folder_is_refused_before_the_work(tmp_path, old):
     with pytest.raises(OutputExists, match="give force"), write_folder(old):
         raise AssertionError("the block must not run")
-    assert (old / "config.json").read_text() == "old"
+    assert (old / "config.json").read_text() == OLD
 
 
 def test_force_replaces(tmp_path, old):
     with write_folder(old, force=True) as folder:
         (folder / "new").write_text("1")
-        assert (old / "config.json").read_text() == "old"
+        assert (old / "config.json").read_text() == OLD
     assert listing(old) == ["new"]
     assert listing(tmp_path) == ["out"]
 
@@ -65,7 +67,7 @@ def test_an_interrupted_block(tmp_path, old, error):
     with pytest.raises(error), write_folder(old, force=True) as folder:
         (folder / "half").write_text("")
         raise error
-    assert (old / "config.json").read_text() == "old"
+    assert (old / "config.json").read_text() == OLD
     assert listing(tmp_path) == ["out"]
 
 
@@ -74,7 +76,7 @@ def test_a_full_disk(tmp_path, old):
     with said, write_folder(old, force=True) as folder:
         (folder / "half").write_text("")
         raise OSError(errno.ENOSPC, "full")
-    assert (old / "config.json").read_text() == "old"
+    assert (old / "config.json").read_text() == OLD
     assert listing(tmp_path) == ["out"]
 
 
@@ -90,9 +92,10 @@ def test_a_failure_in_either_rename(tmp_path, old, monkeypatch, error, call):
         real(a, b)
 
     monkeypatch.setattr(atomic.os, "rename", rename)
+    monkeypatch.setattr(atomic, "_exchange", lambda one, two: False)
     with pytest.raises((KeyboardInterrupt, JobFailed)), write_folder(old, force=True) as folder:
         (folder / "new").write_text("")
-    assert (old / "config.json").read_text() == "old"
+    assert (old / "config.json").read_text() == OLD
     assert listing(tmp_path) == ["out"]
 
 
@@ -116,6 +119,90 @@ def test_a_killed_process_leaves_nothing_under_the_name(tmp_path, old):
     done = subprocess.run([sys.executable, "-c", code, str(old)])
     assert done.returncode == -signal.SIGKILL
     assert listing(old) == ["config.json"]
+    assert len(listing(tmp_path)) == 2
+    with write_folder(old, force=True) as folder:  # what the killed run left goes with the next one
+        (folder / "config.json").write_text(OLD)
+    assert listing(tmp_path) == ["out"]
+
+
+KILLED = """
+import os, sys, signal
+from brickwork import atomic
+calls, wanted, kind = [0], int(sys.argv[2]), sys.argv[3]
+def counted(function):
+    def call(*given, **named):
+        calls[0] += 1
+        if calls[0] == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = function(*given, **named)
+        calls[0] += 1
+        if calls[0] == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return call
+atomic.os.rename, atomic.shutil.rmtree = counted(os.rename), counted(atomic.shutil.rmtree)
+atomic.os.unlink, atomic._exchange = counted(os.unlink), counted(atomic._exchange) if kind == "exchange" else lambda a, b: False
+with atomic.write_folder(sys.argv[1], force=True) as folder:
+    (folder / "config.json").write_text('{"format": "brickwork.model/1", "new": 1}')
+"""
+
+
+@pytest.mark.parametrize("kind", ["exchange", "two renames"])
+def test_killed_at_every_rename(tmp_path, old, kind):
+    """There is a whole folder at any instant, or the next open brings it back; the next write leaves nothing behind."""
+    if kind == "exchange" and not atomic._exchange(old, old):
+        pytest.skip("this file system cannot exchange names")
+    for wanted in range(1, 20):
+        (old / "config.json").write_text(OLD)
+        done = subprocess.run([sys.executable, "-c", KILLED, str(old), str(wanted), kind])
+        if kind == "exchange":
+            assert (old / "config.json").is_file()
+        text = (atomic.recovered(old) / "config.json").read_text()
+        assert text == OLD or "new" in text
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+    else:
+        raise AssertionError("the run never ended by itself")
+    assert wanted > 3 and listing(tmp_path) == ["out"]
+
+
+def make(folder, **files):
+    folder.mkdir(parents=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def test_force_leaves_other_peoples_folders_alone(tmp_path):
+    """A transformers folder, notes beside a model, a model within a model: each is named, and stays."""
+    transformers = make(tmp_path / "hf", config_json='{"model_type": "vit"}', model_safetensors="x")
+    notes = make(tmp_path / "notes", config_json=OLD, README_md="", todo_txt="my notes")
+    nested = make(tmp_path / "nested", config_json=OLD)
+    make(nested / "other", config_json=OLD)
+    broken = make(tmp_path / "broken", config_json="{")
+    for folder, why in ((transformers, "config.json does not say"), (notes, "todo.txt"), (nested, "other/config.json")):
+        for owns in (("config.json",), ("config.json", "model.safetensors", "model.safetensors.index.json")):
+            before = sorted(folder.rglob("*"))
+            with pytest.raises(RequestError, match=why), write_folder(folder, force=True, owns=owns):
+                raise AssertionError("the block must not run")
+            assert sorted(folder.rglob("*")) == before
+    with pytest.raises(RequestError, match="remove it yourself"):
+        check_output(broken, force=True)
+
+
+def test_force_replaces_shards_that_were_merged(tmp_path):
+    index = '{"weight_map": {"a": "m-1.safetensors"}}'
+    card = "---\nlibrary_name: brickwork\n"
+    owns = ("config.json", "model.safetensors", "model.safetensors.index.json")
+    folder = make(
+        tmp_path / "m", config_json='{"model_type": "vit"}', README_md=card, model_safetensors_index_json=index
+    )
+    (folder / "m-1.safetensors").write_text("")
+    check_output(folder, force=True, owns=owns)
+    (folder / "g.safetensors").write_text("")
+    with pytest.raises(RequestError, match=r"it holds g\.safetensors"):
+        check_output(folder, force=True, owns=owns)
 
 
 def test_a_file(tmp_path):

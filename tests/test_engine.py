@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ import torch
 
 from brickwork import engine
 from brickwork.engine import Job
-from brickwork.engine.executors import find_executor
+from brickwork.engine.executors import _refuse_dead, find_executor
 from brickwork.errors import RequestError
 
 MODULE = """
@@ -50,6 +52,13 @@ def threads():
 def slow(x, seconds, log):
     time.sleep(seconds)
     return square(x, log)
+
+def killed(log, times):
+    with open(log, "a") as file:
+        file.write("x")
+    if os.path.getsize(log) <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return times
 
 def strange():
     return object()
@@ -195,7 +204,9 @@ def test_ray_on_this_machine(tmp_path):
     assert [r.value for r in results[:4]] == [0, 1, None, 3]
     assert "two is too many" in results[2].error
     assert np.array_equal(results[4].value["eye"], np.eye(2))
-    assert "Ray lost engine_jobs:die" in results[5].error
+    assert "Ray lost engine_jobs:die 3 times" in results[5].error
+    names = [row["name"] for row in json.loads((tmp_path / "missing.json").read_text())["missing"]]
+    assert names == ["engine_jobs:careful", "engine_jobs:die"]
     assert not ray.is_initialized()
     assert all(r.stored for r in engine.run([jobs[0], jobs[4]], engine="inline", store=tmp_path))
 
@@ -235,6 +246,41 @@ def test_a_ray_that_is_not_there_is_refused_by_its_address():
     pytest.importorskip("ray", reason="needs the extra ray")
     with pytest.raises(RequestError, match="no Ray at 'nowhere'"):
         engine.run([Job("engine_jobs:arrays", {"n": 2})], engine="ray:nowhere")
+
+
+@pytest.mark.filterwarnings("ignore")  # ray's own
+def test_a_worker_that_is_lost_does_its_job_again(tmp_path):
+    """Killed once and twice by somebody else, the jobs are done; the third time is the last."""
+    pytest.importorskip("ray", reason="needs the extra ray")
+    jobs = [Job("engine_jobs:killed", {"log": str(tmp_path / f"log{k}"), "times": k}) for k in range(4)]
+    results = engine.run(jobs, engine="ray", store=tmp_path / "journal")
+    assert [r.ok for r in results] == [True, True, True, False] and [r.value for r in results[:3]] == [0, 1, 2]
+    assert [len((tmp_path / f"log{k}").read_text()) for k in range(4)] == [1, 2, 3, 3]
+    assert json.loads((tmp_path / "journal" / "missing.json").read_text())["missing"][0]["key"] == jobs[3].key
+    (tmp_path / "log3").write_text("xxx")
+    assert all(r.ok for r in engine.run(jobs, store=tmp_path / "journal"))
+    assert not (tmp_path / "journal" / "missing.json").exists()
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_dead_ray_is_refused_soon(answers):
+    """It took 290 seconds; a port at which somebody else listens is none, too."""
+    pytest.importorskip("ray", reason="needs the extra ray")
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        if answers:
+            listening.listen()
+        began, port = time.monotonic(), listening.getsockname()[1]
+        with pytest.raises(RequestError, match=f"no Ray at '127.0.0.1:{port}'"):
+            engine.run([Job("engine_jobs:arrays", {"n": 2})], engine=f"ray:127.0.0.1:{port}")
+        assert time.monotonic() - began < 30
+
+
+@pytest.mark.filterwarnings("ignore")  # ray's own
+def test_a_ray_that_runs_is_found_by_its_address():
+    ray = pytest.importorskip("ray", reason="needs the extra ray")
+    with ray.init(include_dashboard=False, num_cpus=1, log_to_driver=False) as started:
+        _refuse_dead(started.address_info["gcs_address"])
 
 
 @pytest.mark.parametrize("text", ["process", "processes:0", "processes:two", "inline:3", "ray:", ""])

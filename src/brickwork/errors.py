@@ -112,3 +112,7 @@ class Unsupported(BadModel):
 
 class JobFailed(BrickworkError):
     """The request was right and the work failed."""
+
+
+class Unverified(UserWarning):
+    """A file was read that carries no hash to compare it with: a stranger's, or one of an older version."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from brickwork.atomic import write_folder
+from brickwork.atomic import recovered, write_folder
 from brickwork.errors import BadFile
 from brickwork.html_table import facts_table
 
@@ -47,7 +47,7 @@ class JsonResult(ABC):
     @classmethod
     def load(cls: type[Kind], folder: str | Path) -> Kind:
         """The result of a folder; one that holds something else is refused."""
-        path = Path(folder) / cls.FILE
+        path = recovered(folder) / cls.FILE
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             check_format(facts.pop("format", None), cls.FORMAT, path)

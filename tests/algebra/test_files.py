@@ -175,9 +175,9 @@ def test_damaged_files(folders, tmp_path):
     weights = folders[1] / "model.safetensors"
     whole = weights.read_bytes()
     for content, message in (
-        (whole[:-10], "cut short or damaged"),
-        (whole[:4], "not a safetensors file"),
-        (b"x" * 100, "not a safetensors file"),
+        (whole[:-10], "damaged or cut short"),
+        (whole[:4], "cannot be read as safetensors"),
+        (b"x" * 100, "cannot be read as safetensors"),
     ):
         weights.write_bytes(content)
         with pytest.raises(BadFile, match=message):

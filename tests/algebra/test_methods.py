@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -132,6 +133,81 @@ def test_della_drops_small_entries_more_often():
     stays = call("della", [vector], np.zeros_like(vector), density=0.5, window=0.4, elect="none") != 0
     rates = stays.mean(0)
     assert rates[:10].mean() == pytest.approx(0.32, abs=0.03) and rates[-10:].mean() == pytest.approx(0.68, abs=0.03)
+
+
+def _ranked(vectors, density, window, chances):
+    """DELLA and breadcrumbs as they were first written: everything is sorted, stably."""
+    order = np.argsort(np.argsort(np.abs(vectors), axis=1, kind="stable"), axis=1, kind="stable")
+    return np.clip(density + window * (order / max(1, vectors.shape[1] - 1) - 0.5), 1e-3, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(37, 4001), (300, 3, 3), (5,), (1, 7), (2**12, 129)])
+def test_sorting_in_blocks_gives_the_same_bits(dtype, shape):
+    """Ties included: differences of 16-bit weights have many."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=shape).astype(dtype)
+    models = [base + (np.round(rng.normal(size=shape) * 8) / 64).astype(dtype) for _ in range(2)]
+    context = TensorContext("w", 3)
+    rows = shape[0] if len(shape) > 1 else 1
+    kept = []
+    for k, x in enumerate(models):
+        vector = (x - base).reshape(rows, -1)
+        chance = _ranked(vector, 0.5, 0.2, None).astype(np.float32)
+        stays = context.uniform(k, vector.shape) < chance
+        kept.append(np.where(stays, vector / chance.astype(dtype), dtype(0)).reshape(shape))
+    found = get("della").function(models, base, context, elect="none")
+    assert np.array_equal(found, base + (kept[0] + kept[1])) and found.dtype == dtype
+    kept = []
+    for x in models:
+        vector = (x - base).ravel()
+        top = round(0.05 * vector.size)
+        chosen = np.argsort(-np.abs(vector), kind="stable")[top : top + max(1, round(0.7 * vector.size))]
+        only = np.zeros_like(vector)
+        only[chosen] = vector[chosen]
+        kept.append(only.reshape(shape))
+    found = get("breadcrumbs").function(models, base, context, density=0.7, outliers=0.05)
+    assert np.array_equal(found, base + (kept[0] + kept[1]))
+
+
+def test_the_memory_of_a_global_threshold_does_not_grow_with_the_vector():
+    """It was half a byte per number: a sample of a piece kept all of the piece."""
+    piece = np.random.default_rng(0).normal(size=2**16).astype(np.float32)
+    tracemalloc.start()
+    sparse.global_threshold(lambda every: (piece * (1 + 1e-3 * k) for k in range(0, 1000, every)), 0.2)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 20e6  # 65 million numbers; 36 MB before
+
+
+@pytest.mark.parametrize("widest", [1, sparse.WIDEST])
+def test_the_global_threshold_of_numbers_that_are_much_alike(monkeypatch, widest):
+    """Memory is for the values of a bracket, not for all numbers in it; a wide bracket is counted out."""
+    monkeypatch.setattr(sparse, "WIDEST", widest)
+    rng = np.random.default_rng(0)
+    parts = [(np.round(rng.normal(size=5000) * 50) / 64).astype(np.float32) for _ in range(20)]
+    for density in (0.01, 0.2, 0.5, 0.99):
+        wanted = sparse.threshold(np.abs(np.concatenate(parts)), density)
+        assert sparse.global_threshold(lambda every: iter(parts[::every]), density) == wanted
+
+
+@pytest.mark.parametrize("shape", [(40, 96), (96, 40), (24, 5, 3, 3)])
+@pytest.mark.parametrize("rank", [None, 3, 0])
+def test_tsv_in_float32_is_that_of_float64(shape, rank):
+    """Eigenvectors of products stand for singular vectors; float64 takes the SVD itself. Low ranks and zeros as well."""
+    rng = np.random.default_rng(0)
+    base = np.zeros(shape)  # or differences would be rounded, and what is noise has no directions
+    models = []
+    for _ in range(2):
+        flat = rng.normal(size=(shape[0], int(np.prod(shape[1:]))))
+        if rank is not None:
+            flat = flat[:, :rank] @ rng.normal(size=(rank, flat.shape[1]))
+        models.append(base + 0.1 * flat.reshape(shape))
+    single = [x.astype(np.float32) for x in (*models, base)]
+    found = call("tsv", single[:2], single[2])
+    wanted = call("tsv", [x.astype(np.float64) for x in single[:2]], single[2].astype(np.float64))
+    assert found.dtype == np.float32
+    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
 
 
 def test_breadcrumbs_drops_both_ends():

@@ -106,7 +106,8 @@ def _typed(run, line):
 def test_ctrl_c_leaves_the_old_demo(tmp_path):
     out = tmp_path / "demo"
     out.mkdir()
-    (out / "demo.json").write_text("old")
+    old = '{"name": "demo", "parts": {}}'
+    (out / "demo.json").write_text(old)
     process = subprocess.Popen(
         [sys.executable, "-m", "brickwork", "demo", "--out", str(out), "--force"],
         stdout=subprocess.PIPE,
@@ -125,4 +126,4 @@ def test_ctrl_c_leaves_the_old_demo(tmp_path):
     assert "stopped by Ctrl-C" in logged.splitlines()[-1]
     assert "Traceback" not in logged
     assert os.listdir(tmp_path) == ["demo"]
-    assert (out / "demo.json").read_text() == "old"
+    assert (out / "demo.json").read_text() == old

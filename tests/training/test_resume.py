@@ -141,7 +141,7 @@ def test_a_failed_write_leaves_the_last_checkpoint(digits, tmp_path, monkeypatch
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("brickwork.training.checkpoint.save_file", full)
+    monkeypatch.setattr("brickwork.store.weights.save_file", full)
     with pytest.raises(Exception, match="No space left on device"):
         go(digits, tmp_path, resume=False)
     assert (tmp_path / FILE).read_bytes() == before

@@ -20,7 +20,8 @@ from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.html_table import facts_table
 from brickwork.options import takes
-from brickwork.store.weights import read_safetensors, state_hash, tied_names, write_safetensors
+from brickwork.store.weights import state_hash, tensors_of, tied_names, write_safetensors
+from brickwork.tensor_file import SEAL, read_header, warn_unverified
 from brickwork.words import counted
 
 FORMAT = "brickwork.delta/1"
@@ -84,20 +85,28 @@ class Delta:
         """A safetensors file that knows its base."""
         notes = {"format": FORMAT, "base": self.base or "", "facts": json.dumps(dict(self.facts))}
         with write_file(path, force=force) as draft:
-            write_safetensors({n: t.contiguous() for n, t in self.tensors.items()}, draft, notes)
+            write_safetensors({n: t.contiguous() for n, t in self.tensors.items()}, draft, notes, sealed=True)
         return Path(path)
 
     @classmethod
     def load(cls, path: str | Path) -> Delta:
-        from brickwork.algebra.files import read_header
-
+        """The delta of a file; one that was written before deltas carried a hash is read with a warning."""
         path = Path(path)
         if not path.is_file():
             raise BadFile(f"{path} does not exist.")
-        notes = read_header(path)[0].get("__metadata__", {})
+        header = read_header(path)
+        notes = dict(header.metadata)
         if notes.get("format") != FORMAT:
             raise BadFile(f"{path} is not a delta; brickwork delta TRAINED INITIAL makes one.")
-        return cls(read_safetensors(path), notes["base"] or None, json.loads(notes.get("facts", "{}")))
+        tensors = tensors_of(header)
+        if notes.pop(SEAL, None) is None:
+            if set(notes) - {"format", "base", "facts"}:
+                raise BadFile(f"{path} is damaged: the hash it was written with is not there.")
+            warn_unverified(path)
+        try:
+            return cls(tensors, notes["base"] or None, dict(json.loads(notes.get("facts", "{}"))))
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise BadFile(f"{path} is damaged: what it says of its networks cannot be read ({error}).") from error
 
     def __str__(self) -> str:
         numbers = sum(t.numel() for t in self.tensors.values())

@@ -5,37 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from brickwork.algebra.numbers import FLOATS, decode, encode, stored_type
+from brickwork.algebra.numbers import decode, encode, stored_type
 from brickwork.errors import BadFile
+from brickwork.tensor_file import SEAL, Entry, Sealed, inside, is_name, read_header, unsealed, verify
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One tensor of a file: where its bytes are."""
-
-    name: str
-    kind: str  # safetensors' name of the type
-    shape: tuple[int, ...]
-    file: Path
-    start: int
-    size: int
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind in FLOATS
-
-    @property
-    def numbers(self) -> int:
-        return math.prod(self.shape)
 
 
 class Tensors(Mapping[str, np.ndarray]):
@@ -50,16 +31,11 @@ class Tensors(Mapping[str, np.ndarray]):
         self.metadata: dict[str, dict[str, str]] = {}
         self.entries: dict[str, Entry] = {}
         for file in self.shards:
-            header, offset = read_header(file)
-            self.metadata[file.name] = header.pop("__metadata__", {})
-            for name, facts in header.items():
+            header = read_header(file)
+            self.metadata[file.name] = {n: text for n, text in header.metadata.items() if n != SEAL}
+            for name, entry in header.entries.items():
                 if name in self.entries:
                     raise BadFile(f"{self.path} holds {name!r} in two files.")
-                begin, end = facts["data_offsets"]
-                entry = Entry(name, facts["dtype"], tuple(facts["shape"]), file, offset + begin, end - begin)
-                expected = math.prod(entry.shape) * stored_type(entry.kind).itemsize
-                if expected != entry.size or entry.start + entry.size > file.stat().st_size:
-                    raise BadFile(f"{file} is cut short or damaged at {name!r}.")
                 self.entries[name] = entry
 
     def _find(self) -> list[Path]:
@@ -68,9 +44,9 @@ class Tensors(Mapping[str, np.ndarray]):
         if self.path.is_file():
             return [self.path]
         if (self.path / INDEX).is_file():
-            return self._indexed(self.path / INDEX)
+            return self._indexed(inside(self.path / INDEX))
         if (self.path / SINGLE).is_file():
-            return [self.path / SINGLE]
+            return [inside(self.path / SINGLE)]
         if not self.path.exists():
             raise BadFile(f"{self.path} does not exist.")
         raise BadFile(f"{self.path} holds neither {SINGLE} nor {INDEX}.")
@@ -79,12 +55,21 @@ class Tensors(Mapping[str, np.ndarray]):
     def _indexed(index: Path) -> list[Path]:
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise BadFile(f"{index} is not an index of shards: {error}.") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            why = f"it has no {error}" if isinstance(error, KeyError) else error
+            raise BadFile(f"{index} is not an index of shards: {why}.") from error
+        if not names:
+            raise BadFile(f"{index} is not an index of shards: it names no file.")
         for name in names:
-            if "/" in name or "\\" in name or not (index.parent / name).is_file():
-                raise BadFile(f"{index} names {name!r}, which is not a file beside it.")
-        return [index.parent / name for name in names]
+            if not isinstance(name, str) or not is_name(name) or not (index.parent / name).is_file():
+                raise BadFile(f"{index} names {str(name)[:80]!r}, which is not a file beside it.")
+        return [inside(index.parent / name) for name in names]
+
+    def verify(self) -> list[Path]:
+        """Compare every file with its recorded hash, two at a time; BadFile for one that differs. Which have none?"""
+        with ThreadPoolExecutor(2) as crew:
+            known = list(crew.map(verify, self.shards))
+        return [file for file, has in zip(self.shards, known, strict=True) if not has]
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self.entries[name]
@@ -110,24 +95,22 @@ class Tensors(Mapping[str, np.ndarray]):
         return len(self.entries)
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The header of a safetensors file and where its data begins."""
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(100_000_000, path.stat().st_size - 8):
-            raise BadFile(f"{path} is not a safetensors file.")
-        try:
-            header = json.loads(file.read(length))
-        except ValueError as error:
-            raise BadFile(f"{path} is not a safetensors file: {error}.") from error
-    return header, 8 + length
-
-
 class Writer:
-    """A safetensors file written in the order of its entries; the header is known before the first tensor."""
+    """A safetensors file written in the order of its entries; the header is known before the first tensor.
 
-    def __init__(self, file: BinaryIO, entries: list[tuple[str, str, tuple[int, ...]]], metadata: dict[str, str]):
-        self.file, self.kinds, position = file, {}, 0
+    sealed: the file's sha256, taken on the way, stands in its header at the end.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        entries: list[tuple[str, str, tuple[int, ...]]],
+        metadata: dict[str, str],
+        *,
+        sealed: bool = False,
+    ) -> None:
+        self.kinds, position = {}, 0
+        metadata = unsealed(metadata) if sealed else metadata
         header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
         for name, kind, shape in entries:
             size = math.prod(shape) * stored_type(kind).itemsize
@@ -136,8 +119,10 @@ class Writer:
             position += size
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
-        file.write(len(text).to_bytes(8, "little") + text)
+        self.file: BinaryIO | Sealed = Sealed(file) if sealed else file
         self.pending = [name for name, _, _ in entries]
+        self.file.write(len(text).to_bytes(8, "little") + text)
+        self._finish()
 
     def put(self, name: str, values: np.ndarray | Iterable[np.ndarray]) -> None:
         """One tensor, whole or in pieces."""
@@ -147,4 +132,10 @@ class Writer:
     def put_bits(self, name: str, bits: np.ndarray | Iterable[np.ndarray]) -> None:
         assert self.pending.pop(0) == name, "tensors are written in the order of the header"
         for piece in [bits] if isinstance(bits, np.ndarray) else bits:
-            np.ascontiguousarray(piece).tofile(self.file)
+            if piece.size:  # written, not `tofile`, which does not say that a disk is full
+                self.file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self.pending and isinstance(self.file, Sealed):
+            self.file.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,32 +14,16 @@ import numpy as np
 import brickwork
 from brickwork.algebra.files import INDEX, SINGLE, Tensors, Writer
 from brickwork.algebra.methods import PIECE
+from brickwork.algebra.numbers import FLOATS
 from brickwork.algebra.plan import kinds_of, run, steps
 from brickwork.algebra.recipe import MergeRecipe
 from brickwork.atomic import file_hash, write_folder
 from brickwork.errors import BadFile, RequestError
 from brickwork.progress import bar
-from brickwork.store.config import CARD, CONFIG, hash_tensors, read_config, write_config
-from brickwork.words import counted
+from brickwork.store.config import CARD, CONFIG, Config, hash_tensors, read_config, write_config
+from brickwork.tensor_file import TORCH_NAMES
+from brickwork.words import counted, some_of
 
-#: safetensors' types as torch, and so a model folder's config.json, calls them
-TORCH_NAMES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
-    "BOOL": "bool",
-}
 OWNS = ("config.json", SINGLE, INDEX)
 
 
@@ -52,14 +36,21 @@ class MergedFiles:
     merged: int
     kept: tuple[str, ...]
     shards: int
+    unverified: tuple[Path, ...] = ()  # inputs for which no hash is recorded
 
     def to_dict(self) -> dict[str, Any]:
-        return {**vars(self), "folder": str(self.folder), "kept": list(self.kept)}
+        lists = {"kept": list(self.kept), "unverified": [str(path) for path in self.unverified]}
+        return {**vars(self), "folder": str(self.folder), **lists}
 
     def __str__(self) -> str:
         kept = f", {len(self.kept)} kept as they were" if self.kept else ""
         files = f" in {self.shards} files" if self.shards > 1 else ""
-        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}"
+        strange = (
+            f"; not verified, no sha256 is recorded: {some_of(list(map(str, self.unverified)))}"
+            if self.unverified
+            else ""
+        )
+        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}{strange}"
 
 
 def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
@@ -75,7 +66,7 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
         raise RequestError(f"{out} is one of the models to merge; choose another `out`.")
     every = [*models, base] if base is not None else models
     kinds = kinds_of(
-        [{n: (e.shape, e.is_float) for n, e in t.entries.items()} for t in every],
+        [{n: (e.shape, e.kind in FLOATS) for n, e in t.entries.items()} for t in every],
         len(models),
         recipe.request,
         names=[str(t.path) for t in every],
@@ -84,7 +75,11 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
     # in the order of the first model's files, so that each output file is written once, from front to end
     order = [n for shard in first.shards for n, e in first.entries.items() if e.file == shard]
     plan = steps(recipe.request, {name: kinds[name] for name in order})
+    known = _our_config(first)
+    unverified = [path for t in every for path in t.verify()]
     notes = {"brickwork": brickwork.__version__, "recipe": json.dumps(recipe.to_dict(), ensure_ascii=False)}
+    if unverified:
+        notes["unverified"] = json.dumps([str(path) for path in unverified], ensure_ascii=False)
     kept = []
     with write_folder(out, force=force, owns=OWNS) as draft, bar("merging", len(plan), show=progress) as advance:
         results = run(recipe.request, models, base, plan, piece=PIECE)
@@ -96,6 +91,7 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
                     file,
                     [(n, first.entries[n].kind, first.entries[n].shape) for n in mine],
                     {**first.metadata[shard.name], **notes},
+                    sealed=known is None,
                 )
                 for tensor in mine:
                     result, values = next(results)
@@ -108,22 +104,22 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
                     else:
                         writer.put(tensor, values)
                     advance(1, tensor)
-        _finish(first, draft, recipe, len(first.shards))
-    return MergedFiles(out, len(plan), len(plan) - len(kept), tuple(kept), len(first.shards))
+        _finish(first, draft, recipe, known, unverified)
+    return MergedFiles(out, len(plan), len(plan) - len(kept), tuple(kept), len(first.shards), tuple(unverified))
 
 
-def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, shards: int) -> None:
+def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, known: Config | None, unverified: Sequence[Path]) -> None:
     """The index of shards, and what makes a Brickwork model folder, or the configuration that the first model has."""
-    if shards > 1:
+    if len(first.shards) > 1:
         weight_map = {n: e.file.name for n, e in first.entries.items()}
         total = sum(e.size for e in first.entries.values())
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1)
         (draft / INDEX).write_text(text + "\n", encoding="utf-8")
+    if known is not None:
+        _write_model_folder(first, draft, recipe, known, unverified)
+        return
     config = first.path / CONFIG
     if first.path.is_dir() and config.is_file():
-        if shards == 1 and _is_ours(config):
-            _write_model_folder(first, draft, recipe)
-            return
         shutil.copyfile(config, draft / CONFIG)
     text = json.dumps(recipe.to_dict(), indent=1, ensure_ascii=False)
     (draft / CARD).write_text(
@@ -132,16 +128,35 @@ def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, shards: int) -> No
     )
 
 
-def _is_ours(config: Path) -> bool:
-    return "brickwork" in json.loads(config.read_text(encoding="utf-8"))
-
-
-def _write_model_folder(first: Tensors, draft: Path, recipe: MergeRecipe) -> None:
-    """The merged folder of Brickwork models: the first one's record, with where the weights come from now."""
+def _our_config(first: Tensors) -> Config | None:
+    """What a Brickwork folder says of itself; None for other people's. One of ours that is damaged is refused."""
+    if not (first.path / CONFIG).is_file() or len(first.shards) > 1:
+        return None
+    try:
+        entries = json.loads((first.path / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadFile(f"{first.path / CONFIG} is not JSON: {error}.") from error
+    if not isinstance(entries, dict) or not {"brickwork", "format", "weights"} & set(entries):
+        return None
     known = read_config(first.path)
+    listed = {n: (t.dtype, tuple(t.shape)) for n, t in known.weights.tensors.items()}
+    if listed != {n: (TORCH_NAMES[e.kind], e.shape) for n, e in first.entries.items()}:
+        raise BadFile(f"{first.path / CONFIG} does not list the tensors that {first.shards[0].name} holds.")
+    strange = [n for n, source in known.weights.tied.items() if n in listed or source not in listed]
+    if strange:
+        raise BadFile(f"{first.path / CONFIG} says that {strange[0]!r} is another tensor's alias, which cannot be.")
+    return known
+
+
+def _write_model_folder(
+    first: Tensors, draft: Path, recipe: MergeRecipe, known: Config, unverified: Sequence[Path]
+) -> None:
+    """The merged folder of Brickwork models: the first one's record, with where the weights come from now."""
     written, tied = Tensors(draft), known.weights.tied
     paths = [*recipe.models, *([recipe.base] if recipe.base else [])]
     provenance = {"command": "merge", "inputs": {str(p): _recorded_hash(p) for p in paths}, "merge": recipe.to_dict()}
+    if unverified:
+        provenance["unverified"] = [str(path) for path in unverified]
     weights = {
         **known.weights.model_dump(),
         "sha256": file_hash(draft / SINGLE),

@@ -33,7 +33,7 @@ from brickwork.origin import Origin, attach, origin_of
 
 #: layers that run over all channels of a part at once, and so run part by part
 TOGETHER = (nn.LayerNorm, nn.GroupNorm, SparseLayerNorm, SparseGroupNorm)
-Axis = list[tuple[int, int]]  # (part, place on that part's axis) for each place of the joined axis
+Axis = np.ndarray  # (2, n): for each place of the joined axis its part, and the place on that part's axis
 
 
 def join(
@@ -110,6 +110,7 @@ class _Joiner:
             [np.where(bp.classes == 0, 0, bp.classes + o) for bp, o in zip(bps, self.offsets, strict=True)]
         )
         self.sites = {s.weight or s.module: s for s in bps[0].sites}
+        self._by_path = {s.module: s for s in reversed(bps[0].sites)}
         self.split: set[str] = set()  # convolutions that cannot be grouped: channels arrive interleaved
         self.reads: dict[tuple[str, int], np.ndarray] = {}  # (Parts module, part) -> places of the input
         self.axes: dict[tuple[str, int], Axis] = {}
@@ -149,12 +150,13 @@ class _Joiner:
                 births[site.makes] = k
         return births
 
+    @functools.cache  # noqa: B019
     def _weave(self, name: str, dim: int) -> Axis:
         """Part behind part, piece by piece."""
         cuts, sizes = [], []
         for bp in self.bps:
             layout = bp.axes[name][dim]
-            if layout is None or not all(bp.has_place(int(u)) for u in layout.units):
+            if layout is None or sum(len(mine) for _, mine, _ in bp.places(layout.units)) < len(layout.units):
                 raise Unsupported(f"{name} reads channels of the parts together with ones that belong to no part")
             ids = bp.ids[name][dim]
             starts = self._runs(bp, layout.units, None if ids is None else ids.numpy())
@@ -162,20 +164,23 @@ class _Joiner:
             sizes.append(len(starts))
         if len(set(sizes)) > 1:
             raise Unsupported(f"the channels of {name} are put together differently in the parts")
-        return [
-            (p, place)
-            for piece in range(sizes[0])
-            for p, c in enumerate(cuts)
-            for place in range(c[piece], c[piece + 1])
-        ]
+        runs = [(p, c[piece], c[piece + 1]) for piece in range(sizes[0]) for p, c in enumerate(cuts)]
+        return np.concatenate([np.stack([np.full(end - at, p), np.arange(at, end)]) for p, at, end in runs], 1)
 
     def _unit(self, name: str, dim: int, axis: Axis) -> np.ndarray:
         layouts = [bp.axes[name][dim] for bp in self.bps]
-        return np.array([layouts[p].units[k] + self.offsets[p] for p, k in axis], np.int64)  # type: ignore[union-attr]
+        return self._taken([layout.units for layout in layouts], axis)  # type: ignore[union-attr]
 
     def _ids(self, name: str, dim: int, axis: Axis) -> Tensor:
-        ids = [None if (result := bp.ids[name][dim]) is None else result.tolist() for bp in self.bps]
-        return torch.tensor([ids[p][k] + int(self.offsets[p]) for p, k in axis])  # type: ignore[index]
+        return torch.from_numpy(self._taken([bp.ids[name][dim].numpy() for bp in self.bps], axis))  # type: ignore[union-attr]
+
+    def _taken(self, values: Sequence[np.ndarray], axis: Axis) -> np.ndarray:
+        """What the parts have at the places of an axis, in the numbers of the joined network."""
+        result = np.empty(axis.shape[1], np.int64)
+        for p, own in enumerate(values):
+            mine = axis[0] == p
+            result[mine] = own[axis[1, mine]] + self.offsets[p]
+        return result
 
     # -- building -----------------------------------------------------------------------------------------
 
@@ -250,7 +255,7 @@ class _Joiner:
         return joined
 
     def _leaf_site(self, path: str) -> LayerSite | None:
-        return next((s for s in self.bps[0].sites if s.module == path), None)
+        return self._by_path.get(path)
 
     def _join_leaf(self, path: str, module: nn.Module) -> nn.Module | None:
         leaves = [m.get_submodule(path) for m in self.models]
@@ -274,7 +279,7 @@ class _Joiner:
         dim = 0 if site.transposed else 1
         if site.groups > 1 or any(len(bp.axes[name]) <= dim or bp.axes[name][dim] is None for bp in self.bps):
             return None
-        parts = np.array([p for p, _ in self._weave(name, dim)])
+        parts = self._weave(name, dim)[0]
         return None if (np.diff(parts) >= 0).all() else parts
 
     def _out_order(self, path: str) -> np.ndarray | None:
@@ -284,14 +289,15 @@ class _Joiner:
         if any(bp.axes[name][dim] is None for bp in self.bps):
             return None
         starts = np.cumsum([0, *(len(bp.axes[name][dim] or ()) for bp in self.bps)])
-        order = np.array([starts[p] + k for p, k in self._weave(name, dim)])
+        axis = self._weave(name, dim)
+        order = starts[axis[0]] + axis[1]
         return None if np.array_equal(order, np.arange(len(order))) else order
 
     def _widen(self, path: str, module: nn.Module) -> nn.Module:
         """The first layer: all parts read the same input, so their outputs are simply stacked."""
         if isinstance(module, _ConvNd) and (module.transposed or module.groups > 1):
             raise Unsupported(f"{path} reads the model's input through groups; join the networks as branches")
-        new = copy.deepcopy(module)
+        new = _emptied(module)
         for name, _ in module.named_parameters(recurse=False):
             setattr(new, name, self._join_tensor(f"{path}.{name}"))
         width = new.get_parameter("weight").shape[0]
@@ -299,7 +305,7 @@ class _Joiner:
         return new
 
     def _group(self, path: str, module: _ConvNd, leaves: Sequence[nn.Module]) -> nn.Module:
-        new = copy.deepcopy(module)
+        new = _emptied(module)
         for name, _ in module.named_parameters(recurse=False):
             setattr(new, name, self._join_tensor(f"{path}.{name}", dims=[0]))
         convs = [m for m in leaves if isinstance(m, _ConvNd)]
@@ -370,8 +376,11 @@ class _Joiner:
                 together = torch.cat([t.detach() for t in tensors], dim)
             except RuntimeError as error:
                 raise Unsupported(f"{name} has different shapes in the parts beside its channels") from error
-            places = torch.tensor([int(starts[p]) + k for p, k in axis], device=together.device)
-            data = together.index_select(dim, places)
+            places = starts[axis[0]] + axis[1]
+            if np.array_equal(places, np.arange(len(places))) and len(places) == together.shape[dim]:
+                data = together  # part behind part, as they were put together
+            else:
+                data = together.index_select(dim, torch.from_numpy(places).to(together.device))
         if isinstance(tensors[0], nn.Parameter):
             return nn.Parameter(data, tensors[0].requires_grad)
         return data
@@ -404,7 +413,7 @@ class _Joiner:
                 elif part is not None:
                     ids = self.bps[part].ids[home][dim] if self.bps[part].axes[home][dim] is not None else None
                     given[name].append(units.fresh(size) if ids is None else ids + int(self.offsets[part]))
-                elif self.axes.get((name, dim)):
+                elif len(self.axes.get((name, dim), ())):
                     given[name].append(self._ids(name, dim, self.axes[name, dim]))
                 else:
                     given[name].append(units.fresh(size))
@@ -437,12 +446,12 @@ class _Joiner:
         changed = False
         for (name, built), order in units.arrived.items():
             for (key, dim), axis in self.axes.items():
-                if key != name or not axis:
+                if key != name or not axis.size:
                     continue
                 mine = self._unit(name, dim, axis)
                 if mine.tobytes() == built and not np.array_equal(mine, order.numpy()):
                     places = locate(mine, order.numpy())
-                    self.axes[key, dim] = [axis[k] for k in places]
+                    self.axes[key, dim] = axis[:, places]
                     changed = True
         for name in units.arrived_groups:  # interleaved: this convolution must run part by part
             path = name.rpartition(".")[0]
@@ -465,6 +474,11 @@ class _Joiner:
                 leaf = site.weight.rpartition(".")[2]
                 result.update({f"{site.module}.parts.{p}.{leaf}": units for p, units in enumerate(each)})
         return result
+
+
+def _emptied(module: nn.Module) -> Any:
+    """A copy of a layer that still has the parameters of the layer itself: they are replaced next, not copied."""
+    return copy.deepcopy(module, {id(value): value for value in module.parameters(recurse=False)})
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ module of the verb that was typed is imported, and torch only when that verb run
 
 import functools
 import importlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -115,6 +116,7 @@ def entry() -> None:
     An interrupt in the middle of an import leaves a mark with which Python, though it was handled, would end by
     signal; everything is cleaned up by then, so the process leaves at once.
     """
+    _use_utf8()
     try:
         main()
     except SystemExit as left:
@@ -123,6 +125,15 @@ def entry() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(130)
+
+
+def _use_utf8() -> None:
+    """Names of files are UTF-8 whatever the locale says; a terminal that lacks a letter shows its number instead."""
+    if sys.getfilesystemencoding() != "utf-8" and not sys.flags.utf8_mode:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _version(context: click.Context, param: click.Parameter, wanted: bool) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
-from brickwork.errors import BrickworkError, RequestError, did_you_mean
+from brickwork.errors import BrickworkError, RequestError, Unverified, did_you_mean
 
 STOPPED = "stopped by Ctrl-C; nothing half-written was left behind."
 
@@ -26,7 +29,8 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
     def run(**words: Any) -> Any:
         debug = bool(words.get("debug"))
         try:
-            return callback(**words)
+            with telling_unverified():
+                return callback(**words)
         except BrickworkError as error:
             complain(in_words_of_options(error), debug)
             raise click.exceptions.Exit(error.exit_code) from None
@@ -35,6 +39,16 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(130) from None
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise  # `brickwork info … | head`: the reader has seen enough; click's own ways out are no faults
+        except OSError as error:
+            complain(_machine(error), debug)
+            raise click.exceptions.Exit(1) from None
+        except UnicodeEncodeError as error:
+            where = error.object[max(0, error.start - 40) : error.end + 40]
+            complain(f"a name has bytes that are no UTF-8 and cannot be recorded: {where!a}; rename it.", debug)
+            raise click.exceptions.Exit(2) from None
+        except MemoryError:
+            complain("there is not enough memory; nothing half-written was left behind.", debug)
+            raise click.exceptions.Exit(1) from None
         except Exception as error:
             if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
                 complain(STOPPED, debug)
@@ -44,6 +58,30 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
             raise click.exceptions.Exit(1) from None
 
     return run
+
+
+def _machine(error: OSError) -> str:
+    """A fault of the machine: a disk that is full, broken or closed to us, a file that went away."""
+    what = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+    name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    return f"{name}{what}; nothing half-written was left behind."
+
+
+@contextlib.contextmanager
+def telling_unverified() -> Iterator[None]:
+    """A file without a recorded hash is one line on stderr, as everything else that people are told."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", Unverified)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, Unverified):
+                complain(str(message))
+            else:
+                usual(message, category, *rest, **named)
+
+        warnings.showwarning = show
+        yield
 
 
 def in_words_of_options(error: BrickworkError) -> str:

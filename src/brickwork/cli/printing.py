@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shlex
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ def typed_line() -> str:
 
 def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """The result of a command on stdout: one JSON object, or text for people."""
-    click.echo(json.dumps(finite(data), ensure_ascii=False, allow_nan=False) if as_json else text)
+    # a stream of other letters than UTF-8's is given JSON's own escapes
+    plain = (getattr(sys.stdout, "encoding", None) or "utf-8").lower() not in ("utf-8", "utf8")
+    click.echo(json.dumps(finite(data), ensure_ascii=plain, allow_nan=False) if as_json else text)
 
 
 def finite(value: Any) -> Any:

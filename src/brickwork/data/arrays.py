@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +9,12 @@ import numpy as np
 from brickwork.data.images import IGNORE, ImageData, hold_out
 from brickwork.data.pixels import check_raw
 from brickwork.errors import BadData, BadFile
+from brickwork.limits import read_npy, read_npz
 
 
 def load_npz(path: Path, name: str) -> ImageData:
     """An .npz of train_images, train_labels, test_images, test_labels, classes; or of images and labels."""
-    try:
-        # opened here: numpy leaves a broken file open
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise BadFile(f"{path} cannot be read as an .npz of plain arrays: {error}") from error
+    arrays = read_npz(path)
     classes = tuple(str(c) for c in arrays["classes"]) if "classes" in arrays else None
     if "images" in arrays and "labels" in arrays:
         return from_arrays(arrays["images"], arrays["labels"], name=name, classes=classes, masks=arrays.get("masks"))
@@ -57,12 +52,7 @@ def load_npy_pair(source: str) -> ImageData:
     parts = source.split("+")
     if len(parts) != 2:
         raise BadFile(f"{source!r}: .npy files come as a pair, images+labels, as in 'x.npy+y.npy'.")
-    arrays = []
-    for part in parts:
-        try:
-            arrays.append(np.load(part, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise BadFile(f"{part} cannot be read as a plain .npy array: {error}") from error
+    arrays = [read_npy(Path(part)) for part in parts]
     return from_arrays(arrays[0], arrays[1], name=source)
 
 

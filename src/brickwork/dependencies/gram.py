@@ -4,6 +4,7 @@ float16 or float32 in, float64 products and sums; memory is one chunk and the Gr
 scaled (the paper's Remark 1): what the paper calls the covariance is the mean of f(x)f(x)ᵀ.
 """
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ import torch
 from torch import Tensor
 
 from brickwork.errors import BadData, BadFile
+from brickwork.limits import read_npy
 from brickwork.moments import Moments
 
 CHUNK = 8192  # rows taken from an array at once
+LARGEST = 1 << 26  # bytes of float64 that they take, at most
 
 #: (rows, classes) numbers: an array or memory map, a tensor, a .npy file, or an iterable of chunks. A chunk is
 #: such an array, or a tuple of one and its labels (a DataLoader's).
@@ -70,8 +73,8 @@ def load_rows(logits: Logits, *, what: str = "the logits") -> tuple[np.ndarray, 
         logits = open_npy(logits)
     if isinstance(logits, np.ndarray | Tensor):
         rows = _array(logits, what, 0)
-        for start in range(0, len(rows), CHUNK):
-            _check_finite(rows[start : start + CHUNK], start, what)
+        for part, start in row_chunks(rows):
+            _check_finite(part, start, what)
         if not len(rows):
             raise BadData(f"{what} hold no rows; give one row an image, at least one.")
         return rows if rows.dtype in (np.float32, np.float64) else rows.astype(np.float32), None
@@ -91,12 +94,7 @@ def open_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """A .npy file as a memory map; a file that was cut short, or that holds objects, is refused."""
     if not Path(path).is_file():
         raise BadFile(f"{path} is not a file; expected a .npy of logits (rows, classes).")
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise BadFile(
-            f"{path} cannot be read as a .npy array: {error}. It may have been cut short; copy it again."
-        ) from error
+    return read_npy(Path(path), mapped=True)
 
 
 def _paired(logits: Logits, targets: Logits | None, chunk: int) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -159,8 +157,35 @@ def _sliced(array: Any, chunk: int) -> Iterator[Any]:
     if array.ndim != 2:
         yield array  # refused where it is looked at
         return
-    for start in range(0, len(array), chunk):
-        yield array[start : start + chunk]
+    for part, _ in row_chunks(array, chunk):
+        yield part
+
+
+def row_chunks(array: Any, chunk: int = CHUNK, *, like: Any = None) -> Iterator[tuple[Any, int]]:
+    """Rows with the number of the first, so many that their float64 is no more than LARGEST bytes.
+
+    Of a memory map what was read is let go again, or the whole file would count as this process's memory.
+    like: another array whose chunks these go with.
+    """
+    widest = max(array.shape[1], 0 if like is None else like.shape[1], 1)
+    step = max(1, min(chunk, LARGEST // (8 * widest)))
+    for start in range(0, len(array), step):
+        yield array[start : start + step], start
+        release(array)
+
+
+def release(array: Any) -> None:
+    """Let go of what was read of a memory map; the system keeps it as long as nobody else needs the room."""
+    mapped = memory_map(array)
+    if mapped is not None and hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def memory_map(array: Any) -> mmap.mmap | None:
+    """The memory map that an array is a view of, however many views lie between; None for one in memory."""
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array if isinstance(array, mmap.mmap) else None
 
 
 def _array(given: Any, what: str, start: int) -> np.ndarray:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+import torch
 
-from brickwork.atomic import write_folder
+from brickwork.atomic import file_hash, recovered, write_folder
 from brickwork.dependencies.options import MapOptions
 from brickwork.dependencies.problem import Floats
 from brickwork.errors import BadFile, RequestError, UnknownName
 from brickwork.html_table import rows_table
 from brickwork.options import fields_of
 from brickwork.results import check_format
+from brickwork.store.weights import tensors_of, write_safetensors
+from brickwork.tensor_file import SEAL, inside, read_header, warn_unverified
 from brickwork.words import counted
 
 FORMAT, OLDER = "brickwork.map/1", "brickwork dependency map 1"
@@ -154,22 +155,23 @@ class DependencyMap:
             "summary": _json(self.summary()),
         }
         with write_folder(folder, force=force, owns=(FACTS,)) as temporary:
-            save_file({k: np.ascontiguousarray(v) for k, v in arrays.items()}, temporary / NUMBERS)
-            text = json.dumps(facts, indent=1, ensure_ascii=False)
-            (temporary / FACTS).write_text(text + "\n", encoding="utf-8")
+            (temporary / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            tensors = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in arrays.items()}
+            notes = {FACTS: file_hash(temporary / FACTS)}
+            write_safetensors(tensors, temporary / NUMBERS, notes, sealed=True)
         return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> DependencyMap:
         """The map of a folder; a folder that is none, or is damaged, is refused."""
-        path = Path(folder)
+        path = recovered(folder)
         if not (path / FACTS).is_file():
             raise BadFile(f"{folder} is no dependency map (it holds no {FACTS}); make one with: brickwork depend fit")
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
             check_format(facts["format"], FORMAT, path / FACTS, (OLDER,))
             facts["facts"].setdefault("options", facts["facts"].get("settings", {}))  # as they were called before 0.2
-            arrays = load_file(path / NUMBERS)
+            arrays = _read_numbers(path)
             shape = (len(facts["targets"]), len(facts["names"]))
             coef = _dense(arrays, "coef", shape)
             often = _dense(arrays, "often", shape) if "often.row" in arrays else None
@@ -177,7 +179,7 @@ class DependencyMap:
             if any(column.shape != shape[:1] for column in columns.values()):
                 raise ValueError("a column does not have one number a class")
             return cls(tuple(facts["names"]), tuple(facts["targets"]), coef, columns, facts["facts"], often)
-        except (KeyError, ValueError, TypeError, IndexError, OSError, SafetensorError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, OSError, RecursionError, AttributeError) as error:
             raise BadFile(f"the dependency map in {folder} is damaged: {error}. Fit it again.") from error
 
     # -- printing ---------------------------------------------------------------------------------------------
@@ -229,6 +231,17 @@ class DependencyMap:
 def _quantiles(column: Floats) -> dict[str, float]:
     names = {"p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9}
     return {name: float(np.nanquantile(column, q)) for name, q in names.items()}
+
+
+def _read_numbers(folder: Path) -> dict[str, np.ndarray]:
+    """The arrays of a map, checked with map.json by the hashes that map.safetensors carries."""
+    header = read_header(inside(folder / NUMBERS))
+    arrays = {name: tensor.numpy() for name, tensor in tensors_of(header).items()}
+    if not header.metadata:  # written before maps carried a hash
+        warn_unverified(folder)
+    elif SEAL not in header.metadata or header.metadata.get(FACTS) != file_hash(folder / FACTS):
+        raise ValueError(f"{FACTS} is not the one that {NUMBERS} was written with")
+    return arrays
 
 
 def _sparse(name: str, table: Floats) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,21 @@ from numpy.typing import NDArray
 
 from brickwork.data.images import hold_out
 from brickwork.dependencies.covlasso import CovLasso
-from brickwork.dependencies.gram import LogitGram, Logits, check_labels, check_names, load_rows, logit_gram
+from brickwork.dependencies.gram import (
+    LogitGram,
+    Logits,
+    check_labels,
+    check_names,
+    load_rows,
+    logit_gram,
+    memory_map,
+    row_chunks,
+)
 from brickwork.dependencies.map import DependencyMap
+from brickwork.dependencies.measuring import measure
 from brickwork.dependencies.options import MapOptions
 from brickwork.dependencies.problem import Floats
-from brickwork.dependencies.replacing import accuracies, chebyshev, logit_errors
+from brickwork.dependencies.replacing import chebyshev
 from brickwork.dependencies.stability import explained, p_values, selection_frequencies, shuffled_fits
 from brickwork.dependencies.theory import check_theory, redundancies
 from brickwork.errors import BadData, RequestError
@@ -74,10 +85,7 @@ def fit_map(
     fit = chosen.fit(x, known, targets=other)
     moments = logit_gram(x, other)
     columns, facts = _theory(fit, moments)
-    scores = measured[0].astype(np.float64) @ fit.coef_.T
-    columns |= logit_errors(measured[1], scores, measured[2], delta=delta)
-    if measured[2] is not None:
-        columns |= accuracies(measured[1], scores, measured[2])
+    columns |= measure(*measured, fit.coef_, delta=delta)
     frequency = None
     if options.bootstrap:
         frequency = selection_frequencies(
@@ -106,7 +114,10 @@ def _json_options(options: MapOptions) -> dict[str, Any]:
 
 def rows_hash(rows: np.ndarray) -> str:
     """sha256 of logits: what a map was fitted on."""
-    return hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest()
+    digest = hashlib.sha256()
+    for part, _ in row_chunks(rows):
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
 
 
 def _take(logits: Logits, labels: Any, targets: Logits | None) -> Rows:
@@ -142,7 +153,20 @@ def _held(rows: int, labels: NDArray[np.int64] | None, share: float, seed: int) 
 
 
 def _pick(rows: Rows, mask: NDArray[np.bool_]) -> Rows:
-    return rows[0][mask], rows[1][mask], None if rows[2] is None else rows[2][mask]
+    x = _picked(rows[0], mask)
+    y = x if rows[1] is rows[0] else _picked(rows[1], mask)
+    return x, y, None if rows[2] is None else rows[2][mask]
+
+
+def _picked(rows: np.ndarray, mask: NDArray[np.bool_]) -> np.ndarray:
+    """Some of the rows; of a memory map they stay on the disk, in a file that goes when nobody looks at it any more."""
+    if memory_map(rows) is None:
+        return rows[mask]
+    with tempfile.TemporaryFile() as file:
+        for part, start in row_chunks(rows):
+            np.ascontiguousarray(part[mask[start : start + len(part)]]).tofile(file)
+        file.flush()
+        return np.memmap(file, rows.dtype, "r", shape=(int(mask.sum()), rows.shape[1]))
 
 
 def _theory(fit: CovLasso, moments: LogitGram) -> tuple[dict[str, Floats], dict[str, Any]]:
@@ -160,12 +184,12 @@ def _notes(
 ) -> list[str]:
     """What a reader of the map has to know about these logits."""
     notes = []
-    flat = np.flatnonzero(np.ptp(x, axis=0) == 0)
+    flat = _same_in_every_row(x, x[0])
     if len(flat):
         notes.append(f"the logit of {_list(names, flat)} never changes.")
     _, first, counts = np.unique(x[:64].T, axis=0, return_index=True, return_counts=True)
     for j in first[counts > 1]:
-        same = np.flatnonzero((x == x[:, j : j + 1]).all(0))
+        same = _same_in_every_row(x, column=j)
         if len(same) > 1 and j not in flat:
             notes.append(f"the logits of {_list(names, same)} are the same in every row.")
     if len(x) < x.shape[1]:
@@ -178,6 +202,14 @@ def _notes(
         if len(none):
             notes.append(f"there are no images of {_list(targets, none)} in the fit.")
     return notes
+
+
+def _same_in_every_row(x: np.ndarray, value: np.ndarray | None = None, *, column: int = 0) -> np.ndarray:
+    """The columns that are the same in every row: as these values, or as that column."""
+    same = np.ones(x.shape[1], bool)
+    for part, _ in row_chunks(x):
+        same &= (part == (part[:, column : column + 1] if value is None else value)).all(0)
+    return np.flatnonzero(same)
 
 
 def _list(names: tuple[str, ...], ids: np.ndarray) -> str:

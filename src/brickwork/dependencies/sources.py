@@ -1,7 +1,6 @@
 """Logits in files: .npy, and .npz with labels and class names."""
 
 import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from brickwork.dependencies.gram import open_npy
 from brickwork.errors import BadFile
+from brickwork.limits import read_npz
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +27,12 @@ def read_logits(path: str | os.PathLike[str]) -> LogitFile:
         return LogitFile(open_npy(path))
     if path.suffix != ".npz" or not path.is_file():
         raise BadFile(f"{path} is no file of logits; give a .npy (rows, classes) or a .npz with 'logits'.")
+    arrays = read_npz(path)
+    if "logits" not in arrays:
+        raise BadFile(f"{path} holds {', '.join(arrays) or 'nothing'}, but no array called 'logits'.")
     try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            if "logits" not in file:
-                raise BadFile(f"{path} holds {', '.join(file.files) or 'nothing'}, but no array called 'logits'.")
-            labels = file["labels"].astype(np.int64) if "labels" in file else None
-            names = tuple(map(str, file["classes"])) if "classes" in file else None
-            return LogitFile(file["logits"], labels, names)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise BadFile(
-            f"{path} cannot be read as an .npz: {error}. It may have been cut short; copy it again."
-        ) from error
+        labels = arrays["labels"].astype(np.int64) if "labels" in arrays else None
+        names = tuple(map(str, arrays["classes"])) if "classes" in arrays else None
+    except (ValueError, TypeError) as error:
+        raise BadFile(f"{path} holds labels or classes that cannot be read: {error}.") from error
+    return LogitFile(arrays["logits"], labels, names)

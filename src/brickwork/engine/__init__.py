@@ -18,8 +18,9 @@ def run(
     """Run jobs and return their results in the same order. A failed job is reported; the others go on.
 
     `engine` is inline, processes[:N] or ray[:ADDRESS]. With `store`, a folder, every result is kept as soon
-    as it is there, so that a second run computes only what is missing. Values come back as JSON has them (a
-    tuple as a list), stored or not; numpy arrays and tensors come back as arrays.
+    as it is there, so that a second run computes only what is missing; `missing.json` in it names the jobs
+    that failed. Values come back as JSON has them (a tuple as a list), stored or not; numpy arrays and
+    tensors come back as arrays.
 
     >>> first, second = run([Job("builtins:dict", {"a": 1}), Job("builtins:dict.pop")])
     >>> first.value, second.ok
@@ -47,4 +48,6 @@ def run(
             results[job.key] = JobResult(job, value, outcome.error, outcome.seconds)
             failed = sum(not result.ok for result in results.values())
             advance(1, f"{failed} failed" if failed else job.name)
+    if kept is not None:
+        kept.note_missing([result for result in results.values() if not result.ok])
     return [results[job.key] for job in jobs]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -82,35 +84,72 @@ def _prepare_process() -> None:
 
 
 def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
-    """On a Ray cluster, or on one started for this call on this machine."""
+    """On a Ray cluster, or on one started for this call on this machine.
+
+    A job whose worker or node is lost runs again elsewhere, twice at most.
+    """
     try:
         import ray
     except ImportError:
         raise MissingExtra("ray", "jobs on Ray") from None
     started = not ray.is_initialized()
     if started:
+        _refuse_dead(address)
         local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **local)
         except (ValueError, ConnectionError) as error:
-            summary = str(error).strip().splitlines()[0].rstrip(".")
-            raise RequestError(
-                f"there is no Ray at {address!r} ({summary}); give HOST:PORT, auto for one that runs here, or leave it out."
-            ) from error
+            raise _no_ray(address, str(error).strip().splitlines()[0].rstrip(".")) from error
     try:
         remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)
         path = [] if address else list(sys.path)
         running = {remote.remote(job.path, job.kwargs, path): index for index, job in enumerate(jobs)}
+        lost = [0] * len(jobs)
         while running:
             done, _ = ray.wait(list(running), num_returns=1)
             index = running.pop(done[0])
+            job = jobs[index]
             try:
                 yield index, ray.get(done[0])
             except ray.exceptions.RayError as error:
-                yield index, Outcome(error=f"Ray lost {jobs[index].path}: {error}")
+                lost[index] += 1
+                if lost[index] <= AGAIN:
+                    running[remote.remote(job.path, job.kwargs, path)] = index
+                else:
+                    words = " ".join(str(error).split())
+                    yield index, Outcome(error=f"Ray lost {job.path} {lost[index]} times: {words}")
     finally:
         if started:
             ray.shutdown()
+
+
+AGAIN = 2  # times that a job is run again whose worker was lost
+PATIENCE = 10.0  # seconds that a Ray may take to say that it is there; ray.init alone waits for minutes
+
+
+def _refuse_dead(address: str | None) -> None:
+    """Refuse an address at which nobody answers, or somebody else than Ray."""
+    match = re.fullmatch(r"(ray://)?(?P<host>[^:/]+):(?P<port>\d+)", address or "")
+    if match is None:
+        return
+    try:
+        with socket.create_connection((match["host"], int(match["port"])), PATIENCE) as line:
+            line.sendall(_HELLO)
+            answer = line.recv(9)
+    except (OSError, OverflowError) as error:
+        raise _no_ray(address, str(error)) from error
+    if answer[3:4] != b"\4":
+        raise _no_ray(address, "what listens there does not answer as Ray does")
+
+
+#: how HTTP/2, which Ray speaks, is begun; who speaks it answers with settings (a frame of type 4)
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+def _no_ray(address: str | None, why: str) -> RequestError:
+    return RequestError(
+        f"there is no Ray at {address!r} ({why}); give HOST:PORT, auto for one that runs here, or leave it out."
+    )
 
 
 def _execute_with_path(path: str, kwargs: dict[str, Any], search: list[str]) -> Outcome:

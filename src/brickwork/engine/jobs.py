@@ -10,7 +10,7 @@ import os
 import time
 import traceback
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 from brickwork.atomic import write_file
 from brickwork.errors import RequestError
 
+MISSING = "missing.json"  # the jobs of a journal that have no result
 ARRAY = "$array"  # stands in the JSON where an array was
 
 
@@ -144,6 +145,16 @@ class ResultStore:
         }
         with write_file(self.folder / f"{job.key}.json") as draft:
             draft.write_text(json.dumps(entry, indent=1) + "\n", encoding="utf-8")
+
+    def note_missing(self, failed: Sequence[JobResult]) -> None:
+        """Which jobs of the last run have no result, and why; nothing where all have one."""
+        path = self.folder / MISSING
+        if not failed:
+            path.unlink(missing_ok=True)
+            return
+        rows = [{"name": r.job.name or r.job.path, "key": r.job.key, "error": (r.error or "").strip()} for r in failed]
+        with write_file(path) as draft:
+            draft.write_text(json.dumps({"missing": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def _encoded(value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from brickwork.atomic import write_file, write_folder
+from brickwork.atomic import check_file, recovered, write_file, write_folder
 from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
 from brickwork.html_table import rows_table
 from brickwork.pools.growth import Growth, settle
@@ -61,7 +61,7 @@ class PoolFolder:
     @classmethod
     def open(cls, path: str | Path, *, arch: Arch | None = None) -> PoolFolder:
         """A pool that was written; `arch` as in `brickwork.load`, for a network that Brickwork cannot build by itself."""
-        path = Path(path)
+        path = recovered(path)
         pool = read_pool(path, arch)
         base = path / f"{BASE}.task"
         return cls(path, replace(pool, base=read_task(base.read_bytes(), pool, base)) if base.exists() else pool)
@@ -103,6 +103,7 @@ class PoolFolder:
             raise OutputExists(path, "name")
         if path.exists() and (bound := self.relatives(name)):
             raise RequestError(f"{name!r} cannot be replaced: {', '.join(bound)} is stored relative to it. {_DETACH}")
+        check_file(path, force=True)  # a disk that is closed to us is found before the training, not behind it
         return path
 
     def task(self, name: str) -> PoolTask:
@@ -245,6 +246,8 @@ class PoolFolder:
     def _file(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", name):
             raise RequestError(f"a task cannot be called {name!r}; letters, digits, '.', '_', '+' and '-' make a name.")
+        if len(name) > 200:
+            raise RequestError(f"a task cannot be called {name[:20]}…: {len(name)} letters; at most 200 make a name.")
         return self.path / f"{BASE}.task" if name == BASE else self.path / TASKS / f"{name}.task"
 
     def _references(

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -13,7 +12,8 @@ import brickwork
 from brickwork.errors import BadFile
 from brickwork.pools.growth import Growth
 from brickwork.pools.pool import KernelPool
-from brickwork.store.weights import write_safetensors
+from brickwork.store.weights import tensors_of, write_safetensors
+from brickwork.tensor_file import inside, read_header
 
 KERNELS = "kernels"  # the one tensor of a file: all new kernels, layer after layer
 
@@ -45,14 +45,14 @@ def growth_bytes(growth: Growth, pool: KernelPool) -> int:
 def read_growth(path: Path, pool: KernelPool) -> Growth:
     """The kernels of a file that follow those of `pool`; checked against the hash of what they make of it."""
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            notes, flat = file.metadata() or {}, file.get_tensor(KERNELS)
+        header = read_header(inside(path))
+        notes, flat = header.metadata, tensors_of(header)[KERNELS]
         counts, wanted = json.loads(notes["layers"]), notes["hash"]
         numbers = [
             count * book.shape[1] for count, book in zip(counts, pool.layers.values(), strict=True) if count >= 0
         ]
         parts = flat.split(numbers)
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise BadFile(f"{path} is damaged or cut short: {error}.") from error
     layers = {
         name: part.to(book.dtype).reshape(-1, book.shape[1])

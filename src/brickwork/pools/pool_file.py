@@ -15,6 +15,7 @@ from brickwork.pools.pool import KernelPool
 from brickwork.store.config import OriginConfig, origin_config
 from brickwork.store.folder import Arch, build_module
 from brickwork.store.weights import read_safetensors, write_safetensors
+from brickwork.tensor_file import inside
 
 POOL, BOOKS = "pool.json", "pool.safetensors"
 FORMAT = "brickwork.pool/1"
@@ -53,7 +54,7 @@ def read_pool(path: Path, arch: Arch | None = None) -> KernelPool:
         size, group = int(description["size"]), int(description["group"])
     except (ValidationError, KeyError, TypeError, ValueError) as error:
         raise BadFile(f"{path / POOL} is not valid: {error}.") from error
-    books = read_safetensors(path / BOOKS)
+    books = read_safetensors(inside(path / BOOKS))
     pool = KernelPool(
         layers={name: books[name] for name in shapes if name in books},
         shapes=shapes,

@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from brickwork.errors import BadFile, RequestError
+from brickwork.limits import check_size, unzipped
 from brickwork.origin import Origin
 from brickwork.pools.own_tensors import read_own, write_own
 from brickwork.pools.pool import KernelPool
@@ -79,9 +80,9 @@ def read_header(data: bytes, where: object) -> dict[str, Any]:
         raise BadFile(f"{where} is damaged or cut short: its checksum is wrong. Learn the task again, or copy it anew.")
     size = struct.unpack("<I", data[len(FORMAT) : start])[0]
     try:
-        header = json.loads(zlib.decompress(data[start : start + size]))
+        header = json.loads(unzipped(data[start : start + size], where))
         OriginConfig.model_validate(header["origin"])
-    except (zlib.error, ValueError, KeyError, TypeError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         raise BadFile(f"{where} is not a valid task file: {error}.") from error
     return {**header, "at": start + size}
 
@@ -109,9 +110,11 @@ def read_task(
         rest = io.BytesIO(data[ends[-1] : -CHECK])
         codes = read_codes(pool, reference, header["codes"], streams, rest)
         origin = Origin.from_dict(header["origin"])
-        outputs = len(origin.classes or ()) or header.get("outputs")
+        outputs = int(len(origin.classes or ()) or header.get("outputs") or 0)
+        head = pool.template.state_dict()[pool.head_weight]
+        check_size(where, outputs * head[:1].numel() * head.element_size(), len(data))
         own = read_own(streams[0], pool, reference, outputs, header["own"], rest)
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError, RuntimeError) as error:
         raise BadFile(f"{where} does not fit its pool: {error}.") from error
     task = PoolTask(
         pool.hash, origin, codes, own, precision=header["precision"], reference=reference, facts=header["facts"]

@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 import brickwork
+from brickwork.atomic import recovered
 from brickwork.errors import BadFile
 from brickwork.origin import Origin
 from brickwork.results import check_format
 from brickwork.store.card import card
+from brickwork.tensor_file import inside
 
 FORMAT: Literal["brickwork.model/1"] = "brickwork.model/1"
 OLDER = 1  # the tag of folders that were written before 0.2
@@ -124,17 +126,19 @@ def hash_tensors(tensors: Iterable[tuple[str, str, Sequence[int], Any]]) -> str:
 
 def read_config(folder: str | Path) -> Config:
     """The checked config.json of a model folder; every fault of it in one BadFile."""
-    folder = Path(folder)
+    folder = recovered(folder)
     path = folder / CONFIG
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise BadFile(f"{folder} {what}; a model folder holds {WEIGHTS} and {CONFIG}.")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(inside(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadFile(f"{folder} is not a model folder: it has no {CONFIG}.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFile(f"{path} is not JSON: {error}.") from error
+    except OSError as error:
+        raise BadFile(f"{path} cannot be read: {error.strerror}.") from error
     if not isinstance(data, dict):
         raise BadFile(f"{path} must hold a JSON object, not a {type(data).__name__}.")
     version = data.get("format")

@@ -13,13 +13,15 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.atomic import check_output, file_hash, write_folder
-from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
+from brickwork.errors import BadFile, BadModel, BrickworkError, MissingExtra, RequestError
+from brickwork.limits import check_size
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import weights as w
 from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin_config, read_config, write_config
 from brickwork.store.replay import replay
 from brickwork.store.valueless import valueless
-from brickwork.zoo.external import called
+from brickwork.tensor_file import inside
+from brickwork.zoo.external import called, check_recorded
 
 Arch = str | Callable[..., nn.Module]
 
@@ -125,6 +127,13 @@ def _source(folder: Path, config: OriginConfig, arch: Arch | None) -> Arch | Non
                 f"{folder}/{CONFIG} names code to import, {part.arch!r}; a folder cannot do that by itself. "
                 f"If you trust it, give `arch` {part.arch}."
             )
+        if part.arch is not None and not allowed:
+            try:
+                check_recorded(part.arch, part.args)
+            except MissingExtra:
+                raise
+            except RequestError as error:
+                raise BadFile(f"{folder}/{CONFIG}: {error}") from error
         if part.arch is None and not part.parts and not allowed:
             raise BadFile(
                 f"{folder} does not say which architecture it holds (Brickwork did not build it); "
@@ -141,27 +150,21 @@ def _read_tensors(folder: Path, config: Config) -> w.State:
     path = folder / config.weights.file
     if not path.is_file():
         raise BadFile(f"{folder} has no {path.name}.")
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()) and not _in_hub_cache(path):
-        raise BadFile(f"{path} is a link to {path.resolve()}, outside the folder.")
-    state = w.read_safetensors(path)
-    if file_hash(path) != config.weights.sha256:
-        raise BadFile(f"{path} is damaged: its sha256 is not the one recorded in {CONFIG}.")
+    state = w.read_safetensors(inside(path), config.weights.sha256)
     expected = {name: t.model_dump() for name, t in config.weights.tensors.items()}
     _compare(w.describe(state), expected, f"{path}", f"{CONFIG} lists")
     return state
 
 
-def _in_hub_cache(path: Path) -> bool:
-    """huggingface_hub keeps a snapshot's files as links into its own `blobs` folder."""
-    return path.resolve().parent.name == "blobs" and path.parent.parent.name == "snapshots"
-
-
 def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
     if origin.steps or origin.parts:
+        _check_size(folder, origin, source)
         model = None if origin.parts else _new(source, origin)
         try:
             return replay(model, origin)
-        except (KeyError, TypeError, AttributeError) as error:
+        except BrickworkError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError, AssertionError) as error:
             what = f"{type(error).__name__}: {error}"
             raise BadFile(f"{folder}/{CONFIG} records surgery that cannot be done again ({what}).") from error
     try:
@@ -172,8 +175,33 @@ def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
     except BrickworkError:
         raise
     except Exception:  # a factory that computes with its weights; the plain way decides
-        pass
+        _check_size(folder, origin, source)
     return _new(source, origin)
+
+
+def _check_size(folder: Path, origin: Origin, source: Arch | None) -> None:
+    """Refuse a record that would take far more memory than the folder holds; known from shapes and numbers alone."""
+    stored = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
+    check_size(f"{folder}/{CONFIG}", _bytes_of(origin, source), stored)
+
+
+def _bytes_of(origin: Origin, source: Arch | None) -> int:
+    """About what a record takes when it is done again: the network as it was, and what steps add to it."""
+    total = sum(_bytes_of(part, part.arch) for part in origin.parts)
+    counts = [step.get(name) for step in origin.steps for name in ("new", "width")]
+    if not origin.parts and isinstance(source, str) and not zoo.needs_import(source):
+        try:
+            with valueless():
+                built = zoo.build(source, **origin.args)
+            total += sum(value.numel() * value.element_size() for value in built.state_dict().values())
+        except BrickworkError:
+            raise
+        except Exception:  # it computes with its weights, and cannot be built without them
+            counts += origin.args.values()
+    return total + ROW * sum(n for n in counts if isinstance(n, int))
+
+
+ROW = 4 * 2048  # bytes of a class that is added: one number for each feature
 
 
 def _new(source: Arch | None, origin: Origin) -> nn.Module:

@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from brickwork import zoo
 from brickwork.blueprint.joining import join
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.request import example_from_json
 from brickwork.errors import BadFile
+from brickwork.limits import check_size
 from brickwork.origin import Origin, origin_of
 
 
@@ -89,4 +90,7 @@ def _example(step: dict[str, Any], model: nn.Module) -> Any:
     """The recorded example in the precision the architecture is built in; the saved weights decide later."""
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     example = example_from_json(step["example"])
+    check_size(
+        "the example of a step of surgery", sum(4 * x.numel() for x in tree_leaves(example) if isinstance(x, Tensor)), 0
+    )
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, example)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
-from brickwork.devices import aligned
 from brickwork.errors import BadFile, BadModel
 from brickwork.store.config import hash_tensors
+from brickwork.tensor_file import TORCH_NAMES, Header, read_arrays, read_header, seal, unsealed
 
 State = dict[str, torch.Tensor]
 
@@ -83,11 +83,17 @@ def state_hash(model: nn.Module | Mapping[str, torch.Tensor]) -> str:
     return hash_tensors((n, _dtype(state[n]), state[n].shape, content(state[n])) for n in sorted(state))
 
 
-def write_safetensors(state: State, path: Path, metadata: dict[str, str]) -> None:
-    """Write the tensors, the same bytes for the same values; a full disk is an OSError whoever reports it."""
+def write_safetensors(state: State, path: Path, metadata: dict[str, str], *, sealed: bool = False) -> None:
+    """Write the tensors, the same bytes for the same values; a full disk is an OSError whoever reports it.
+
+    sealed: with the file's own sha256 in its header, for a file that has no config.json beside it to record it.
+    """
     try:
+        metadata = unsealed(metadata) if sealed else metadata
         save_file({k: v.cpu().contiguous() for k, v in state.items()}, path, metadata)
         _sort_metadata(path)
+        if sealed:
+            seal(path)
     except SafetensorError as error:
         result = re.search(r"os error (\d+)", str(error))
         if result is None:
@@ -109,15 +115,18 @@ def _sort_metadata(path: Path) -> None:
             file.write(text.ljust(length))
 
 
-def read_safetensors(path: Path) -> State:
-    """All tensors of a file; one BadFile for one that is cut short or damaged."""
-    if not path.is_file():
-        raise BadFile(f"{path} is missing.")
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: aligned(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise BadFile(f"{path} is damaged or cut short, it cannot be read as safetensors: {error}.") from error
+def read_safetensors(path: Path, sha256: str | None = None) -> State:
+    """All tensors of a file; one BadFile for one that is cut short, damaged, or not the one of this hash."""
+    return tensors_of(read_header(path), sha256)
+
+
+def tensors_of(header: Header, sha256: str | None = None) -> State:
+    """All tensors behind a header that was read, each where torch would have put it (see `devices.aligned`)."""
+    result = {}
+    for entry, content in read_arrays(header, sha256, lambda size: torch.empty(size, dtype=torch.uint8).numpy()):
+        values = torch.from_numpy(content).view(getattr(torch, TORCH_NAMES[entry.kind]))
+        result[entry.name] = values.reshape(entry.shape)
+    return {name: result[name] for name in sorted(result)}
 
 
 def load_weights(path: str | Path) -> State:

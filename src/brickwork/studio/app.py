@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
+from urllib.parse import quote
 
 from brickwork.errors import BrickworkError, MissingExtra
 from brickwork.report.book import asset
 from brickwork.studio.build import BuildRequest as Board
 from brickwork.studio.build import Say, build, predicted, zipped
+from brickwork.studio.gate import Gate
 from brickwork.studio.jobs import Jobs
 from brickwork.studio.shelf import Shelf
 
 try:
-    from fastapi import Depends, FastAPI, Header, HTTPException, Query
+    from fastapi import FastAPI, HTTPException
     from fastapi import Request as Asked
+    from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse, Response
 except ImportError as error:
     raise MissingExtra("studio", "the pages of a studio") from error
-
-HOSTS = ("127.0.0.1", "localhost")
 
 
 def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
     """The application; every request needs the token, and names only what is below `root`."""
     shelf, jobs = Shelf(root), Jobs()
-
-    def known(
-        asked: Asked, x_token: Annotated[str, Header()] = "", token_: Annotated[str, Query(alias="token")] = ""
-    ) -> None:
-        # another name for this machine in Host is a page elsewhere that lets a browser ask here
-        if asked.url.hostname not in HOSTS:
-            raise HTTPException(403, "this studio answers to 127.0.0.1 only")
-        if not secrets.compare_digest((x_token or token_).encode(), token.encode()):
-            raise HTTPException(403, "the token is wrong; open the address that brickwork studio printed")
-
-    app = FastAPI(
-        title="Brickwork studio", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(known)]
-    )
+    app = FastAPI(title="Brickwork studio", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Gate, token=token)
 
     @app.exception_handler(BrickworkError)
     async def refused(_: Asked, error: BrickworkError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 422)
+        return _refusal(str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def unreadable(_: Asked, error: RequestValidationError) -> JSONResponse:
+        return _refusal("; ".join(f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()[:5]))
 
     @app.get("/", response_class=HTMLResponse)
     def page() -> HTMLResponse:
@@ -86,10 +79,16 @@ def make_app(root: Path, token: str, device: str = "cpu") -> FastAPI:
     @app.get("/api/download")
     def download(model: str) -> Response:
         folder = shelf.model(model)
-        head = {"Content-Disposition": f'attachment; filename="{folder.name}.zip"'}
+        # a header knows no other letters than these, and no line breaks
+        head = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(folder.name, safe='')}.zip"}
         return Response(zipped(folder), media_type="application/zip", headers=head)
 
     return app
+
+
+def _refusal(words: str) -> JSONResponse:
+    """One sentence; what cannot be written as UTF-8 is replaced."""
+    return JSONResponse({"detail": words.encode("utf-8", "replace").decode()[:2000]}, 422)
 
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"

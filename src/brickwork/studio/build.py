@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from torch import nn
@@ -20,8 +20,11 @@ from brickwork.evaluation import evaluate_data
 from brickwork.origin import origin_of
 from brickwork.report.routes import draw_routes
 from brickwork.studio.shelf import Shelf
+from brickwork.tensor_file import inside
 from brickwork.zoo.summary import parameters_of
 
+#: a name or a path: one line, not longer than a page shows
+Text = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Say = Callable[[float, str], None]
 SCORED = 600  # images that score channels: a person is waiting
 
@@ -30,10 +33,10 @@ class Wanted(BaseModel):
     """Some classes of one network."""
 
     model_config = ConfigDict(extra="forbid")
-    model: str
-    classes: list[str] = Field(min_length=1)
-    data: str
-    budget: float = Field(0.25, gt=0, le=1)
+    model: Text
+    classes: list[Text] = Field(min_length=1, max_length=2000)
+    data: Text
+    budget: float = Field(0.25, gt=0, le=1, allow_inf_nan=False)
 
 
 class BuildRequest(BaseModel):
@@ -41,8 +44,8 @@ class BuildRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     parts: list[Wanted] = Field(min_length=1, max_length=8)
-    name: str
-    judge: str = ""  # a data set to judge by; empty: the parts' own
+    name: Text
+    judge: Text = ""  # a data set to judge by; empty: the parts' own
 
 
 def predicted(shelf: Shelf, request: BuildRequest) -> dict[str, Any]:
@@ -137,5 +140,5 @@ def zipped(folder: Path) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(folder.iterdir()):
             if file.is_file():
-                archive.write(file, f"{folder.name}/{file.name}")
+                archive.write(inside(file), f"{folder.name}/{file.name}")
     return buffer.getvalue()

@@ -58,7 +58,7 @@ class Shelf:
     def model(self, name: str) -> Path:
         """The model folder of this name; anything else is refused."""
         folder = self._inside(name)
-        if not (folder / CONFIG).is_file():
+        if not _is_file(folder / CONFIG):
             raise RequestError(f"{name!r} is no model folder of this shelf.")
         return folder
 
@@ -103,7 +103,19 @@ class Shelf:
 
     def _inside(self, name: str) -> Path:
         root = self.root.resolve()
-        path = (root / name).resolve()
+        if "\0" in name or len(name.encode("utf-8", "replace")) > 1000:
+            raise RequestError(f"{name[:60]!r} is no path; it is too long, or has a zero in it.")
+        try:
+            path = (root / name).resolve()
+        except (OSError, ValueError) as error:
+            raise RequestError(f"{name[:60]!r} is no path that can be opened.") from error
         if path == root or not path.is_relative_to(root):
             raise RequestError(f"{name!r} is not inside {root}; give a path below it.")
         return path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or cannot be written
+        return False

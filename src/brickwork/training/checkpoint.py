@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from brickwork.atomic import write_file
 from brickwork.errors import BadFile, RequestError
+from brickwork.store.weights import tensors_of, write_safetensors
+from brickwork.tensor_file import SEAL, Header, read_header, warn_unverified
 from brickwork.training.options import CHECKPOINT as FILE
 
 
@@ -35,7 +35,8 @@ def save(
     # cloned: tied weights share memory, which safetensors refuses to write twice
     owned = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with write_file(Path(folder) / FILE) as draft:
-        save_file(owned, draft, metadata={"facts": json.dumps(facts), "optimizer": json.dumps(plain)})
+        notes = {"facts": json.dumps(facts), "optimizer": json.dumps(plain)}
+        write_safetensors(owned, draft, notes, sealed=True)
 
 
 def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -43,19 +44,20 @@ def read_facts(folder: str | os.PathLike[str]) -> dict[str, Any] | None:
     path = Path(folder) / FILE
     if not path.exists():
         return None
-    with _open(path) as file:
-        metadata = file.metadata() or {}
+    metadata = _open(path).metadata
     if "facts" not in metadata:
         raise BadFile(f"{path} is not a checkpoint of a training run; choose another folder.")
-    return json.loads(metadata["facts"])
+    return _read(path, metadata["facts"])
 
 
 def restore(folder: str | os.PathLike[str], model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Put weights and optimizer state back, in place."""
     path = Path(folder) / FILE
-    with _open(path) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        plain = json.loads((file.metadata() or {})["optimizer"])
+    header = _open(path)
+    tensors = tensors_of(header)
+    if SEAL not in header.metadata:
+        warn_unverified(path)
+    plain = _read(path, header.metadata.get("optimizer", ""))
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
         model.load_state_dict(weights, strict=True)
@@ -100,8 +102,17 @@ def fingerprint(*arrays: Tensor | None) -> str:
     return digest.hexdigest()
 
 
-def _open(path: Path) -> Any:
+def _open(path: Path) -> Header:
     try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise BadFile(f"{path} cannot be read as a checkpoint: {error}; delete it to start over.") from error
+        return read_header(path)
+    except BadFile as error:
+        raise BadFile(
+            f"{path} cannot be read as a checkpoint: {str(error).rstrip('.')}; delete it to start over."
+        ) from error
+
+
+def _read(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadFile(f"{path} is damaged ({error}); delete it to start over.") from error

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from brickwork import store
-from brickwork.atomic import check_output, file_hash, write_folder
+from brickwork.atomic import check_output, file_hash, recovered, write_folder
 from brickwork.blueprint.splitting import Above, Below
 from brickwork.errors import BadFile, RequestError
 from brickwork.results import check_format
 from brickwork.store.weights import read_safetensors, write_safetensors
+from brickwork.tensor_file import inside
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.net import NAME, CategoryPart, TaskPart, TransplantNet
 
@@ -82,7 +83,7 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
 
 def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
     """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
-    folder = Path(folder)
+    folder = recovered(folder)
     config = read_net_config(folder)
     net = TransplantNet(config.image)
     for name, part in config.categories.items():
@@ -136,9 +137,9 @@ def _adapters(folder: Path, config: _Config) -> dict[str, Tensor]:
     if config.adapters_sha256 is None:
         return {}
     path = folder / ADAPTERS
-    if not path.is_file() or file_hash(path) != config.adapters_sha256:
-        raise BadFile(f"{path} is missing or was changed: its hash is not the one in {CONFIG}.")
-    return read_safetensors(path)
+    if not path.is_file():
+        raise BadFile(f"{path} is missing; {CONFIG} says that there are adapters.")
+    return read_safetensors(inside(path), config.adapters_sha256)
 
 
 def _adapter(folder: Path, route: _Route, tensors: dict[str, Tensor]) -> Adapter:

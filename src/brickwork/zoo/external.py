@@ -11,8 +11,9 @@ import importlib.util
 import inspect
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,66 @@ def refusing(arch: str) -> Iterator[None]:
         raise RequestError(f"{arch} cannot be built with these arguments: {error}") from error
 
 
-def _refuse_files(arch: str, args: dict[str, Any]) -> None:
-    """Arguments by which a library would read or fetch a file: weights come in one way only."""
-    for name in ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "weights"):
-        if name in args:
+#: arguments by which a library would read or fetch a file, or build a network of another library
+_FETCHING = re.compile(
+    r"pretrained_(cfg|backbone|strict|loc|custom|filter).*|weights.*|checkpoint.*|cache_dir|.*_(file|url|path|dir)|"
+    r"backbone.*|use_(timm|pretrained).*|(hub|hf_hub|repo)_.*|model_args|architecture|auto_map|trust_remote_code"
+)
+_WORD = re.compile(r"[\w.+-]{0,64}")  # a layer's or a pooling's name; no path, no address
+
+
+def _refuse_files(arch: str, args: dict[str, Any], known: Collection[str] | None = None) -> None:
+    """Let through what describes a network, and nothing that opens or fetches: weights come in one way only.
+
+    known: the arguments that the library's functions and classes for this network take; None where it says so itself.
+    """
+    for name, value in args.items():
+        if _FETCHING.fullmatch(name):
             raise RequestError(
                 f"{arch} does not take {name!r} here; pass pretrained=True for the published weights, "
                 "or load a file with brickwork.store.load_weights."
             )
+        if known is not None and name not in known:
+            raise RequestError(f"{arch} cannot be built with the argument {name!r}, which it does not take.")
+        if not _plain(value):
+            raise RequestError(
+                f"{arch} does not take {name} {str(value)[:60]!r} here; an argument is a number, true or false, a word, or a "
+                "list or table of these."
+            )
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, str):
+        return _WORD.fullmatch(value) is not None
+    if isinstance(value, dict):
+        return all(not _FETCHING.fullmatch(str(k)) and _plain(v) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _taken(module: Any) -> set[str]:
+    """The names of all arguments of the functions and classes in the module that a library's network comes from."""
+    names = {"num_classes", "in_channels", "image_size", "pretrained", "drop_rate", "drop_path_rate", "drop_block_rate"}
+    for member in vars(module).values():
+        if getattr(member, "__module__", "") == module.__name__ and callable(member):
+            with contextlib.suppress(TypeError, ValueError):
+                names |= set(inspect.signature(member).parameters)
+    return names
+
+
+def check_recorded(arch: str, args: dict[str, Any]) -> None:
+    """Refuse what a record may not name: it describes a network of a library, and opens or fetches nothing."""
+    prefix, _, name = arch.partition(":")
+    if prefix not in ("timm", "torchvision", "hf"):
+        return
+    _refuse_files(arch, args)
+    if prefix == "hf" and not re.fullmatch(r"[a-z][\w-]*", name):  # a folder's name would be opened
+        raise RequestError(f"{arch!r} is not the name of a transformers architecture")
+    if args.get("pretrained"):
+        raise RequestError(f"{arch} is not fetched here: the weights are in the folder")
+    if prefix == "hf":
+        _transformers(name, folders=False)
 
 
 def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
@@ -57,7 +110,8 @@ def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
         raise MissingExtra("timm", "timm models") from error
     if not library.is_model(name.split(".")[0]):
         raise UnknownName("timm model", name, library.list_models())
-    _refuse_files(f"timm:{name}", args)
+    entry = library.models.model_entrypoint(name.split(".")[0])
+    _refuse_files(f"timm:{name}", args, _taken(sys.modules[entry.__module__]) | {"img_size", "in_chans"})
     recorded = {k: v for k, v in args.items() if k != "pretrained"}
     words = {"in_channels": "in_chans", "image_size": "img_size"}
     with refusing(f"timm:{name}"):
@@ -80,12 +134,13 @@ def torchvision(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     known = sorted({*models.list_models(module=models), *segmenters})
     if name not in known:
         raise UnknownName("torchvision model", name, known)
-    _refuse_files(f"torchvision:{name}", args)
+    builder = models.get_model_builder(name)
+    _refuse_files(f"torchvision:{name}", args, _taken(sys.modules[builder.__module__]))
     given = {k: v for k, v in args.items() if k != "pretrained"}
     if given.pop("in_channels", 3) != 3:
         raise BadModel(f"torchvision:{name} takes 3 image channels, not {args['in_channels']}.")
     weights = "DEFAULT" if args.get("pretrained") else None
-    extra = inspect.signature(models.get_model_builder(name)).parameters
+    extra = inspect.signature(builder).parameters
     if "weights_backbone" in extra:  # segmentation models would fetch a backbone otherwise
         given.setdefault("weights_backbone", None)
     if name in ("googlenet", "inception_v3"):
@@ -127,18 +182,10 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
 
     The record always says `hf:MODEL_TYPE` and the config values that differ from the default, never a path.
     """
-    from brickwork.zoo.torchvision_shim import import_torchvision
-
-    try:
-        if importlib.util.find_spec("torchvision") is not None:  # transformers imports it where it is installed
-            import_torchvision()
-        library: Any = importlib.import_module("transformers")
-    except ModuleNotFoundError as error:
-        raise MissingExtra("hf", "transformers models") from error
+    library, known = _transformers(name)
     words = {"num_classes": "num_labels", "in_channels": "num_channels"}
     given = {words.get(k, k): v for k, v in args.items()}
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
-
+    _refuse_files(f"hf:{name}", given)
     if name in known:  # before looking for a folder: a folder called "vit" here must not change what hf:vit is
         with refusing(f"hf:{name}"):
             config = library.AutoConfig.for_model(name)
@@ -162,11 +209,38 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     )
 
 
+#: an image classifier of transformers that is a network of another library, built from that library's own arguments
+_WRAPPED = {"timm_wrapper": "a network of timm; build it as timm:NAME"}
+
+
+def _transformers(name: str, *, folders: bool = True) -> tuple[Any, Collection[str]]:
+    """The library and the types of image classifiers it has; refuses one of those that it wraps."""
+    from brickwork.zoo.torchvision_shim import import_torchvision
+
+    try:
+        if importlib.util.find_spec("torchvision") is not None:  # transformers imports it where it is installed
+            import_torchvision()
+        library: Any = importlib.import_module("transformers")
+    except ModuleNotFoundError as error:
+        raise MissingExtra("hf", "transformers models") from error
+    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES as known
+
+    if name in _WRAPPED:
+        raise RequestError(f"hf:{name} is {_WRAPPED[name]}.")
+    if not folders and name not in known:
+        raise UnknownName("transformers image classifier", name, sorted(known))
+    return library, known
+
+
 def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module:
     """Weights too when the folder has them as safetensors; never remote code, never a pickle."""
     if not (folder / "config.json").is_file():
         raise BadFile(f"{folder} has no config.json; hf: needs a transformers folder or a model type.")
     auto: Any = library.AutoModelForImageClassification
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
+        if kind in _WRAPPED:
+            raise RequestError(f"{folder} holds a {kind}, which is {_WRAPPED[kind]}.")
     with refusing(f"hf:{folder}"):
         if any(folder.glob("*.safetensors")):
             model = auto.from_pretrained(
