@@ -55,7 +55,7 @@ __version__: str
 # from brickwork.evaluation import evaluate
 def eval(
     model: Module, data: ImageData | ndarray | Tensor, labels: ndarray | Tensor | None = None, *,
-    split: Literal["test", "train"] = "test", batch_size: int = 512, classes: Sequence[str] | None = None,
+    split: Literal["test", "train", "all"] | None = None, batch_size: int = 512, classes: Sequence[str] | None = None,
     device: device | str | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,
 ) -> Evaluation: ...
 

@@ -43,23 +43,23 @@ def assemble(
 
 # from brickwork.bricks.compression import compress
 def compress(
-    model: Module, data: tuple[ndarray | Tensor, ndarray | Tensor] | ImageData, *, attribution: str = "taylor",
+    model: Module, data: tuple[ndarray | Tensor, ndarray | Tensor] | ImageData, *, attribution: str | None = None,
     keep: float | None = None, budget: float | None = None, of: Literal["parameters", "macs"] = "parameters",
     threshold: float | None = None, tolerance: float = 0.01, depth: str | int | None = None,
     repair: Literal["match", "bn", "none"] = "match", images: int = 3000, scored: int = 3000, ridge: float = 0.0001,
-    round_to: int | None = None, output: str | int | None = None, seed: int = 0, device: str | device | None = None,
-    progress: bool = True, options: DisassembleOptions | None = None,
+    polish: float | None = None, round_to: int | None = None, output: str | int | None = None, seed: int = 0,
+    device: str | device | None = None, progress: bool = True, options: DisassembleOptions | None = None,
 ) -> Brick: ...
 
 # from brickwork.bricks.disassembly import disassemble
 def disassemble(
     model: Module, classes: Sequence[str | int] | str | int | None,
-    data: tuple[ndarray | Tensor, ndarray | Tensor] | ImageData, *, attribution: str = "taylor",
+    data: tuple[ndarray | Tensor, ndarray | Tensor] | ImageData, *, attribution: str | None = None,
     keep: float | None = None, budget: float | None = None, of: Literal["parameters", "macs"] = "parameters",
     threshold: float | None = None, tolerance: float = 0.01, depth: str | int | None = None,
     repair: Literal["match", "bn", "none"] = "match", images: int = 3000, scored: int = 3000, ridge: float = 0.0001,
-    round_to: int | None = None, output: str | int | None = None, seed: int = 0, device: str | device | None = None,
-    progress: bool = True, options: DisassembleOptions | None = None,
+    polish: float | None = None, round_to: int | None = None, output: str | int | None = None, seed: int = 0,
+    device: str | device | None = None, progress: bool = True, options: DisassembleOptions | None = None,
 ) -> Brick: ...
 
 # from brickwork.bricks.distillation import distil

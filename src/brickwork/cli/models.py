@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,6 +91,8 @@ def _train(
     what = start.folder or start.arch
     if start.segments and images.train_masks is None:
         raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
+    if len(images.test_labels) == 0:
+        raise BadData(f"{images.name} has no image to test on; give every class two images or more, or a test/ folder.")
     classes = images.mask_classes if start.segments else images.classes
     model = start.network(len(classes), options.seed)
     log(f"training {what} on {images} …")
@@ -127,12 +130,26 @@ def evaluate(
     brickwork eval a digits:A --json
     """
     from brickwork import store
-    from brickwork.evaluation import evaluate
+    from brickwork.evaluation import evaluate_data, judged_split
+    from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch, device=device)
-    result = evaluate(model, images_for(model, data, seed, options.split), options=options)
-    report = {"folder": str(folder), "data": str(data), "split": options.split, **result.to_dict()}
-    return Report(report, str(result))
+    images, notes = images_for(model, replace(data, amount=None), seed), []
+    split = options.split or judged_split(model, images)
+    if split == "all":
+        images = images.pooled()
+    if data.amount is not None:
+        images = images.take(data.amount, split="train" if split == "train" else "test", seed=seed)
+    if images.piled:
+        notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
+    prepared = origin_of(model).preprocessing
+    if prepared is None:
+        notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
+    result = evaluate_data(
+        model, images, split="train" if split == "train" else "test", batch_size=options.batch_size
+    )
+    report = {"folder": str(folder), "data": str(data), "split": split, "notes": notes, **result.to_dict()}
+    return Report(report, "\n".join([str(result), *(f"note: {note}." for note in notes)]))
 
 
 def info(

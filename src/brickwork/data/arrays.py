@@ -83,6 +83,7 @@ def from_arrays(
         train_masks=None if masks is None else masks[train],
         test_masks=None if masks is None else masks[test],
         mask_classes=() if masks is None else _mask_classes(masks),
+        piled=True,
     )
 
 

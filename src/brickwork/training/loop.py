@@ -159,7 +159,7 @@ def train(
         if journal is not None:
             journal.close()
     if settings.epochs:  # a run that was refused or stopped says nothing of the model
-        _set_aside(model, settings)
+        _set_aside(model, settings, data.name if isinstance(data, ImageData) else None)
     return TrainingResult(model, settings, history, time.perf_counter() - began, start)
 
 
@@ -172,10 +172,13 @@ def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, 
     return data.train_images, data.train_labels, classes or data.classes, data.source
 
 
-def _set_aside(model: nn.Module, settings: TrainOptions) -> None:
+def _set_aside(model: nn.Module, settings: TrainOptions, data: str | None) -> None:
     """What was said of the model before (its accuracy, say) moves aside; a brick stays one, and is said to be trained."""
     brick = origin_of(model).provenance.get("brick")
     record_step(model, "train", settings.to_dict())
+    if data is not None:
+        origin = origin_of(model)
+        attach(model, replace(origin, provenance={**origin.provenance, "data": data}))
     if isinstance(brick, dict):
         trained = {**brick, "used": {**brick.get("used", {}), "trained": True}}
         origin = origin_of(model)
