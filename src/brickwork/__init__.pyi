@@ -39,6 +39,7 @@ from brickwork.evaluation import Evaluation
 from brickwork.inspection import ModelInfo
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.pools import KernelPool as KernelPool
+from brickwork.store import import_model as import_model
 from brickwork.store import load as load
 from brickwork.store import save as save
 from brickwork.training import train as train
@@ -47,8 +48,8 @@ from brickwork.transplant import TransplantNet as TransplantNet
 __all__ = [
     "Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet", "__version__",
     "adapt", "assemble", "assign", "cancel", "compress", "continual", "data", "delta", "depend", "disassemble",
-    "distil", "errors", "eval", "increment", "info", "join", "load", "merge", "pool", "routes", "save", "sweep",
-    "trace", "train", "transfer", "transplant", "treat", "zoo",
+    "distil", "errors", "eval", "import_model", "increment", "info", "join", "load", "merge", "pool", "routes", "save",
+    "sweep", "trace", "train", "transfer", "transplant", "treat", "zoo",
 ]
 __version__: str
 

@@ -63,7 +63,8 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         net = TutorialNet()
     prepared = digits.preprocessing()
-    train(net, digits.train_images, digits.train_labels, epochs=6, progress=False, preprocessing=prepared)
+    settings = {"epochs": 8, "lr": 0.003, "optimizer": "adamw", "batch_size": 32, "augment": "none"}
+    train(net, digits.train_images, digits.train_labels, progress=False, preprocessing=prepared, **settings)
     torch.save(net.state_dict(), place / "net.pth")
     (place / "classes.txt").write_text("\n".join(NAMES) + "\n")
     for split in ("train", "test"):
