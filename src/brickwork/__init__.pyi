@@ -36,6 +36,7 @@ from brickwork.data.images import ImageData
 from brickwork.dependencies import CovLasso as CovLasso
 from brickwork.dependencies import DependencyMap as DependencyMap
 from brickwork.evaluation import Evaluation
+from brickwork.export import export_model as export_model
 from brickwork.inspection import ModelInfo
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.pools import KernelPool as KernelPool
@@ -48,8 +49,8 @@ from brickwork.transplant import TransplantNet as TransplantNet
 __all__ = [
     "Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet", "__version__",
     "adapt", "assemble", "assign", "cancel", "compress", "continual", "data", "delta", "depend", "disassemble",
-    "distil", "errors", "eval", "import_model", "increment", "info", "join", "load", "merge", "pool", "routes", "save",
-    "sweep", "trace", "train", "transfer", "transplant", "treat", "zoo",
+    "distil", "errors", "eval", "export_model", "import_model", "increment", "info", "join", "load", "merge", "pool",
+    "routes", "save", "sweep", "trace", "train", "transfer", "transplant", "treat", "zoo",
 ]
 __version__: str
 

@@ -24,6 +24,7 @@ from brickwork.errors import BrickworkError, RequestError
 VERBS = {
     "demo": "pages",
     "import": "exchange:import_model",
+    "export": "exchange:export_model",
     "info": "models",
     "train": "models",
     "eval": "models:evaluate",

@@ -108,7 +108,7 @@ def sweep(
 
 
 def _swept(
-    folders: dict[str, Path], data: Any, engine: str, arch: str | None, device: Any, options: SweepOptions
+    folders: dict[str, Path], data: Any, engine: str, arch: Any, device: Any, options: SweepOptions
 ) -> Any:
     from brickwork import data as data_sets
     from brickwork import store

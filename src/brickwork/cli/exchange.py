@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ArchArguments, Force, OutFolder
+from brickwork.cli.parameters import Arch, ArchArguments, Force, ModelFolder, OutFolder
+from brickwork.export.options import ExportOptions
 from brickwork.options import Setting
 from brickwork.store.options import ImportOptions
 from brickwork.words import counted
@@ -42,3 +43,25 @@ def import_model(
     text = f"{counted(len(origin.classes or ()), 'class')}, {parameters:,} parameters, {origin.preprocessing}"
     lines = [text, *(f"note: {note}." for note in notes), f"saved in {out}"]
     return Report({**report, "notes": notes, "parameters": parameters}, "\n".join(lines))
+
+
+def export_model(
+    model: ModelFolder,
+    *,
+    out: Annotated[Path, Setting("File to write (.onnx, .pt2), or folder (torch).", metavar="PATH")],
+    arch: Arch = None,
+    force: Force = False,
+    options: ExportOptions,
+) -> Report:
+    """Write a model folder for use without Brickwork.
+
+    Class names and preprocessing go with it, and it is compared with the model on random images before it is there.
+
+    brickwork export net --to onnx --dynamic-batch --out net.onnx
+
+    brickwork export net --to torch --out plain
+    """
+    from brickwork import export, store
+
+    result = export.export_model(store.load(model, arch=arch), out, force=force, options=options)
+    return Report({"model": str(model), **result.to_dict()}, str(result))

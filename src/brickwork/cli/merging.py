@@ -159,7 +159,7 @@ def _merge_on_images(
     out: Path,
     request: tuple[str, Path | None, dict[str, Any]],
     given: ImagesOptions,
-    arch: str | None,
+    arch: Any,
     seed: int,
     force: bool,
 ) -> Report:

@@ -197,7 +197,7 @@ def _architectures() -> Report:
     return Report({"architectures": rows, "others": others}, text)
 
 
-def _folder(folder: Path, arch: str | None, options: InfoOptions) -> Report:
+def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
     from brickwork import store
     from brickwork.inspection import info
     from brickwork.origin import origin_of
