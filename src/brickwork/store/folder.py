@@ -23,8 +23,8 @@ from brickwork.store.valueless import valueless
 from brickwork.tensor_file import inside
 from brickwork.zoo.external import check_recorded
 
-Arch = str | Callable[..., nn.Module]
-Archs = Arch | Sequence[Arch]
+Factory = str | Callable[..., nn.Module]
+Arch = Factory | Sequence[Factory]  # several, where a joined network has parts of several
 
 
 def save(
@@ -80,7 +80,7 @@ def _check_json(origin: Origin) -> None:
 
 
 def load(
-    folder: str | Path, *, arch: Archs | None = None, device: str | torch.device = "cpu", allow_nonfinite: bool = False
+    folder: str | Path, *, arch: Arch | None = None, device: str | torch.device = "cpu", allow_nonfinite: bool = False
 ) -> nn.Module:
     """The module of a model folder, in evaluation mode; every tensor accounted for, or one BadFile.
 
@@ -110,24 +110,24 @@ def load(
     return model.eval().to(device)
 
 
-def build_module(config: OriginConfig, where: Path, *, arch: Archs | None = None) -> nn.Module:
+def build_module(config: OriginConfig, where: Path, *, arch: Arch | None = None) -> nn.Module:
     """The module that a record describes, without its weights; `where` is the folder that says so."""
     return _build(where, Origin.from_dict(config.model_dump()), _sources(where, config, arch))
 
 
-def _sources(folder: Path, config: OriginConfig, arch: Archs | None) -> list[Arch]:
+def _sources(folder: Path, config: OriginConfig, arch: Arch | None) -> list[Factory]:
     """What to build for every network of a record, in its order: what it names, or what the caller gives for it.
 
     Code may be built only if the caller names the very same, or gives the function itself.
     """
-    given: list[Arch] = [arch] if isinstance(arch, str) or callable(arch) else list(arch or ())
+    given: list[Factory] = [arch] if isinstance(arch, str) or callable(arch) else list(arch or ())
     leaves = [part for part in _all_parts(config) if not part.parts]
     named = {part.arch for part in leaves}
     if isinstance(arch, str) and None not in named and arch not in named:
         raise RequestError(f"{folder} holds a {' and a '.join(sorted(repr(n) for n in named))}, not a {arch!r}.")
     functions = [one for one in given if callable(one)]
     spare = iter(_spare(folder, leaves, [one for one in given if one not in named]))
-    sources: list[Arch] = []
+    sources: list[Factory] = []
     for part in leaves:
         if part.arch is None:
             sources.append(next(spare))
@@ -143,7 +143,7 @@ def _sources(folder: Path, config: OriginConfig, arch: Archs | None) -> list[Arc
     return sources
 
 
-def _spare(folder: Path, leaves: Sequence[OriginConfig], spare: Sequence[Arch]) -> list[Arch]:
+def _spare(folder: Path, leaves: Sequence[OriginConfig], spare: Sequence[Factory]) -> list[Factory]:
     """One for every network that does not say what it is: the only one given for all, or as many in their order."""
     unnamed = sum(part.arch is None for part in leaves)
     if unnamed and not spare:
@@ -159,7 +159,7 @@ def _spare(folder: Path, leaves: Sequence[OriginConfig], spare: Sequence[Arch]) 
     return list(spare) * unnamed if len(spare) == 1 else list(spare)
 
 
-def _function(folder: Path, name: str, functions: Sequence[Any]) -> Arch:
+def _function(folder: Path, name: str, functions: Sequence[Any]) -> Factory:
     """The function that the caller gives for an architecture of his own: the one of that name, or the only one."""
     fitting = [f for f in functions if f"{getattr(f, '__module__', '')}:{getattr(f, '__qualname__', '')}" == name]
     chosen = fitting or (functions if len(functions) == 1 else [])
@@ -199,7 +199,7 @@ def _read_tensors(folder: Path, config: Config) -> w.State:
     return state
 
 
-def _build(folder: Path, origin: Origin, sources: Sequence[Arch]) -> nn.Module:
+def _build(folder: Path, origin: Origin, sources: Sequence[Factory]) -> nn.Module:
     source = None if origin.parts else sources[0]
     if origin.steps or origin.parts:
         _check_size(folder, origin, source)
@@ -223,13 +223,13 @@ def _build(folder: Path, origin: Origin, sources: Sequence[Arch]) -> nn.Module:
     return build_architecture(source, origin.args)
 
 
-def _check_size(folder: Path, origin: Origin, source: Arch | None) -> None:
+def _check_size(folder: Path, origin: Origin, source: Factory | None) -> None:
     """Refuse a record that would take far more memory than the folder holds; known from shapes and numbers alone."""
     stored = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
     check_size(f"{folder}/{CONFIG}", _bytes_of(origin, source), stored)
 
 
-def _bytes_of(origin: Origin, source: Arch | None) -> int:
+def _bytes_of(origin: Origin, source: Factory | None) -> int:
     """About what a record takes when it is done again: the network as it was, and what steps add to it."""
     total = sum(_bytes_of(part, part.arch) for part in origin.parts)
     counts = [step.get(name) for step in origin.steps for name in ("new", "width")]
