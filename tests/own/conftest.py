@@ -51,7 +51,11 @@ class Broken(TutorialNet):
 @pytest.fixture(scope="session")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """tutorialnet.py, net.pth (trained on five digits), classes.txt, and pics/train, pics/test of PNG files."""
-    place = tmp_path_factory.mktemp("shelf")
+    return fill(tmp_path_factory.mktemp("shelf"))
+
+
+def fill(place: Path) -> Path:
+    """Write the files of the shelf."""
     (place / "tutorialnet.py").write_text(CODE)
     sys.path.insert(0, str(place))
     try:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 
 import brickwork
@@ -90,3 +91,39 @@ def test_sixteen_bits_are_scaled_not_cut_off(tmp_path):
     Image.fromarray(levels).save(tmp_path / "deep.png")
     with Image.open(tmp_path / "deep.png") as image:
         assert picture_array(image, None, 1)[..., 0].tolist() == [[0, 100], [200, 255]]
+
+
+# merging
+
+
+@pytest.fixture
+def pair(tmp_path):
+    for seed, name in enumerate("ab"):
+        brickwork.save(brickwork.zoo.build("lenet", num_classes=2, seed=seed), tmp_path / name)
+    return tmp_path
+
+
+def test_infinite_weights_are_not_written(run, pair):
+    for word in ("1e308", "1e39"):
+        code, _, err = run("merge", pair / "a", pair / "b", "--weight", word, "--weight", word, "--out", pair / "n")
+        assert code == 2 and "would become infinite or NaN" in err and not (pair / "n").exists()
+    nets = [brickwork.load(pair / name) for name in "ab"]
+    with pytest.raises(brickwork.errors.BadModel, match="would become infinite"):
+        brickwork.merge(nets, weights=[1e308, 1e308])
+
+
+def test_half_precision_that_overflows_is_not_written(run, tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        save_file({"w": torch.full((3,), 40000.0, dtype=torch.float16)}, tmp_path / name / "model.safetensors")
+    words = ("merge", tmp_path / "a", tmp_path / "b", "--weight", 1, "--weight", 1, "--out", tmp_path / "m")
+    code, _, err = run(*words)
+    assert code == 2 and "w would reach 8e+04, which float16 cannot hold" in err and not (tmp_path / "m").exists()
+
+
+def test_weights_that_do_not_add_up_to_one_are_said(run, pair):
+    words = ("merge", pair / "a", pair / "b", "--weight", 1, "--weight", 1)
+    code, out, _ = run(*words, "--out", pair / "sum")
+    assert code == 0 and "note: the weights add up to 2, not 1, so every tensor is scaled by 2" in out
+    assert "note" not in run(*words, "--arg", "normalize=yes", "--out", pair / "mean")[1]
+    assert "note" not in run(*words[:3], "--weight", 0.5, "--weight", 0.5, "--out", pair / "half")[1]

@@ -69,7 +69,8 @@ class Deployed(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         if self.prepares:
-            images = images.permute(0, 3, 1, 2).to(self.scale.dtype) * self.scale + self.shift
+            planes = images.permute(0, 3, 1, 2).contiguous()  # a forward may `view` them
+            images = planes.to(self.scale.dtype) * self.scale + self.shift
         return logits_of(self.model(images), self.output)
 
 
@@ -179,16 +180,17 @@ def _program(whole: nn.Module, inputs: dict[int, Tensor], options: ExportOptions
             with quiet():
                 shapes = ({0: torch.export.Dim("batch", min=1, max=65536)},)
                 return torch.export.export(whole, (inputs[2],), dynamic_shapes=shapes), True
-        except Exception as error:  # torch.export has errors of many kinds; all mean that the graph depends on the number
+        except Exception as error:  # torch.export has errors of many kinds; for one image it may work
             failed = error
-        if options.dynamic_batch:
-            what = _first_line(failed)
-            raise BadModel(f"the network's forward fixes the number of images ({what}); leave out `dynamic_batch`.") from failed
     try:
         with quiet():
-            return torch.export.export(whole, (inputs[1],)), False
+            program = torch.export.export(whole, (inputs[1],))
     except Exception as error:
-        raise BadModel(f"torch.export cannot write this network down: {_first_line(error)}") from error
+        raise BadModel(f"torch.export cannot write this network down: {_first_line(error)}.") from error
+    if failed is not None and options.dynamic_batch:
+        what = _first_line(failed)
+        raise BadModel(f"the network's forward fixes the number of images ({what}); leave out `dynamic_batch`.") from failed
+    return program, False
 
 
 def _first_line(error: Exception) -> str:
