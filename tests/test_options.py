@@ -305,7 +305,7 @@ def test_defaults_are_good_and_survive_json(cls):
 
 
 #: for options without a default
-EXAMPLES = {"name": "a", "data": "digits", "out": "x", "models": ["a"]}
+EXAMPLES = {"name": "a", "data": "digits", "out": "x", "models": ["a"], "to": "onnx"}
 
 
 @pytest.mark.parametrize("cls", CLASSES)

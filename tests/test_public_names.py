@@ -26,7 +26,18 @@ PUBLIC = {
     # what it is done with
     *("data", "zoo", "errors", "__version__"),
 }
-PACKAGES = ("algebra", "bricks", "continual", "dependencies", "export", "pools", "store", "training", "transplant", "zoo")
+PACKAGES = (
+    "algebra",
+    "bricks",
+    "continual",
+    "dependencies",
+    "export",
+    "pools",
+    "store",
+    "training",
+    "transplant",
+    "zoo",
+)
 
 
 def test_the_list():

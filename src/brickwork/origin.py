@@ -52,7 +52,9 @@ class Preprocessing:
         """JSON values; how images are framed only where that is not the usual way."""
         usual = Framing()
         facts = {"size": self.size, "channels": self.channels, "mean": self.mean, "std": self.std}
-        changed = {f.name: getattr(self, f.name) for f in fields(usual) if getattr(self, f.name) != getattr(usual, f.name)}
+        changed = {
+            f.name: getattr(self, f.name) for f in fields(usual) if getattr(self, f.name) != getattr(usual, f.name)
+        }
         return {**facts, **changed}
 
     def __repr__(self) -> str:

@@ -90,7 +90,9 @@ def test_onnx_and_pt2_say_the_same_on_raw_images(tmp_path, name):
     options = {"dynamic_batch": True, "with_preprocessing": True}
     written = brickwork.export_model(model, tmp_path / "net.onnx", to="onnx", **options)
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
-    torch.testing.assert_close(torch.from_numpy(session.run(None, {"images": images})[0]), expected, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        torch.from_numpy(session.run(None, {"images": images})[0]), expected, rtol=1e-3, atol=1e-4
+    )
     said = session.get_modelmeta().custom_metadata_map
     assert json.loads(said["classes"]) == list(origin_of(model).classes) and written.checked_with == "onnxruntime"
     assert json.loads(said["preprocessing"])["mean"] == [0.1, 0.2, 0.3]

@@ -132,7 +132,7 @@ def test_more_wrong_requests(here):
         brickwork.import_model("net.pth", classes="a,b,c,d,a", **words)
     with pytest.raises(BadModel, match="does not take images of 3×20×20"):
         brickwork.import_model("net.pth", **{**words, "size": 20})
-    with pytest.raises(RequestError, match="std is .*above 0"):
+    with pytest.raises(RequestError, match=r"std is .*above 0"):
         brickwork.import_model("net.pth", **{**words, "std": 0})
     with pytest.raises(RequestError, match="holds tensors, not the network"):
         brickwork.import_model("net.pth", mean=0, std=1, size=32)
@@ -226,7 +226,9 @@ def test_arrays_are_framed_like_files(tmp_path, photograph):
         images = data.load(f"{tmp_path}/photos/", size=48, framing=framing).pooled().test_images
         prepared = Preprocessing((48, 48), 3, (0.0,) * 3, (1 / 255,) * 3, framing.resize, framing.interpolation)
         close = data.pixels.as_input(raw, prepared)[0].permute(1, 2, 0).numpy() - images[0]
-        assert images.shape == (1, 48, 48, 3) and np.abs(close).max() <= (60 if framing.interpolation == "nearest" else 2)
+        assert images.shape == (1, 48, 48, 3) and np.abs(close).max() <= (
+            60 if framing.interpolation == "nearest" else 2
+        )
 
 
 def test_folders_of_before_are_read_and_written_as_before(tmp_path):

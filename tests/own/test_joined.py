@@ -12,7 +12,7 @@ from brickwork.origin import Origin, attach, origin_of
 NET = "tutorialnet:TutorialNet"
 OTHER = "othernet:OtherNet"
 IMAGES = ("--data", "pics")
-CODE = '''
+CODE = """
 from torch import nn
 
 
@@ -24,7 +24,7 @@ class OtherNet(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(x).flatten(1))
-'''
+"""
 
 
 @pytest.fixture

@@ -70,7 +70,7 @@ def test_a_network_that_does_not_say_how_images_are_prepared(run, here, whole):
 @pytest.mark.parametrize("targets", [torch.rand(20), np.linspace(0, 3, 20)])
 def test_float_targets_are_refused_not_rounded(targets):
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
-    with pytest.raises(BadData, match="labels are float.*they must be whole numbers"):
+    with pytest.raises(BadData, match=r"labels are float.*they must be whole numbers"):
         brickwork.train(net, torch.rand(20, 3, 4, 4), targets, epochs=1, progress=False)
 
 

@@ -55,7 +55,9 @@ LARGEST_HALF = 65520.0  # from here on float16 rounds to infinity
 def in_range(values: np.ndarray, kind: str, name: str) -> np.ndarray:
     """The same numbers; BadModel where half precision would store them as infinite."""
     if kind == "F16" and values.size and float(np.abs(values).max()) >= LARGEST_HALF:
-        raise BadModel(f"{name} would reach {float(np.abs(values).max()):.3g}, which float16 cannot hold; give smaller weights.")
+        raise BadModel(
+            f"{name} would reach {float(np.abs(values).max()):.3g}, which float16 cannot hold; give smaller weights."
+        )
     return values
 
 

@@ -38,7 +38,11 @@ def import_model(
     origin = origin_of(model)
     notes = origin.provenance["import"]["notes"]
     facts = origin.to_dict()
-    report = {"folder": str(out), "file": str(file), **{k: facts[k] for k in ("arch", "args", "classes", "preprocessing")}}
+    report = {
+        "folder": str(out),
+        "file": str(file),
+        **{k: facts[k] for k in ("arch", "args", "classes", "preprocessing")},
+    }
     parameters = sum(value.numel() for value in model.parameters())
     text = f"{counted(len(origin.classes or ()), 'class')}, {parameters:,} parameters, {origin.preprocessing}"
     lines = [text, *(f"note: {note}." for note in notes), f"saved in {out}"]
@@ -61,7 +65,8 @@ def export_model(
 
     brickwork export net --to torch --out plain
     """
-    from brickwork import export, store
+    from brickwork import store
+    from brickwork.export.exporting import export_model
 
-    result = export.export_model(store.load(model, arch=arch), out, force=force, options=options)
+    result = export_model(store.load(model, arch=arch), out, force=force, options=options)
     return Report({"model": str(model), **result.to_dict()}, str(result))

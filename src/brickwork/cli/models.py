@@ -27,6 +27,7 @@ from brickwork.training.options import RunningOptions, TrainOptions
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
+    from brickwork.data import DataSpec
     from brickwork.training.starts import Start
 
 Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
@@ -134,20 +135,19 @@ def evaluate(
     from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch, device=device)
-    images, notes = images_for(model, replace(data, amount=None), seed), []
+    spec: DataSpec = data  # as the parameter's check has read it
+    images, notes = images_for(model, replace(spec, amount=None), seed), []
     split = options.split or judged_split(model, images)
     if split == "all":
         images = images.pooled()
-    if data.amount is not None:
-        images = images.take(data.amount, split="train" if split == "train" else "test", seed=seed)
+    if spec.amount is not None:
+        images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
     prepared = origin_of(model).preprocessing
     if prepared is None:
         notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
-    result = evaluate_data(
-        model, images, split="train" if split == "train" else "test", batch_size=options.batch_size
-    )
+    result = evaluate_data(model, images, split="train" if split == "train" else "test", batch_size=options.batch_size)
     report = {"folder": str(folder), "data": str(data), "split": split, "notes": notes, **result.to_dict()}
     return Report(report, "\n".join([str(result), *(f"note: {note}." for note in notes)]))
 

@@ -90,7 +90,9 @@ def _check_archs(paths: tuple[Path, ...], given: Mapping[str, Any]) -> None:
     for arch in given["arch"] if isinstance(given["arch"], tuple) else ():
         if None not in named and arch not in named:
             holds = " and a ".join(sorted(repr(name) for name in named))
-            raise RequestError(f"{', '.join(map(str, paths))} holds a {holds}, not a {arch!r}; mend `arch`, or leave it out.")
+            raise RequestError(
+                f"{', '.join(map(str, paths))} holds a {holds}, not a {arch!r}; mend `arch`, or leave it out."
+            )
 
 
 class Reading(Options):

@@ -29,9 +29,9 @@ def load(
 ) -> ImageData:
     """The images that SOURCE[:CLASSES][@AMOUNT] names, labels renumbered in the order asked.
 
-    `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels`
-    (1 or 3) bring every image to one shape, `framing` says how (the middle, by default). `@AMOUNT` limits the training images, or those of `split` if
-    given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
+    `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels` (1 or 3) bring
+    every image to one shape, `framing` says how (the middle, by default). `@AMOUNT` limits the training images, or those
+    of `split` if given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
     download address.
 
     >>> small = load("digits:3,1@10", size=8, channels=1)
@@ -39,7 +39,7 @@ def load(
     (('3', '1'), (20, 8, 8, 1))
     """
     parsed = check(spec, root=root, split=split, size=size, channels=channels)
-    shape = {"size": size, "channels": channels, "framing": framing}
+    shape: dict[str, Any] = {"size": size, "channels": channels, "framing": framing}
     images = _source(parsed.source, root=root, mirror=mirror, progress=progress, **shape)
     images = images.select(class_indices(parsed.classes, images.classes))
     if parsed.amount is not None:

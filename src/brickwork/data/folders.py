@@ -15,10 +15,27 @@ from brickwork.words import counted
 
 SYSTEM_FILES = {"thumbs.db", "desktop.ini"}  # what file managers leave behind
 #: by what a file is passed over: it says itself that it is no image
-OTHER_KINDS = frozenset(
-    ".txt .md .rst .csv .tsv .json .jsonl .xml .yaml .yml .html .htm .pdf .doc .docx .xls .xlsx .log .ini .cfg .toml .py .ipynb "
-    ".sh .bat .zip .tar .gz .tgz .7z .rar .npy .npz .mat .pkl .pt .pth .safetensors .mp4 .avi .mov .mkv .mp3 .wav .db .lock".split()
-)
+OTHER_KINDS = {
+    *(
+        ".txt",
+        ".md",
+        ".rst",
+        ".csv",
+        ".tsv",
+        ".json",
+        ".jsonl",
+        ".xml",
+        ".yaml",
+        ".yml",
+        ".toml",
+        ".ini",
+        ".cfg",
+        ".log",
+    ),
+    *(".html", ".htm", ".pdf", ".doc", ".docx", ".xls", ".xlsx", ".py", ".ipynb", ".sh", ".bat", ".db", ".lock"),
+    *(".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".npy", ".npz", ".mat", ".pkl", ".pt", ".pth", ".safetensors"),
+    *(".mp4", ".avi", ".mov", ".mkv", ".mp3", ".wav"),
+}
 TEST_NAMES = ("test", "val", "valid", "validation")  # the first that is there
 RESAMPLING = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -108,9 +125,7 @@ def _decode(path: Path, size: Size | None, channels: int, framing: Framing | Non
         raise BadFile(f"{path} is not an image Pillow can read ({text})") from error
 
 
-def picture_array(
-    image: Image.Image, size: Size | None, channels: int, framing: Framing | None = None
-) -> np.ndarray:
+def picture_array(image: Image.Image, size: Size | None, channels: int, framing: Framing | None = None) -> np.ndarray:
     """A Pillow image as (H, W, C) uint8, the middle kept when it is scaled to `size`."""
     framing = framing or Framing()
     if image.mode.startswith("I;16"):  # 0..65535, which converting would cut off at 255

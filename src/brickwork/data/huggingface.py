@@ -14,11 +14,7 @@ from brickwork.origin import Framing
 
 
 def load_hugging_face(
-    source: str,
-    *,
-    size: int | tuple[int, int] | None = None,
-    channels: int = 3,
-    framing: Framing | None = None,
+    source: str, *, size: int | tuple[int, int] | None = None, channels: int = 3, framing: Framing | None = None
 ) -> ImageData:
     """The first image column and the first class-label column; split names train and test (or validation)."""
     try:

@@ -129,11 +129,7 @@ class ImageData:
         return replace(none, test_images=parts[0], test_labels=parts[1], test_masks=parts[2], piled=False)  # type: ignore[arg-type]
 
     def fit(
-        self,
-        *,
-        size: int | tuple[int, int] | None = None,
-        channels: int | None = None,
-        framing: Framing | None = None,
+        self, *, size: int | tuple[int, int] | None = None, channels: int | None = None, framing: Framing | None = None
     ) -> ImageData:
         """Every image brought to a height and width, and to 1 (grey) or 3 (RGB) channels."""
         target = (size, size) if isinstance(size, int) else size or self.shape[:2]

@@ -43,7 +43,11 @@ class Exported:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""
-        return {**self.__dict__, "path": str(self.path), "classes": None if self.classes is None else list(self.classes)}
+        return {
+            **self.__dict__,
+            "path": str(self.path),
+            "classes": None if self.classes is None else list(self.classes),
+        }
 
     def __str__(self) -> str:
         return (
@@ -59,13 +63,14 @@ class Deployed(nn.Module):
         super().__init__()
         self.model, self.output = model, output
         self.prepares = preprocessing is not None
+        self.scale: Tensor
+        self.shift: Tensor
         if preprocessing is not None:
             mean, std = preprocessing.mean or (0.0,), preprocessing.std or (1.0,)
             like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-            kind = {"dtype": like.dtype}
-            self.register_buffer("scale", torch.tensor([1 / (255 * s) for s in std], **kind).view(1, -1, 1, 1))
-            shift = [-m / s for m, s in zip(mean, std, strict=True)]
-            self.register_buffer("shift", torch.tensor(shift, **kind).view(1, -1, 1, 1))
+            numbers = {"scale": [1 / (255 * s) for s in std], "shift": [-m / s for m, s in zip(mean, std, strict=True)]}
+            for name, values in numbers.items():
+                self.register_buffer(name, torch.tensor(values, dtype=like.dtype).view(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.prepares:
@@ -76,12 +81,7 @@ class Deployed(nn.Module):
 
 @takes(ExportOptions)
 def export_model(
-    model: nn.Module,
-    out: str | Path,
-    *,
-    force: bool = False,
-    output: str | int | None = None,
-    options: ExportOptions,
+    model: nn.Module, out: str | Path, *, force: bool = False, output: str | int | None = None, options: ExportOptions
 ) -> Exported:
     """Write a network as ONNX, as a torch.export program, or as a Python file with its weights that needs torch alone.
 
@@ -189,7 +189,9 @@ def _program(whole: nn.Module, inputs: dict[int, Tensor], options: ExportOptions
         raise BadModel(f"torch.export cannot write this network down: {_first_line(error)}.") from error
     if failed is not None and options.dynamic_batch:
         what = _first_line(failed)
-        raise BadModel(f"the network's forward fixes the number of images ({what}); leave out `dynamic_batch`.") from failed
+        raise BadModel(
+            f"the network's forward fixes the number of images ({what}); leave out `dynamic_batch`."
+        ) from failed
     return program, False
 
 
@@ -224,7 +226,11 @@ def _facts(origin: Origin, options: ExportOptions) -> dict[str, Any]:
 def _takes(one: Tensor, options: ExportOptions, any_batch: bool) -> str:
     sides = "×".join(map(str, one.shape[1:]))
     count = "N" if any_batch else "1"
-    return f"{count}×{sides} uint8, height, width, channels" if options.with_preprocessing else f"{count}×{sides} prepared images"
+    return (
+        f"{count}×{sides} uint8, height, width, channels"
+        if options.with_preprocessing
+        else f"{count}×{sides} prepared images"
+    )
 
 
 Runner = Any  # images (N, …) -> logits (N, classes)
@@ -236,7 +242,9 @@ def _compare(run: Runner, inputs: dict[int, Tensor], expected: dict[int, Tensor]
     for count, logits in expected.items():
         result = torch.as_tensor(run(inputs[count])).to(logits.dtype)
         if result.shape != logits.shape:
-            raise JobFailed(f"{out} would give {tuple(result.shape)}, the network {tuple(logits.shape)}; nothing was written.")
+            raise JobFailed(
+                f"{out} would give {tuple(result.shape)}, the network {tuple(logits.shape)}; nothing was written."
+            )
         difference = float((result - logits).abs().max())
         if not difference <= TOLERANCE * max(1.0, float(logits.abs().max())):
             raise JobFailed(f"{out} would differ from the network by {difference:.2g} in a logit; nothing was written.")
@@ -276,7 +284,9 @@ def _write_onnx(program: Any, file: Path, facts: dict[str, Any], given: Tensor) 
                 program, (given,), dynamo=True, input_names=["images"], output_names=["logits"], verbose=False
             )
         except Exception as error:  # an operator without a counterpart, above all
-            raise BadModel(f"the network cannot be written as ONNX: {_first_line(error)}; give `to` pt2 or torch.") from error
+            raise BadModel(
+                f"the network cannot be written as ONNX: {_first_line(error)}; give `to` pt2 or torch."
+            ) from error
         for name, value in facts.items():
             written.model.metadata_props[name] = json.dumps(value, ensure_ascii=False)
         written.save(str(file), external_data=False)

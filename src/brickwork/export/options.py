@@ -12,7 +12,7 @@ class ExportOptions(Options):
     """What a network is written as."""
 
     to: Literal["onnx", "pt2", "torch"] = option(
-        help="onnx (a file for onnxruntime), pt2 (a torch.export program) or torch (a folder: Python file and weights)."
+        help="What is written: onnx, pt2 (a torch.export program) or torch (a folder: a Python file and its weights)."
     )
     dynamic_batch: bool = option(default=False, help="Any number of images at a time, not one; torch always takes any.")
     with_preprocessing: bool = option(

@@ -25,7 +25,10 @@ from brickwork.store.weights import write_safetensors
 NAME, WEIGHTS = "network.py", "weights.safetensors"
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "truediv": "/"}
 #: functions of torch.nn.functional that have the operator's own order of arguments
-FUNCTIONAL = {"scaled_dot_product_attention", "linear", "adaptive_avg_pool2d", "avg_pool2d", "gelu", "silu", "hardtanh", "hardswish", "hardsigmoid", "mish"}
+FUNCTIONAL = {
+    *("linear", "scaled_dot_product_attention", "adaptive_avg_pool2d", "avg_pool2d"),
+    *("gelu", "silu", "mish", "hardtanh", "hardswish", "hardsigmoid"),
+}
 METHODS = {"view", "expand", "contiguous", "to", "type_as", "repeat", "new_zeros", "new_ones", "size"}
 LEFT_OUT = {"_assert_tensor_metadata", "sym_constrain_range_for_size", "sym_constrain_range", "_assert_scalar"}
 
@@ -145,7 +148,8 @@ class _Source:
             prepare_import=", prepare" if prepares else "",
             weights=WEIGHTS,
             call="prepare(images)" if prepares else "images",
-            takes=f"{count}×{sides}" + (" uint8: height, width, channels" if raw else " after prepare" if prepares else ""),
+            takes=f"{count}×{sides}"
+            + (" uint8: height, width, channels" if raw else " after prepare" if prepares else ""),
             classes=pprint.pformat(facts["classes"], width=118, compact=True),
             preprocessing=pprint.pformat(facts["preprocessing"], width=100, sort_dicts=False),
         )
@@ -153,7 +157,9 @@ class _Source:
             f"    {name!r}: ({tuple(value.shape)}, {value.dtype}, {name in self.trained}),"
             for name, value in self.tensors.items()
         ]
-        table = "\n#: every tensor: its shape, its type, whether it is trained\nTENSORS = {\n" + "\n".join(rows) + "\n}\n"
+        table = (
+            "\n#: every tensor: its shape, its type, whether it is trained\nTENSORS = {\n" + "\n".join(rows) + "\n}\n"
+        )
         return "".join([head, table, PREPARE.format(cast=cast) if prepares else "", CLASS, self._forward(), TAIL])
 
     def _forward(self) -> str:
@@ -168,7 +174,9 @@ class _Source:
                 continue
             if node.op != "call_function" or node.target.__name__.split(".")[0] in LEFT_OUT:
                 if node.op == "get_attr":
-                    raise Unsupported(f"the network holds a part ({node.target}) that plain torch code cannot; use `to` pt2")
+                    raise Unsupported(
+                        f"the network holds a part ({node.target}) that plain torch code cannot; use `to` pt2"
+                    )
                 continue
             if node.target is operator.getitem and not node.users:
                 continue

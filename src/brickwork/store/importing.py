@@ -112,7 +112,9 @@ def _called(factory: Callable[..., nn.Module], args: dict[str, Any]) -> nn.Modul
 def _folder(folder: Path, arch: Any, args: dict[str, Any], notes: list[str]) -> tuple[nn.Module, dict[str, Any]]:
     """A folder of transformers, or of timm as it lies on the hub."""
     if not (folder / "config.json").is_file():
-        raise BadFile(f"{folder} has no config.json; a folder to import is one of transformers or timm, else give a file.")
+        raise BadFile(
+            f"{folder} has no config.json; a folder to import is one of transformers or timm, else give a file."
+        )
     facts = read_json(folder / "config.json")
     if "brickwork" in facts:
         raise RequestError(f"{folder} is a model folder of Brickwork already; every command takes it as it is.")
@@ -153,7 +155,9 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[
     given = dict(zip(names, state.values(), strict=True))
     counters = [n for n in own if n not in given and n.endswith("num_batches_tracked")]
     if counters:  # files of before torch 0.4.1 have none; nothing depends on them but averages without momentum
-        notes.append(f"{counted(len(counters), 'counter')} of batches (num_batches_tracked) were missing and begin at 0")
+        notes.append(
+            f"{counted(len(counters), 'counter')} of batches (num_batches_tracked) were missing and begin at 0"
+        )
     missing = [name for name in own if name not in given and name not in counters]
     misshapen = [
         f"{name} ({'×'.join(map(str, given[name].shape)) or 'one number'}, the network has "
@@ -233,7 +237,9 @@ def _preprocessing(
     resize = None if not scaled else int(scaled[0]) if len(scaled) == 1 else (int(scaled[0]), int(scaled[1]))
     low = (resize, resize) if isinstance(resize, int) else resize
     if low is not None and (low[0] < height or low[1] < width):
-        raise RequestError(f"`resize` {low[0]}×{low[1]} is smaller than `size` {height}×{width}, which is cut out of it.")
+        raise RequestError(
+            f"`resize` {low[0]}×{low[1]} is smaller than `size` {height}×{width}, which is cut out of it."
+        )
     numbers = [tuple(float(v) for v in (list(given) * channels if len(given) == 1 else given)) for given in (mean, std)]
     return Preprocessing((height, width), channels, numbers[0], numbers[1], resize, interpolation)
 

@@ -28,7 +28,9 @@ def parse_classes(text: str) -> list[str]:
     else:
         names = [name.strip() for name in text.split(",")]
     if not all(names) or not names:
-        raise RequestError(f"`classes` is {text!r}; it must be names with commas, or a text file with one on each line.")
+        raise RequestError(
+            f"`classes` is {text!r}; it must be names with commas, or a text file with one on each line."
+        )
     return names
 
 
