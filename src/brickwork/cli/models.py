@@ -61,7 +61,8 @@ def train(
     start = find_start(arch, arg or {}, size)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
-    images = data_sets.load(data, seed=options.seed, size=start.shape[1:], channels=start.shape[0])
+    shape: dict[str, Any] = {"size": start.shape[1:], "channels": start.shape[0], "framing": start.framing}
+    images = data_sets.load(data, seed=options.seed, **shape)
     penalty = links.penalty(images.mask_classes if start.segments else images.classes)
     result, evaluation = _train(start, images, options, running, penalty, device)
     if not is_first_process():
