@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # workers of the tests, one thread each: two threads that share a core are ten times as slow as one
 JOBS ?= 2
-EXTRAS := hf,timm,ray,ddp,tensorboard,studio,docs,dev
+EXTRAS := hf,timm,onnx,ray,ddp,tensorboard,studio,docs,dev
 
 .PHONY: install demo test lint format stubs docs results clean
 

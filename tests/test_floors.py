@@ -16,7 +16,7 @@ FLOORS = (
     "blueprint",
     "moments",
     "store",
-    "training evaluation inspection model_options latency engine",
+    "training evaluation inspection model_options latency engine export",
     "bricks algebra transplant pools dependencies",
     "continual",
     "report",

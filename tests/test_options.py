@@ -236,7 +236,7 @@ def test_a_file_may_say_every_option_of_the_command(run, model, tmp_path):
     ("text", "message"),
     [
         ("splt: train\n", "o.yaml: there is no option 'splt'; did you mean 'split'?"),
-        ("split: trian\n", "o.yaml: --split is 'trian'; it must be test or train; did you mean 'train'?"),
+        ("split: trian\n", "o.yaml: --split is 'trian'; it must be one of test, train, all; did you mean 'train'?"),
         ("batch_size: 0\nseed: x\n", "o.yaml: --batch-size is 0; it must be 1 or more; "),
         ("batch_size: 0\nseed: x\n", "o.yaml: --seed is 'x'; it must be a whole number"),
         ("batch_size: 1.5\n", "o.yaml: --batch-size is 1.5; it must be a whole number"),
@@ -305,7 +305,7 @@ def test_defaults_are_good_and_survive_json(cls):
 
 
 #: for options without a default
-EXAMPLES = {"name": "a", "data": "digits", "out": "x", "models": ["a"]}
+EXAMPLES = {"name": "a", "data": "digits", "out": "x", "models": ["a"], "to": "onnx"}
 
 
 @pytest.mark.parametrize("cls", CLASSES)

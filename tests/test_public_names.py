@@ -16,7 +16,7 @@ from brickwork_lab import stubs
 
 PUBLIC = {
     # what is done, by the words of the command line
-    *("train", "eval", "info", "load", "save"),
+    *("train", "eval", "info", "load", "save", "import_model", "export_model"),
     *("disassemble", "assemble", "increment", "compress", "routes", "treat", "distil", "transfer", "adapt"),
     *("delta", "assign", "merge", "sweep", "cancel"),
     *("depend", "transplant", "pool", "continual"),
@@ -26,7 +26,18 @@ PUBLIC = {
     # what it is done with
     *("data", "zoo", "errors", "__version__"),
 }
-PACKAGES = ("algebra", "bricks", "continual", "dependencies", "pools", "store", "training", "transplant", "zoo")
+PACKAGES = (
+    "algebra",
+    "bricks",
+    "continual",
+    "dependencies",
+    "export",
+    "pools",
+    "store",
+    "training",
+    "transplant",
+    "zoo",
+)
 
 
 def test_the_list():

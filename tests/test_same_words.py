@@ -44,7 +44,8 @@ FOLDERS = {
     Reading,
     Running,
 }  # how folders are read and replaced, and where: arguments of `load`, `save` and of functions
-CALLED = {"continual": "continual run"}  # a verb whose package has the function
+#: a verb whose package has the function, or whose word Python keeps for itself
+CALLED = {"continual": "continual run", "import": "import_model", "export": "export_model"}
 
 OPERATIONS = [
     pytest.param(" ".join(words), command, id=" ".join(words))

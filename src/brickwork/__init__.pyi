@@ -36,9 +36,11 @@ from brickwork.data.images import ImageData
 from brickwork.dependencies import CovLasso as CovLasso
 from brickwork.dependencies import DependencyMap as DependencyMap
 from brickwork.evaluation import Evaluation
+from brickwork.export import export_model as export_model
 from brickwork.inspection import ModelInfo
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.pools import KernelPool as KernelPool
+from brickwork.store import import_model as import_model
 from brickwork.store import load as load
 from brickwork.store import save as save
 from brickwork.training import train as train
@@ -47,15 +49,15 @@ from brickwork.transplant import TransplantNet as TransplantNet
 __all__ = [
     "Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet", "__version__",
     "adapt", "assemble", "assign", "cancel", "compress", "continual", "data", "delta", "depend", "disassemble",
-    "distil", "errors", "eval", "increment", "info", "join", "load", "merge", "pool", "routes", "save", "sweep",
-    "trace", "train", "transfer", "transplant", "treat", "zoo",
+    "distil", "errors", "eval", "export_model", "import_model", "increment", "info", "join", "load", "merge", "pool",
+    "routes", "save", "sweep", "trace", "train", "transfer", "transplant", "treat", "zoo",
 ]
 __version__: str
 
 # from brickwork.evaluation import evaluate
 def eval(
     model: Module, data: ImageData | ndarray | Tensor, labels: ndarray | Tensor | None = None, *,
-    split: Literal["test", "train"] = "test", batch_size: int = 512, classes: Sequence[str] | None = None,
+    split: Literal["test", "train", "all"] | None = None, batch_size: int = 512, classes: Sequence[str] | None = None,
     device: device | str | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,
 ) -> Evaluation: ...
 

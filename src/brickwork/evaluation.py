@@ -1,5 +1,6 @@
 """How good a classifier or segmenter is: accuracy, calibration, ranking, overlap."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork import data as data_sets
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.pixels import Images
-from brickwork.errors import BadData
+from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
 from brickwork.model_options import EvalOptions
 from brickwork.options import takes
@@ -95,7 +97,8 @@ def evaluate(
     if isinstance(data, ImageData):
         if labels is not None or masks is not None or classes is not None:
             raise BadData(f"{data.name} brings its own labels, masks and classes; leave them out, or give arrays.")
-        return evaluate_data(model, data, split=options.split, batch_size=options.batch_size, device=device)
+        split = options.split or judged_split(model, data)
+        return evaluate_data(model, data, split=split, batch_size=options.batch_size, device=device)
     images, batch_size = data, options.batch_size
     if len(images) == 0:
         raise BadData("there are no images to evaluate on.")
@@ -126,6 +129,8 @@ def evaluate_data(
 
     A segmenter (its classes are the data set's mask classes) is measured on the masks.
     """
+    if split == "all":
+        images, split = images.pooled(), "test"
     raw, labels, masks = images.split(split)
     known = origin_of(model).classes
     if masks is not None and known == images.mask_classes:
@@ -139,6 +144,24 @@ def evaluate_data(
             )
         labels = np.array([known.index(name) for name in images.classes])[labels]
     return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device)
+
+
+def judged_split(model: nn.Module, images: ImageData) -> str:
+    """Which images a model is judged on where nobody says: the test split, or all of a pile that has no splits.
+
+    A model that was made from the pile (trained on it, cut with it) is judged on the part that is always held out.
+    """
+    return "all" if images.piled and not _sources(images.name) & _sources(origin_of(model).provenance) else "test"
+
+
+def _sources(said: Any) -> set[str]:
+    """The data sets, without the classes and amount chosen of them, that a name or a record of provenance speaks of."""
+    if isinstance(said, str):
+        with contextlib.suppress(RequestError):  # a name that is no request
+            return {data_sets.parse(said).source.rstrip("/")}
+        return {said}
+    inner = said.items() if isinstance(said, dict) else []
+    return set().union(*(_sources(value) for key, value in inner if key == "data" or isinstance(value, dict)))
 
 
 def which_to_select(images: ImageData, known: Sequence[str]) -> str:

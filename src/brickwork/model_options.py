@@ -9,7 +9,11 @@ from brickwork.options import Options, option, parse_shape
 class EvalOptions(Options):
     """Which images a model is measured on."""
 
-    split: Literal["test", "train"] = option(default="test", help="Which images of the data; @N limits these.")
+    split: Literal["test", "train", "all"] | None = option(
+        default=None,
+        help="Which images of the data; @N limits these.",
+        default_text="test, or all of a pile without splits that the model was not made from",
+    )
     batch_size: int = option(default=512, at_least=1, help="Images at a time.")
 
 

@@ -155,7 +155,8 @@ class Field:
             return None
         if self.many and not isinstance(value, str):
             parts = value if isinstance(value, Iterable) and not isinstance(value, Mapping) else (value,)
-            return tuple(self._normal(one) for one in parts)
+            # a word of a list is one value as it stands; only a word that stands for a list is taken apart
+            return tuple(one if isinstance(one, str) and str in self.kinds else self._normal(one) for one in parts)
         value = self._normal(value)
         return tuple(value) if self.many and isinstance(value, list) else value
 

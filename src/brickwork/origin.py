@@ -7,8 +7,8 @@ without pickle and without naming code to import.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,14 +16,49 @@ if TYPE_CHECKING:
 ATTRIBUTE = "brickwork_origin"
 
 
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+INTERPOLATIONS: tuple[str, ...] = get_args(Interpolation)
+
+
 @dataclass(frozen=True)
+class Framing:
+    """How an image of any size becomes one of the network's size: scaled, then the middle is cut out of it."""
+
+    resize: int | tuple[int, int] | None = None  # the shorter side, or height and width; None: to the network's size
+    interpolation: Interpolation = "bilinear"
+
+
+@dataclass(frozen=True, repr=False)
 class Preprocessing:
-    """How raw uint8 images become network input: resize, scale to 0..1, subtract mean, divide by std."""
+    """How raw uint8 images become network input: resize, scale to 0..1, subtract mean, divide by std.
+
+    >>> Preprocessing((224, 224), mean=(0.5,) * 3, std=(0.5,) * 3, resize=256).framing
+    Framing(resize=256, interpolation='bilinear')
+    """
 
     size: tuple[int, int] | None = None  # height, width; None: as the images come
     channels: int = 3
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    resize: int | tuple[int, int] | None = None  # before the middle of `size` is cut out; see Framing
+    interpolation: Interpolation = "bilinear"
+
+    @property
+    def framing(self) -> Framing:
+        """How an image of another size is brought to `size`."""
+        return Framing(self.resize, self.interpolation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; how images are framed only where that is not the usual way."""
+        usual = Framing()
+        facts = {"size": self.size, "channels": self.channels, "mean": self.mean, "std": self.std}
+        changed = {
+            f.name: getattr(self, f.name) for f in fields(usual) if getattr(self, f.name) != getattr(usual, f.name)
+        }
+        return {**facts, **changed}
+
+    def __repr__(self) -> str:
+        return f"Preprocessing({', '.join(f'{name}={value!r}' for name, value in self.to_dict().items())})"
 
 
 @dataclass(frozen=True)
@@ -54,19 +89,22 @@ class Origin:
         return replace(self, steps=(*self.steps, step), **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        facts = {**asdict(self), "parts": tuple(part.to_dict() for part in self.parts)}
+        return {**facts, "preprocessing": self.preprocessing.to_dict() if self.preprocessing else None}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Origin:
         data = dict(data)
         if data.get("preprocessing"):
             known = dict(data["preprocessing"])
-            size = known.get("size")
+            size, resize = known.get("size"), known.get("resize")
             data["preprocessing"] = Preprocessing(
                 size=(int(size[0]), int(size[1])) if size else None,
                 channels=int(known.get("channels", 3)),
                 mean=tuple(known.get("mean", ())),
                 std=tuple(known.get("std", ())),
+                resize=(int(resize[0]), int(resize[1])) if isinstance(resize, list | tuple) else resize,
+                interpolation=known.get("interpolation", "bilinear"),
             )
         data["parts"] = tuple(cls.from_dict(p) for p in data.get("parts", ()))
         for key in ("input_shape", "classes", "steps"):

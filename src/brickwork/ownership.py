@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "routes.json": ("routes.json",),
     "method.json": ("method.json",),
     "progress.json": ("progress.json", *(f"step-*/{name}" for name in _NET)),
+    "network.py": ("network.py", "weights.safetensors", "__pycache__/*"),
     "demo.json": ("demo.json", "report.html", "unseen.npz", *(f"{name}/**" for name in _DEMO.split())),
 }
 
@@ -63,6 +64,8 @@ def _tagged(folder: Path, mark: str) -> bool:
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return (folder / "README.md").read_text(encoding="utf-8").startswith("---\nlibrary_name: brickwork\n")
         return False
+    if mark == "network.py":
+        return (folder / mark).read_bytes().startswith(b'"""A network, written by Brickwork as plain torch')
     if mark not in KINDS:
         return True
     facts: Any = None

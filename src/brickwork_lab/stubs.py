@@ -27,7 +27,17 @@ PACKAGES = (
     "brickwork",
     *(
         f"brickwork.{name}"
-        for name in ("algebra", "bricks", "continual", "dependencies", "pools", "training", "transplant")
+        for name in (
+            "algebra",
+            "bricks",
+            "continual",
+            "dependencies",
+            "export",
+            "pools",
+            "store",
+            "training",
+            "transplant",
+        )
     ),
 )
 EMPTY = inspect.Parameter.empty

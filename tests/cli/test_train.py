@@ -117,16 +117,19 @@ def test_a_segmenter_and_its_masks(tmp_path):
         (["lenet", "digits", "--milestones", "x"], "--milestones is 'x'; it must be a whole number"),
         (["lenet", "digits", "--arg", "num_classes=3"], "num_classes comes from the data"),
         (["lenet", "empty/"], "holds no images"),
-        (["lenet", "junk/"], "notes.txt is not an image"),
+        (["lenet", "single/"], "single/ has no image to test on"),
+        (["lenet", "junk/"], "notes.png is not an image"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_requests_write_nothing(tmp_path, arguments, message, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "single" / "cat").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "single" / "cat" / "a.png")
     (tmp_path / "junk" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "junk" / "cat" / "a.png")
-    (tmp_path / "junk" / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "junk" / "cat" / "notes.png").write_text("not an image")
     with pytest.raises(SystemExit) as stopped:
         main(["train", *arguments, "--out", "out"])
     assert stopped.value.code == 2

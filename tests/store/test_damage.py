@@ -270,10 +270,10 @@ def test_own_code_when_the_caller_says_so(tmp_path, monkeypatch):
     refused(folder, "names code to import")
     seen = []
     monkeypatch.setattr(
-        "brickwork.store.folder.replay", lambda m, o: seen.append((m, o.parts[0].arch)) or nn.Linear(2, 5)
+        "brickwork.store.folder.rebuild", lambda o, sources: seen.append((sources, o.parts[0].arch)) or nn.Linear(2, 5)
     )
     assert same(model, brickwork.load(folder, arch="own_net_for_store:net"))
-    assert seen == [(None, "own_net_for_store:net")]
+    assert seen == [(["own_net_for_store:net"], "own_net_for_store:net")]
     sys.modules.pop("own_net_for_store")
 
 

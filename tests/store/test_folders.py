@@ -84,11 +84,11 @@ def test_surgery_is_replayed(model, tmp_path, monkeypatch):
     small = zoo.build("lenet", num_classes=2, in_channels=1, seed=4)
     attach(small, origin_of(model).after(step))
 
-    def replay(built, origin):
-        assert built.fc3.out_features == 3 and origin.steps == (step,)
+    def rebuild(origin, sources):
+        assert sources == ["lenet"] and origin.args["num_classes"] == 3 and origin.steps == (step,)
         return zoo.build("lenet", num_classes=2, in_channels=1)
 
-    monkeypatch.setattr("brickwork.store.folder.replay", replay)
+    monkeypatch.setattr("brickwork.store.folder.rebuild", rebuild)
     brickwork.save(small, tmp_path / "m")
     again = brickwork.load(tmp_path / "m")
     assert same(small, again)

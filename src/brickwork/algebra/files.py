@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from brickwork.algebra.numbers import decode, encode, stored_type
+from brickwork.algebra.numbers import decode, encode, in_range, stored_type
 from brickwork.errors import BadFile
 from brickwork.tensor_file import SEAL, Entry, Sealed, inside, is_name, read_header, unsealed, verify
 
@@ -127,7 +127,7 @@ class Writer:
     def put(self, name: str, values: np.ndarray | Iterable[np.ndarray]) -> None:
         """One tensor, whole or in pieces."""
         pieces = [values] if isinstance(values, np.ndarray) else values
-        self.put_bits(name, (encode(piece, self.kinds[name]) for piece in pieces))
+        self.put_bits(name, (encode(in_range(piece, self.kinds[name], name), self.kinds[name]) for piece in pieces))
 
     def put_bits(self, name: str, bits: np.ndarray | Iterable[np.ndarray]) -> None:
         assert self.pending.pop(0) == name, "tensors are written in the order of the header"

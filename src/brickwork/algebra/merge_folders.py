@@ -69,10 +69,10 @@ def merge_folders(
 
 def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:
     origin = origin_of(model)
-    size, channels = None, None
     if origin.preprocessing is not None:
-        size, channels = origin.preprocessing.size, origin.preprocessing.channels
-    elif origin.input_shape is not None and len(origin.input_shape) == 3:
+        return data_sets.load_for(origin.preprocessing, spec, seed=seed, split=split)
+    size, channels = None, None
+    if origin.input_shape is not None and len(origin.input_shape) == 3:
         channels, *sides = origin.input_shape
         size = (sides[0], sides[1])
     return data_sets.load(spec, seed=seed, split=split, size=size, channels=channels)

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from brickwork.errors import BadFile
+from brickwork.errors import BadFile, BadModel
 
 #: safetensors' name -> numpy type of the stored bits
 STORED = {
@@ -47,6 +47,18 @@ def decode(bits: np.ndarray, kind: str) -> np.ndarray:
     if kind.startswith("F8"):
         return _table(kind)[bits]
     return bits.astype(np.float32) if kind == "F16" else bits
+
+
+LARGEST_HALF = 65520.0  # from here on float16 rounds to infinity
+
+
+def in_range(values: np.ndarray, kind: str, name: str) -> np.ndarray:
+    """The same numbers; BadModel where half precision would store them as infinite."""
+    if kind == "F16" and values.size and float(np.abs(values).max()) >= LARGEST_HALF:
+        raise BadModel(
+            f"{name} would reach {float(np.abs(values).max()):.3g}, which float16 cannot hold; give smaller weights."
+        )
+    return values
 
 
 def encode(values: np.ndarray, kind: str) -> np.ndarray:

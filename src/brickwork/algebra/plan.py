@@ -153,7 +153,9 @@ def _merged(
         context = TensorContext(step.name, request.options.seed, found, start)
         start += arrays[0].size
         tensors = list(arrays[: len(models)])
-        yield step.method.function(tensors, arrays[-1] if base is not None else None, context, **step.options)
+        with np.errstate(over="ignore", invalid="ignore"):  # said below, in our words
+            result = step.method.function(tensors, arrays[-1] if base is not None else None, context, **step.options)
+        yield _still_finite(result, step)
 
 
 def _pieces(model: Model, name: str, piece: int | None, number: int | None) -> Iterator[np.ndarray]:
@@ -238,6 +240,20 @@ def _finite(x: np.ndarray, name: str, who: str) -> np.ndarray:
     if not np.isfinite(total) and not np.isfinite(x).all():
         raise BadModel(
             f"{name} of {who} has {int((~np.isfinite(x)).sum())} of {x.size} values that are NaN or infinite."
+        )
+    return x
+
+
+def _still_finite(x: np.ndarray, step: TensorStep) -> np.ndarray:
+    """What came of finite tensors must be finite; weights like 1e308 are mistakes, not models."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = x.sum(dtype=x.dtype)
+    if not np.isfinite(total) and not np.isfinite(x).all():
+        said = ", ".join(f"{name} {value}" for name, value in step.options.items() if value is not None)
+        raise BadModel(
+            f"{step.name} would become infinite or NaN in {int((~np.isfinite(x)).sum())} of {x.size} values by "
+            f"{step.method.name if step.method else 'this merge'} with {said or 'its defaults'}; nothing was written. "
+            "Give smaller numbers."
         )
     return x
 

@@ -6,6 +6,7 @@ safe: surgery records the result again and refuses it if a single channel goes a
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: how public models call the number of heads, and the width of all heads together
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads", "nhead", "num_key_value_heads")
+CLASS_COUNTS = ("num_classes", "num_labels")
+FEATURE_COUNTS = ("num_features", "head_hidden_size", "embed_dim")
 WIDTHS = (
     "all_head_size",
     "attn_dim",
@@ -59,6 +62,41 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
         elif own:
             _patch_own(before.get(path), module)
         _patch_heads(bp, before.get(path), module, path, draft)
+    _patch_classifier(bp, before, new)
+
+
+def _patch_classifier(bp: Blueprint, before: dict[str, nn.Module], new: nn.Module) -> None:
+    """What the modules around the last layer say of it: how many classes there are, and of how many features."""
+    made = set(bp.output_units.tolist())
+    last = next((s for s in reversed(bp.sites) if s.kind == "linear" and s.makes is not None and made & {*s.makes}), None)
+    layer = None if last is None else before.get(last.module)
+    if last is None or not isinstance(layer, nn.Linear):
+        return
+    kept = new.get_submodule(last.module)
+    if not isinstance(kept, nn.Linear):
+        return
+    numbers = {
+        **dict.fromkeys(CLASS_COUNTS, (layer.out_features, kept.out_features)),
+        **dict.fromkeys(FEATURE_COUNTS, (layer.in_features, kept.in_features)),
+    }
+    parts = last.module.split(".")
+    for path in (".".join(parts[:k]) for k in range(len(parts))):
+        module = new.get_submodule(path)
+        for name, (was, now) in numbers.items():
+            if isinstance(vars(module).get(name), int) and vars(before[path])[name] == was:
+                setattr(module, name, now)
+        _patch_labels(module, before[path], kept.out_features)
+
+
+def _patch_labels(module: nn.Module, old: nn.Module, count: int) -> None:
+    """The number of labels in the configuration of a network of transformers; their names are the folder's to say."""
+    config = getattr(module, "config", None)
+    if config is None or getattr(config, "num_labels", count) == count:
+        return
+    if config is getattr(old, "config", None):
+        config = copy.deepcopy(config)
+        module.config = config
+    config.num_labels = count
 
 
 def _patch_conv(module: _ConvNd, grouped: bool, groups: int | None) -> None:

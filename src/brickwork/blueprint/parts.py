@@ -80,9 +80,10 @@ class Branches(nn.Module):
         self.branches = nn.ModuleList(models)
         self.outputs = list(outputs) if outputs is not None else [None] * len(models)
 
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+    def forward(self, x: Tensor | None = None, *more: Tensor, **named: Tensor) -> Tensor:
+        given = more if x is None else (x, *more)  # x by name, so that exporters can speak of its batch axis
         results = [
-            logits_of(model(*args, **kwargs), which, guess=False)
+            logits_of(model(*given, **named), which, guess=False)
             for model, which in zip(self.branches, self.outputs, strict=True)
         ]
         return torch.cat(results, 1)
@@ -141,8 +142,8 @@ class MoreClasses(nn.Module):
         self.model = model
         self.more = zero_linear(known, new, like=model)
 
-    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
-        logits = logits_of(self.model(*args, **kwargs))
+    def forward(self, x: Tensor | None = None, *more: Tensor, **named: Tensor) -> Tensor:
+        logits = logits_of(self.model(*(more if x is None else (x, *more)), **named))
         return torch.cat([logits, self.more(logits)], 1)
 
 

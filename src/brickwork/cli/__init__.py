@@ -23,6 +23,8 @@ from brickwork.errors import BrickworkError, RequestError
 #: GROUP: a verb with actions
 VERBS = {
     "demo": "pages",
+    "import": "exchange:import_model",
+    "export": "exchange:export_model",
     "info": "models",
     "train": "models",
     "eval": "models:evaluate",

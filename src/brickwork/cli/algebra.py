@@ -107,9 +107,7 @@ def sweep(
     return Report(report, f"{result}\nsaved in {out}: {SWEEP}, sweep.html, sweep.svg")
 
 
-def _swept(
-    folders: dict[str, Path], data: Any, engine: str, arch: str | None, device: Any, options: SweepOptions
-) -> Any:
+def _swept(folders: dict[str, Path], data: Any, engine: str, arch: Any, device: Any, options: SweepOptions) -> Any:
     from brickwork import data as data_sets
     from brickwork import store
     from brickwork.algebra import sweep

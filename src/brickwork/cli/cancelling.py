@@ -1,7 +1,7 @@
 """`brickwork cancel BASE --data FIRST --data SECOND --out cancellation.html`."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from brickwork.algebra.options import CancelOptions
 from brickwork.cli.command import Argument, Report
@@ -47,7 +47,8 @@ def cancel(
     from brickwork.algebra.cancellation import count_steps
     from brickwork.report.cancellation import draw_cancellation
 
-    sets = [data_sets.load(spec, seed=options.seed, size=start.shape[1:], channels=start.shape[0]) for spec in data]
+    shape: dict[str, Any] = {"size": start.shape[1:], "channels": start.shape[0], "framing": start.framing}
+    sets = [data_sets.load(spec, seed=options.seed, **shape) for spec in data]
     classes = max(len(one.classes) for one in sets) if start.folder is None else None
     model = start.network(classes, options.seed, arch=run.arch).to(run.where)
     count = counted(count_steps(options.lr, options.steps), "step")

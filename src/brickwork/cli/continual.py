@@ -107,7 +107,7 @@ def continual(
     begun = find_start(start, arg or {}, size)
     if begun.segments:
         raise RequestError(f"{start} is a segmenter; tasks here are of classes.")
-    shape: dict[str, Any] = {"size": begun.shape[1:], "channels": begun.shape[0]}
+    shape: dict[str, Any] = {"size": begun.shape[1:], "channels": begun.shape[0], "framing": begun.framing}
     scenario = _scenario([data_sets.load(spec, seed=options.seed, **shape) for spec in data], split)
     if force:
         _remove(out, list(chosen))

@@ -93,7 +93,24 @@ def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Pa
     result = merge_files(recipe, out, force=force)
     for line in other_names(recipe.models):
         log(line)
-    return Report({**result.to_dict(), "recipe": recipe.to_dict()}, str(result))
+    notes = _unnormalised(recipe.request.rules)
+    text = "\n".join([str(result), *(f"note: {note}." for note in notes)])
+    return Report({**result.to_dict(), "recipe": recipe.to_dict(), "notes": notes}, text)
+
+
+def _unnormalised(rules: Sequence[Any]) -> list[str]:
+    """A weighted sum whose weights do not add up to 1 scales every tensor; it may be meant, and is said."""
+    sums = [
+        sum(rule.options["weights"])
+        for rule in rules
+        if rule.method == "linear" and rule.options.get("weights") and rule.options.get("normalize", "no") == "no"
+        if not isinstance(rule.options["weights"], dict)
+    ]
+    return [
+        f"the weights add up to {total:g}, not 1, so every tensor is scaled by {total:g}; --arg normalize=yes divides by it"
+        for total in sums
+        if abs(total - 1) > 1e-6
+    ]
 
 
 def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[str]) -> None:
@@ -159,7 +176,7 @@ def _merge_on_images(
     out: Path,
     request: tuple[str, Path | None, dict[str, Any]],
     given: ImagesOptions,
-    arch: str | None,
+    arch: Any,
     seed: int,
     force: bool,
 ) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ from brickwork.training.options import RunningOptions, TrainOptions
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
+    from brickwork.data import DataSpec
     from brickwork.training.starts import Start
 
 Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
@@ -59,7 +61,8 @@ def train(
     start = find_start(arch, arg or {}, size)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
-    images = data_sets.load(data, seed=options.seed, size=start.shape[1:], channels=start.shape[0])
+    shape: dict[str, Any] = {"size": start.shape[1:], "channels": start.shape[0], "framing": start.framing}
+    images = data_sets.load(data, seed=options.seed, **shape)
     penalty = links.penalty(images.mask_classes if start.segments else images.classes)
     result, evaluation = _train(start, images, options, running, penalty, device)
     if not is_first_process():
@@ -90,6 +93,8 @@ def _train(
     what = start.folder or start.arch
     if start.segments and images.train_masks is None:
         raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
+    if len(images.test_labels) == 0:
+        raise BadData(f"{images.name} has no image to test on; give every class two images or more, or a test/ folder.")
     classes = images.mask_classes if start.segments else images.classes
     model = start.network(len(classes), options.seed)
     log(f"training {what} on {images} …")
@@ -127,12 +132,25 @@ def evaluate(
     brickwork eval a digits:A --json
     """
     from brickwork import store
-    from brickwork.evaluation import evaluate
+    from brickwork.evaluation import evaluate_data, judged_split
+    from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch, device=device)
-    result = evaluate(model, images_for(model, data, seed, options.split), options=options)
-    report = {"folder": str(folder), "data": str(data), "split": options.split, **result.to_dict()}
-    return Report(report, str(result))
+    spec: DataSpec = data  # as the parameter's check has read it
+    images, notes = images_for(model, replace(spec, amount=None), seed), []
+    split = options.split or judged_split(model, images)
+    if split == "all":
+        images = images.pooled()
+    if spec.amount is not None:
+        images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
+    if images.piled:
+        notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
+    prepared = origin_of(model).preprocessing
+    if prepared is None:
+        notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
+    result = evaluate_data(model, images, split="train" if split == "train" else "test", batch_size=options.batch_size)
+    report = {"folder": str(folder), "data": str(data), "split": split, "notes": notes, **result.to_dict()}
+    return Report(report, "\n".join([str(result), *(f"note: {note}." for note in notes)]))
 
 
 def info(
@@ -180,7 +198,7 @@ def _architectures() -> Report:
     return Report({"architectures": rows, "others": others}, text)
 
 
-def _folder(folder: Path, arch: str | None, options: InfoOptions) -> Report:
+def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
     from brickwork import store
     from brickwork.inspection import info
     from brickwork.origin import origin_of

@@ -1,5 +1,6 @@
 """The parameters that several commands share: each is worded and checked once."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 from brickwork.cli.command import Argument
 from brickwork.options import MOST_SEED, Options, Setting, option
 
-ARCH = "package.module:factory, for a folder of an architecture of your own."
+ARCH = "package.module:factory, for folders of an architecture of your own; repeatable, where parts have several."
 DEVICE = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 FORCE = "Replace the output if it is there already."
 
@@ -62,20 +63,42 @@ def _picture(path: Path) -> None:
 
 
 def _model(path: Path, given: Mapping[str, Any]) -> Path:
-    from brickwork.store import read_config
-
-    read_config(path)
-    return path
+    return _models((path,), given)[0]
 
 
 def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
-    return tuple(_model(path, given) for path in paths)
+    from brickwork.store import read_config
+
+    for path in paths:
+        read_config(path)
+    _check_archs(paths, given)
+    return paths
+
+
+def _check_archs(paths: tuple[Path, ...], given: Mapping[str, Any]) -> None:
+    """Refuse an --arch that no network of the request is of, before anything is loaded."""
+    from brickwork.errors import BrickworkError, RequestError
+    from brickwork.store.folder import networks_of
+
+    if not given.get("arch"):
+        return
+    others = [p for value in given.values() for p in (value if isinstance(value, tuple) else (value,))]
+    named: set[str | None] = set()
+    for folder in {*paths, *(p for p in others if isinstance(p, Path) and (p / "config.json").is_file())}:
+        with contextlib.suppress(BrickworkError):  # not a model folder: an output that is to be replaced
+            named.update(networks_of(folder))
+    for arch in given["arch"] if isinstance(given["arch"], tuple) else ():
+        if None not in named and arch not in named:
+            holds = " and a ".join(sorted(repr(name) for name in named))
+            raise RequestError(
+                f"{', '.join(map(str, paths))} holds a {holds}, not a {arch!r}; mend `arch`, or leave it out."
+            )
 
 
 class Reading(Options):
     """How folders are read and replaced."""
 
-    arch: str | None = option(default=None, metavar="FACTORY", help=ARCH)
+    arch: tuple[str, ...] | None = option(default=None, metavar="FACTORY", help=ARCH)
     force: bool = option(default=False, help=FORCE)
 
 
@@ -108,7 +131,7 @@ OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=
 Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
 OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
 OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", _picture)
-Arch = Annotated[str | None, Setting(ARCH, metavar="FACTORY")]
+Arch = Annotated[tuple[str, ...] | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
     dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")
 ]

@@ -281,7 +281,7 @@ def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> R
     return Report(report, f"{pool}\n{base}; saved in {out}")
 
 
-def _start(folder: PoolFolder, start: str, arch: str | None) -> Any:
+def _start(folder: PoolFolder, start: str, arch: Any) -> Any:
     """What a start is called on the command line: words first, then tasks, then model folders."""
     from brickwork import store
 

@@ -10,7 +10,7 @@ from typing import Any
 from brickwork.data.images import IGNORE, SPLITS, ImageData
 from brickwork.data.spec import HUGGING_FACE, DataSpec, class_indices, parse
 from brickwork.errors import BadFile, RequestError
-from brickwork.origin import Preprocessing
+from brickwork.origin import Framing, Preprocessing
 
 __all__ = ["IGNORE", "SPLITS", "DataSpec", "ImageData", "check", "class_indices", "load", "load_for", "parse"]
 
@@ -23,14 +23,15 @@ def load(
     split: str | None = None,
     size: int | tuple[int, int] | None = None,
     channels: int | None = None,
+    framing: Framing | None = None,
     mirror: str | None = None,
     progress: bool = True,
 ) -> ImageData:
     """The images that SOURCE[:CLASSES][@AMOUNT] names, labels renumbered in the order asked.
 
-    `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels`
-    (1 or 3) bring every image to one shape. `@AMOUNT` limits the training images, or those of `split` if
-    given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
+    `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels` (1 or 3) bring
+    every image to one shape, `framing` says how (the middle, by default). `@AMOUNT` limits the training images, or those
+    of `split` if given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
     download address.
 
     >>> small = load("digits:3,1@10", size=8, channels=1)
@@ -38,11 +39,12 @@ def load(
     (('3', '1'), (20, 8, 8, 1))
     """
     parsed = check(spec, root=root, split=split, size=size, channels=channels)
-    images = _source(parsed.source, root=root, size=size, channels=channels, mirror=mirror, progress=progress)
+    shape: dict[str, Any] = {"size": size, "channels": channels, "framing": framing}
+    images = _source(parsed.source, root=root, mirror=mirror, progress=progress, **shape)
     images = images.select(class_indices(parsed.classes, images.classes))
     if parsed.amount is not None:
         images = images.take(parsed.amount, split=split or "train", seed=seed)
-    return replace(images.fit(size=size, channels=channels), name=str(parsed))
+    return replace(images.fit(**shape), name=str(parsed))
 
 
 def load_for(prepared: Preprocessing | None, spec: str | DataSpec, **options: Any) -> ImageData:
@@ -53,7 +55,7 @@ def load_for(prepared: Preprocessing | None, spec: str | DataSpec, **options: An
     """
     if prepared is None:
         return load(spec, **options)
-    return load(spec, size=prepared.size, channels=prepared.channels, **options)
+    return load(spec, size=prepared.size, channels=prepared.channels, framing=prepared.framing, **options)
 
 
 def check(
@@ -94,6 +96,7 @@ def _source(
     root: str | os.PathLike[str] | None,
     size: int | tuple[int, int] | None,
     channels: int | None,
+    framing: Framing | None,
     mirror: str | None,
     progress: bool,
 ) -> ImageData:
@@ -106,7 +109,7 @@ def _source(
     if source.startswith(HUGGING_FACE):
         from brickwork.data.huggingface import load_hugging_face
 
-        return load_hugging_face(source[len(HUGGING_FACE) :], size=size, channels=channels or 3)
+        return load_hugging_face(source[len(HUGGING_FACE) :], size=size, channels=channels or 3, framing=framing)
     if source.endswith(".npy"):
         from brickwork.data.arrays import load_npy_pair
 
@@ -118,7 +121,7 @@ def _source(
     if _is_path(source):
         from brickwork.data.folders import load_folder
 
-        return load_folder(Path(source), size=size, channels=channels or 3)
+        return load_folder(Path(source), size=size, channels=channels or 3, framing=framing)
     from brickwork.data.arrays import load_npz
     from brickwork.data.named import find
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def load_npz(path: Path, name: str) -> ImageData:
             f"{path} holds {', '.join(arrays) or 'nothing'}; missing: {', '.join(missing)} "
             "(or images and labels alone)."
         )
-    masks = {f"{split}_masks": arrays.get(f"{split}_masks") for split in ("train", "test")}
+    masks: dict[str, Any] = {f"{split}_masks": arrays.get(f"{split}_masks") for split in ("train", "test")}
     mask_classes: tuple[str, ...] = ()
     if name == "pets" and all(m is not None for m in masks.values()):
         # Its trimaps count 1 animal, 2 background, 3 border; the border is nobody's.
@@ -83,6 +84,7 @@ def from_arrays(
         train_masks=None if masks is None else masks[train],
         test_masks=None if masks is None else masks[test],
         mask_classes=() if masks is None else _mask_classes(masks),
+        piled=True,
     )
 
 

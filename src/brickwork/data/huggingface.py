@@ -10,9 +10,12 @@ import numpy as np
 from brickwork.data.folders import picture_array
 from brickwork.data.images import ImageData, hold_out
 from brickwork.errors import BadData, BadFile, MissingExtra
+from brickwork.origin import Framing
 
 
-def load_hugging_face(source: str, *, size: int | tuple[int, int] | None = None, channels: int = 3) -> ImageData:
+def load_hugging_face(
+    source: str, *, size: int | tuple[int, int] | None = None, channels: int = 3, framing: Framing | None = None
+) -> ImageData:
     """The first image column and the first class-label column; split names train and test (or validation)."""
     try:
         import datasets
@@ -30,11 +33,12 @@ def load_hugging_face(source: str, *, size: int | tuple[int, int] | None = None,
         test = None
     image_column, label_column, classes = _columns(train.features, datasets, source)
     target = (size, size) if isinstance(size, int) else size
-    images, labels = _arrays(train, image_column, label_column, target, channels, source)
+    columns = image_column, label_column
+    images, labels = _arrays(train, columns, target, channels, framing, source)
     if test is None:
         keep, held = hold_out(labels)
-        return ImageData(f"hfds:{source}", classes, images[keep], labels[keep], images[held], labels[held])
-    tested = _arrays(test, image_column, label_column, images.shape[1:3], channels, source)
+        return ImageData(f"hfds:{source}", classes, images[keep], labels[keep], images[held], labels[held], piled=True)
+    tested = _arrays(test, columns, images.shape[1:3], channels, framing, source)
     return ImageData(f"hfds:{source}", classes, images, labels, *tested)
 
 
@@ -47,11 +51,17 @@ def _columns(features: Any, datasets: Any, source: str) -> tuple[str, str, tuple
 
 
 def _arrays(
-    rows: Any, image: str, label: str, size: tuple[int, int] | None, channels: int, source: str
+    rows: Any,
+    columns: tuple[str, str],
+    size: tuple[int, int] | None,
+    channels: int,
+    framing: Framing | None,
+    source: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     if len(rows) == 0:
         raise BadData(f"hfds:{source} holds no images.")
-    images = [picture_array(row[image], size, channels) for row in rows]
+    image, label = columns
+    images = [picture_array(row[image], size, channels, framing) for row in rows]
     if len({array.shape for array in images}) > 1:
         raise BadData(f"hfds:{source} holds images of different sizes; give one `size` for all, as in 64.")
     return np.stack(images), np.array(rows[label], np.int64)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brickwork.data.pixels import as_input, change_channels, check_raw, measure, resize, resize_masks
 from brickwork.errors import BadData, RequestError
-from brickwork.origin import Preprocessing
+from brickwork.origin import Framing, Preprocessing
 from brickwork.words import counted
 
 SPLITS = ("train", "test")
@@ -38,6 +38,7 @@ class ImageData:
     train_masks: np.ndarray | None = None  # (N, H, W) uint8 class numbers; 255: ignored
     test_masks: np.ndarray | None = None
     mask_classes: tuple[str, ...] = ()
+    piled: bool = False  # the images came as one pile, of which the test split is a part drawn by us
 
     def __post_init__(self) -> None:
         for split in SPLITS:
@@ -118,7 +119,18 @@ class ImageData:
             chosen.append(np.sort(draw.permutation(own)[:amount]))
         return self._where({split: np.sort(np.concatenate(chosen))})
 
-    def fit(self, *, size: int | tuple[int, int] | None = None, channels: int | None = None) -> ImageData:
+    def pooled(self) -> ImageData:
+        """All images as test images: a pile that none of them was trained on is judged on whole."""
+        parts = [
+            None if one is None or two is None else np.concatenate([one, two])
+            for one, two in zip(self.split("train"), self.split("test"), strict=True)
+        ]
+        none = self._where({"train": np.zeros(0, np.int64)})
+        return replace(none, test_images=parts[0], test_labels=parts[1], test_masks=parts[2], piled=False)  # type: ignore[arg-type]
+
+    def fit(
+        self, *, size: int | tuple[int, int] | None = None, channels: int | None = None, framing: Framing | None = None
+    ) -> ImageData:
         """Every image brought to a height and width, and to 1 (grey) or 3 (RGB) channels."""
         target = (size, size) if isinstance(size, int) else size or self.shape[:2]
         target_channels = channels or self.shape[2]
@@ -130,7 +142,7 @@ class ImageData:
             if target_channels != self.shape[2]:
                 tensor = change_channels(tensor, target_channels)
             if target != self.shape[:2] and len(tensor):
-                tensor = resize(tensor, target)
+                tensor = resize(tensor, target, framing)
             elif target != self.shape[:2]:
                 tensor = tensor.new_empty((0, target_channels, *target))
             return tensor.permute(0, 2, 3, 1).contiguous().numpy()

@@ -20,9 +20,7 @@ Read = tuple[tuple[Any, Any], tuple[Any, ...] | None, list[str] | None]  # (fit 
 class LogitReader:
     """Logits, labels and names of what was given."""
 
-    def __init__(
-        self, data: Any, labels: Path | None, names: Path | None, arch: str | None, device: str, seed: int
-    ) -> None:
+    def __init__(self, data: Any, labels: Path | None, names: Path | None, arch: Any, device: str, seed: int) -> None:
         self.data, self.labels, self.names = data, labels, names
         self.arch, self.device, self.seed = arch, device, seed
 

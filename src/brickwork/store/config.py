@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 import brickwork
 from brickwork.atomic import recovered
 from brickwork.errors import BadFile
-from brickwork.origin import Origin
+from brickwork.origin import Interpolation, Origin
 from brickwork.results import check_format
 from brickwork.store.card import card
 from brickwork.tensor_file import inside
@@ -24,6 +24,7 @@ OLDER = 1  # the tag of folders that were written before 0.2
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 Size = Annotated[int, Field(ge=0)]
+Side = Annotated[int, Field(ge=1, le=16384)]
 
 
 class _Strict(BaseModel):
@@ -35,6 +36,8 @@ class PreprocessingConfig(_Strict):
     channels: int = Field(3, ge=1)
     mean: list[float] = []
     std: list[float] = []
+    resize: Side | Annotated[list[Side], Field(min_length=2, max_length=2)] | None = None
+    interpolation: Interpolation = "bilinear"
 
 
 class OriginConfig(_Strict):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from brickwork.limits import check_size
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.store import weights as w
 from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin_config, read_config, write_config
-from brickwork.store.replay import replay
+from brickwork.store.replay import build_architecture, rebuild
 from brickwork.store.valueless import valueless
 from brickwork.tensor_file import inside
-from brickwork.zoo.external import called, check_recorded
+from brickwork.zoo.external import check_recorded
 
-Arch = str | Callable[..., nn.Module]
+Factory = str | Callable[..., nn.Module]
+Arch = Factory | Sequence[Factory]  # several, where a joined network has parts of several
 
 
 def save(
@@ -84,7 +85,8 @@ def load(
     """The module of a model folder, in evaluation mode; every tensor accounted for, or one BadFile.
 
     `arch` is needed only where the folder does not name an architecture that Brickwork can build by itself:
-    your own `package.module:factory`, or a function that returns the module.
+    your own `package.module:factory`, or a function that returns the module. A joined network may need several, as a list;
+    of a list those that the folder does not name are passed over.
 
     >>> import tempfile
     >>> from brickwork import zoo
@@ -95,14 +97,14 @@ def load(
     folder = Path(folder)
     config = read_config(folder)
     origin = config.origin()
-    source = _source(folder, config, arch)
+    sources = _sources(folder, config, arch)
     state = _read_tensors(folder, config)
     if not allow_nonfinite:
         try:
             w.check_finite(state, str(folder))
         except BadModel as error:
             raise BadFile(str(error)) from error
-    model = _build(folder, origin, source)
+    model = _build(folder, origin, sources)
     _fill(model, state, config.weights.tied, folder)
     attach(model, origin)
     return model.eval().to(device)
@@ -110,36 +112,77 @@ def load(
 
 def build_module(config: OriginConfig, where: Path, *, arch: Arch | None = None) -> nn.Module:
     """The module that a record describes, without its weights; `where` is the folder that says so."""
-    return _build(where, Origin.from_dict(config.model_dump()), _source(where, config, arch))
+    return _build(where, Origin.from_dict(config.model_dump()), _sources(where, config, arch))
 
 
-def _source(folder: Path, config: OriginConfig, arch: Arch | None) -> Arch | None:
-    """What to build: the folder's own architecture, or the caller's where the folder may not decide."""
-    named = config.arch
-    parts = _all_parts(config)
-    if isinstance(arch, str) and named is not None and arch not in [part.arch for part in parts]:
-        raise RequestError(f"{folder} holds a {named!r}, not a {arch!r}.")
-    for part in parts:
-        # Code may be named only if the caller names the very same, or gives the function itself.
-        allowed = arch == part.arch if isinstance(arch, str) and part.arch else arch is not None and part is config
-        if part.arch is not None and zoo.needs_import(part.arch) and not allowed:
-            raise BadFile(
-                f"{folder}/{CONFIG} names code to import, {part.arch!r}; a folder cannot do that by itself. "
-                f"If you trust it, give `arch` {part.arch}."
-            )
-        if part.arch is not None and not allowed:
-            try:
-                check_recorded(part.arch, part.args)
-            except MissingExtra:
-                raise
-            except RequestError as error:
-                raise BadFile(f"{folder}/{CONFIG}: {error}") from error
-        if part.arch is None and not part.parts and not allowed:
-            raise BadFile(
-                f"{folder} does not say which architecture it holds (Brickwork did not build it); "
-                "give arch='package.module:factory' or a function that returns the module."
-            )
-    return named if config.parts else arch or named
+def _sources(folder: Path, config: OriginConfig, arch: Arch | None) -> list[Factory]:
+    """What to build for every network of a record, in its order: what it names, or what the caller gives for it.
+
+    Code may be built only if the caller names the very same, or gives the function itself.
+    """
+    given: list[Factory] = [arch] if isinstance(arch, str) or callable(arch) else list(arch or ())
+    leaves = [part for part in _all_parts(config) if not part.parts]
+    named = {part.arch for part in leaves}
+    if isinstance(arch, str) and None not in named and arch not in named:
+        raise RequestError(f"{folder} holds a {' and a '.join(sorted(repr(n) for n in named))}, not a {arch!r}.")
+    functions = [one for one in given if callable(one)]
+    spare = iter(_spare(folder, leaves, [one for one in given if one not in named]))
+    sources: list[Factory] = []
+    for part in leaves:
+        if part.arch is None:
+            sources.append(next(spare))
+        elif part.arch in given:
+            sources.append(part.arch)
+        elif zoo.needs_import(part.arch):
+            sources.append(_function(folder, part.arch, functions))
+        elif callable(arch) and part is config:
+            sources.append(arch)  # the caller's own word against the folder's
+        else:
+            _check_recorded(folder, part)
+            sources.append(part.arch)
+    return sources
+
+
+def _spare(folder: Path, leaves: Sequence[OriginConfig], spare: Sequence[Factory]) -> list[Factory]:
+    """One for every network that does not say what it is: the only one given for all, or as many in their order."""
+    unnamed = sum(part.arch is None for part in leaves)
+    if unnamed and not spare:
+        raise BadFile(
+            f"{folder} does not say which architecture it holds (Brickwork did not build it); give `arch`, "
+            "package.module:factory or in Python a function that returns the module."
+        )
+    if len(spare) not in (1, unnamed) and unnamed:
+        raise RequestError(
+            f"{folder} holds {unnamed} networks that do not say what they are, and {len(spare)} `arch` are given; give one for "
+            "all, or one for each in their order."
+        )
+    return list(spare) * unnamed if len(spare) == 1 else list(spare)
+
+
+def _function(folder: Path, name: str, functions: Sequence[Any]) -> Factory:
+    """The function that the caller gives for an architecture of his own: the one of that name, or the only one."""
+    fitting = [f for f in functions if f"{getattr(f, '__module__', '')}:{getattr(f, '__qualname__', '')}" == name]
+    chosen = fitting or (functions if len(functions) == 1 else [])
+    if not chosen:
+        raise BadFile(
+            f"{folder}/{CONFIG} names code to import, {name!r}; a folder cannot do that by itself. "
+            f"If you trust it, give `arch` {name}."
+        )
+    return chosen[0]  # type: ignore[no-any-return]
+
+
+def _check_recorded(folder: Path, part: OriginConfig) -> None:
+    try:
+        check_recorded(str(part.arch), part.args)
+    except MissingExtra:
+        raise
+    except RequestError as error:
+        raise BadFile(f"{folder}/{CONFIG}: {error}") from error
+
+
+def networks_of(folder: str | Path) -> list[str | None]:
+    """The architectures of a folder's networks: one, or those that were joined; None for one that is not named."""
+    return [part.arch for part in _all_parts(read_config(folder)) if not part.parts]
 
 
 def _all_parts(config: OriginConfig) -> list[OriginConfig]:
@@ -156,36 +199,37 @@ def _read_tensors(folder: Path, config: Config) -> w.State:
     return state
 
 
-def _build(folder: Path, origin: Origin, source: Arch | None) -> nn.Module:
+def _build(folder: Path, origin: Origin, sources: Sequence[Factory]) -> nn.Module:
+    source = None if origin.parts else sources[0]
     if origin.steps or origin.parts:
         _check_size(folder, origin, source)
-        model = None if origin.parts else _new(source, origin)
         try:
-            return replay(model, origin)
+            return rebuild(origin, sources)
         except BrickworkError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, IndexError, RuntimeError, AssertionError) as error:
             what = f"{type(error).__name__}: {error}"
             raise BadFile(f"{folder}/{CONFIG} records surgery that cannot be done again ({what}).") from error
+    assert source is not None
     try:
         with valueless():
-            model = _new(source, origin)
+            model = build_architecture(source, origin.args)
         if complete_in_state(model):
             return model
     except BrickworkError:
         raise
     except Exception:  # a factory that computes with its weights; the plain way decides
         _check_size(folder, origin, source)
-    return _new(source, origin)
+    return build_architecture(source, origin.args)
 
 
-def _check_size(folder: Path, origin: Origin, source: Arch | None) -> None:
+def _check_size(folder: Path, origin: Origin, source: Factory | None) -> None:
     """Refuse a record that would take far more memory than the folder holds; known from shapes and numbers alone."""
     stored = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
     check_size(f"{folder}/{CONFIG}", _bytes_of(origin, source), stored)
 
 
-def _bytes_of(origin: Origin, source: Arch | None) -> int:
+def _bytes_of(origin: Origin, source: Factory | None) -> int:
     """About what a record takes when it is done again: the network as it was, and what steps add to it."""
     total = sum(_bytes_of(part, part.arch) for part in origin.parts)
     counts = [step.get(name) for step in origin.steps for name in ("new", "width")]
@@ -202,13 +246,6 @@ def _bytes_of(origin: Origin, source: Arch | None) -> int:
 
 
 ROW = 4 * 2048  # bytes of a class that is added: one number for each feature
-
-
-def _new(source: Arch | None, origin: Origin) -> nn.Module:
-    if isinstance(source, str):
-        return zoo.build(source, seed=0, **origin.args)
-    assert source is not None
-    return called(source, None, origin.args)[0]
 
 
 def complete_in_state(model: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +18,39 @@ from brickwork.blueprint.request import example_from_json
 from brickwork.errors import BadFile
 from brickwork.limits import check_size
 from brickwork.origin import Origin, origin_of
+from brickwork.zoo.external import called
 
 
-def replay(model: nn.Module | None, origin: Origin) -> nn.Module:
-    """The module that `origin` describes. `model` is its architecture as built; None for joined networks."""
+def rebuild(origin: Origin, sources: Sequence[Any] | None = None) -> nn.Module:
+    """The module that `origin` describes, weights as its architectures initialise them.
+
+    sources: what builds the networks of the record, in their order; without, the architectures it names.
+    """
+    return _rebuild(origin, iter(_named(origin) if sources is None else sources))
+
+
+def _named(origin: Origin) -> list[Any]:
+    return [source for part in origin.parts for source in _named(part)] if origin.parts else [str(origin.arch)]
+
+
+def _rebuild(origin: Origin, sources: Iterator[Any]) -> nn.Module:
     steps = list(origin.steps)
     if origin.parts:
         first = steps.pop(0) if steps else {}
         if first.get("op") != "join":
             raise BadFile("a joined network must record the join as its first step")
-        parts = [rebuild(part) for part in origin.parts]
+        parts = [_rebuild(part, sources) for part in origin.parts]
         model = join(parts, _example(first, parts[0]), how=first["how"], output=first["output"], trust=True)
-    assert model is not None
+    else:
+        model = build_architecture(next(sources), origin.args)
     for step in steps:
         model = _apply(model, step)
     return model
 
 
-def rebuild(origin: Origin) -> nn.Module:
-    """A part from its own record, weights as the architecture initialises them."""
-    model = None if origin.parts else zoo.build(str(origin.arch), seed=0, **origin.args)
-    return replay(model, origin) if origin.steps or origin.parts else model  # type: ignore[return-value]
+def build_architecture(source: str | Callable[..., nn.Module], args: dict[str, Any]) -> nn.Module:
+    """A network by the name of its architecture, or by a function of the caller's."""
+    return zoo.build(source, seed=0, **args) if isinstance(source, str) else called(source, None, args)[0]
 
 
 @dataclass(frozen=True)

@@ -129,10 +129,14 @@ def tensors_of(header: Header, sha256: str | None = None) -> State:
     return {name: result[name] for name in sorted(result)}
 
 
-def load_weights(path: str | Path) -> State:
+HOLDERS = ("state_dict", "model_state_dict", "model")  # entries under which training scripts write the weights
+
+
+def load_weights(path: str | Path, *, key: str | None = None) -> State:
     """The tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file, on the CPU; no code in it is ever run.
 
-    A `.pth` may hold the tensors directly or under "state_dict" or "model", as training scripts write them.
+    A `.pth` may hold the tensors directly or under "state_dict", "model_state_dict" or "model", as training scripts write
+    them, or under another `key`.
     """
     path = Path(path)
     if path.suffix == ".safetensors":
@@ -155,18 +159,25 @@ def load_weights(path: str | Path) -> State:
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
         why = (str(error) or "it ends too early").splitlines()[0]
         raise BadFile(f"{path} is damaged or cut short: {why}.") from error
+    if key is not None:
+        if not isinstance(data, Mapping) or not isinstance(data.get(key), Mapping):
+            held = [str(k) for k, v in data.items() if isinstance(v, Mapping)] if isinstance(data, Mapping) else []
+            raise BadFile(f"{path} has no table of tensors called {key!r}; it has {', '.join(held) or 'none'}.")
+        data = data[key]
     return _tensors_in(data, path)
 
 
 def _tensors_in(data: Any, path: Path) -> State:
-    for key in ("state_dict", "model"):
+    for key in HOLDERS:
         if isinstance(data, Mapping) and isinstance(data.get(key), Mapping):
             data = data[key]
     if not isinstance(data, Mapping):
         raise BadFile(f"{path} holds a {type(data).__name__}, not a dictionary of tensors.")
     for name, value in data.items():
         if not (isinstance(name, str) and isinstance(value, torch.Tensor)):
-            raise BadFile(f"{path}: {name!r} is a {type(value).__name__}, not a tensor.")
+            tables = [str(k) for k, v in data.items() if isinstance(v, Mapping)]
+            hint = f" If the weights are in {' or '.join(tables[:5])}, give that as `key`." if tables else ""
+            raise BadFile(f"{path}: {name!r} is a {type(value).__name__}, not a tensor.{hint}")
     return dict(data)
 
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from brickwork.atomic import check_file
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, resize_masks
+from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, normalise, resize_masks
 from brickwork.devices import device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of, record_step
 from brickwork.outputs import logits_of
-from brickwork.prediction import eval_mode, precision_of
+from brickwork.prediction import eval_mode, precision_of, works_channels_last
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -96,8 +96,10 @@ def train(
         if stored is not None:
             checkpoints.refuse_other_run(checkpoint, stored, facts)
 
-    channels_last = processes.device.type == "cuda" if running.channels_last is None else running.channels_last
     model.to(processes.device)
+    channels_last = running.channels_last
+    if channels_last is None:
+        channels_last = processes.device.type == "cuda" and works_channels_last(model, _two(pixels, prepared, model))
     if channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = [p for p in model.parameters() if p.requires_grad]
@@ -157,7 +159,7 @@ def train(
         if journal is not None:
             journal.close()
     if settings.epochs:  # a run that was refused or stopped says nothing of the model
-        _set_aside(model, settings)
+        _set_aside(model, settings, data.name if isinstance(data, ImageData) else None)
     return TrainingResult(model, settings, history, time.perf_counter() - began, start)
 
 
@@ -170,10 +172,13 @@ def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, 
     return data.train_images, data.train_labels, classes or data.classes, data.source
 
 
-def _set_aside(model: nn.Module, settings: TrainOptions) -> None:
+def _set_aside(model: nn.Module, settings: TrainOptions, data: str | None) -> None:
     """What was said of the model before (its accuracy, say) moves aside; a brick stays one, and is said to be trained."""
     brick = origin_of(model).provenance.get("brick")
     record_step(model, "train", settings.to_dict())
+    if data is not None:
+        origin = origin_of(model)
+        attach(model, replace(origin, provenance={**origin.provenance, "data": data}))
     if isinstance(brick, dict):
         trained = {**brick, "used": {**brick.get("used", {}), "trained": True}}
         origin = origin_of(model)
@@ -208,11 +213,24 @@ def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor
     return planes.permute(0, 2, 3, 1).contiguous(), preprocessing
 
 
+def _two(pixels: Tensor, preprocessing: Preprocessing | None, model: nn.Module) -> Tensor:
+    """Two of the images as the network is given them."""
+    planes = pixels[:2].permute(0, 3, 1, 2).contiguous().to(device_of(model))
+    given = planes if preprocessing is None else normalise(planes, preprocessing)
+    return given.to(precision_of(model) or given.dtype)
+
+
 def _targets(labels: Any, masks: Any, count: int, size: tuple[int, int]) -> tuple[Tensor | None, Tensor | None]:
     """Labels and masks as tensors, checked against the images."""
     if labels is None and masks is None:
         raise BadData("training needs labels or masks.")
-    targets = None if labels is None else torch.as_tensor(labels).long()
+    given = None if labels is None else torch.as_tensor(labels)
+    if given is not None and (given.is_floating_point() or given.is_complex()):
+        raise BadData(
+            f"labels are {str(given.dtype).removeprefix('torch.')}; they must be whole numbers, one class an image from 0. "
+            "Brickwork trains classifiers: it does not round what is to be regressed."
+        )
+    targets = None if given is None else given.long()
     if targets is not None and (targets.shape != (count,) or int(targets.min()) < 0):
         raise BadData(f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0.")
     areas = None if masks is None else torch.as_tensor(masks)

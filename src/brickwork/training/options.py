@@ -77,7 +77,9 @@ class RunningOptions(Options, panel=RUNNING):
     record: bool = option(
         default=False, help="On a GPU: record one step as a CUDA graph and replay it; fast for small batches."
     )
-    channels_last: bool | None = option(default=None, help="Channels-last memory format.", default_text="on a GPU")
+    channels_last: bool | None = option(
+        default=None, help="Channels-last memory format.", default_text="on a GPU, where the network takes it"
+    )
     checkpoint: Path | None = option(
         default=None, help="Folder for a checkpoint after each epoch; the same command resumes."
     )

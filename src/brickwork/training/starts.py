@@ -9,7 +9,7 @@ from torch import nn
 
 from brickwork import store, zoo
 from brickwork.errors import BadFile, RequestError
-from brickwork.origin import origin_of
+from brickwork.origin import Framing, origin_of
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Start:
     args: dict[str, Any]
     shape: tuple[int, int, int]  # channels, height, width of the images
     folder: Path | None = None
+    framing: Framing | None = None  # how a folder's network is shown images of another size
 
     @property
     def segments(self) -> bool:
@@ -46,7 +47,8 @@ def find_start(text: str, args: dict[str, Any], size: int | None) -> Start:
             )
         origin = store.read_config(text).origin()
         shape = origin.input_shape or (3, 32, 32)
-        return Start(origin.arch, {}, (shape[0], shape[1], shape[2]), Path(text))
+        framing = origin.preprocessing.framing if origin.preprocessing else None
+        return Start(origin.arch, {}, (shape[0], shape[1], shape[2]), Path(text), framing)
     if Path(text).is_dir() or ("/" in text and ":" not in text):
         raise BadFile(f"{text} is no model folder (it has no config.json) and no architecture.")
     if "num_classes" in args:

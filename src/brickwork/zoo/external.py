@@ -258,6 +258,17 @@ def _from_folder(library: Any, folder: Path, given: dict[str, Any]) -> nn.Module
         return auto.from_config(config, trust_remote_code=False)
 
 
+def misfits(folder: Path) -> tuple[list[str], list[str], list[str]]:
+    """Tensors that a transformers folder lacks, has beyond its network, and has in another shape."""
+    library, _ = _transformers("", folders=True)
+    with refusing(f"hf:{folder}"):
+        _, report = library.AutoModelForImageClassification.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, output_loading_info=True
+        )
+    shapes = [str(entry[0] if isinstance(entry, tuple | list) else entry) for entry in report["mismatched_keys"]]
+    return sorted(report["missing_keys"]), sorted(report["unexpected_keys"]), sorted(shapes)
+
+
 def _config_values(library: Any, config: Any) -> dict[str, Any]:
     """What differs from the model type's default configuration, as JSON values."""
     values = json.loads(config.to_json_string(use_diff=False))

@@ -1,0 +1,72 @@
+"""`brickwork import` and `export`: networks from elsewhere, and to elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+from brickwork.cli.command import Argument, Report
+from brickwork.cli.parameters import Arch, ArchArguments, Force, ModelFolder, OutFolder
+from brickwork.export.options import ExportOptions
+from brickwork.options import Setting
+from brickwork.store.options import ImportOptions
+from brickwork.words import counted
+
+Builds = Annotated[
+    str | None, Setting("What the weights belong to: timm:resnet18, package.module:factory, …", metavar="ARCH")
+]
+
+
+def import_model(
+    file: Annotated[Path, Argument(".pth, .pt or .safetensors, or a folder of transformers or timm.", "FILE|FOLDER")],
+    *,
+    out: OutFolder,
+    arch: Builds = None,
+    arg: ArchArguments = None,
+    force: Force = False,
+    options: ImportOptions,
+) -> Report:
+    """Make a model folder of weights that were trained elsewhere.
+
+    A file is read as tensors; no code in it is run. Weights that do not fit the architecture are refused by name.
+
+    brickwork import net.pth --arch mynet:Net --classes names.txt --mean 0.5 --std 0.25 --size 32 --out net
+    """
+    from brickwork import store
+    from brickwork.origin import origin_of
+
+    model = store.import_model(file, arch=arch, args=arg, options=options)
+    store.save(model, out, force=force, provenance={"command": "import"})
+    origin = origin_of(model)
+    notes = origin.provenance["import"]["notes"]
+    facts = origin.to_dict()
+    report = {
+        "folder": str(out),
+        "file": str(file),
+        **{k: facts[k] for k in ("arch", "args", "classes", "preprocessing")},
+    }
+    parameters = sum(value.numel() for value in model.parameters())
+    text = f"{counted(len(origin.classes or ()), 'class')}, {parameters:,} parameters, {origin.preprocessing}"
+    lines = [text, *(f"note: {note}." for note in notes), f"saved in {out}"]
+    return Report({**report, "notes": notes, "parameters": parameters}, "\n".join(lines))
+
+
+def export_model(
+    model: ModelFolder,
+    *,
+    out: Annotated[Path, Setting("File to write (.onnx, .pt2), or folder (torch).", metavar="PATH")],
+    arch: Arch = None,
+    force: Force = False,
+    options: ExportOptions,
+) -> Report:
+    """Write a model folder for use without Brickwork.
+
+    Class names and preprocessing go with it, and it is compared with the model on random images before it is there.
+
+    brickwork export net --to onnx --dynamic-batch --out net.onnx
+
+    brickwork export net --to torch --out plain
+    """
+    from brickwork import store
+    from brickwork.export.exporting import export_model
+
+    result = export_model(store.load(model, arch=arch), out, force=force, options=options)
+    return Report({"model": str(model), **result.to_dict()}, str(result))
