@@ -74,7 +74,7 @@ def _patch_classifier(bp: Blueprint, before: dict[str, nn.Module], new: nn.Modul
     layer = None if last is None else before.get(last.module)
     if last is None or not isinstance(layer, nn.Linear):
         return
-    kept = new.get_submodule(last.module)
+    kept = dict(new.named_modules()).get(last.module)  # a part of which nothing is left is gone
     if not isinstance(kept, nn.Linear):
         return
     numbers = {
