@@ -69,8 +69,9 @@ def proved_layout(
 
     They lie so already, and convolutions on a CPU take 1.1 to 1.8 times as long on the other layout (one core).
     """
-    if len(images) < MANY or images.is_floating_point() or images.ndim != 4:
-        return torch.contiguous_format
+    watched = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    if watched or len(images) < MANY or images.is_floating_point() or images.ndim != 4:
+        return torch.contiguous_format  # who watches is not to see images that are only tried
     works = works_channels_last(model, input_of(model, images[:2], device), output)
     return torch.channels_last if works else torch.contiguous_format
 

@@ -50,6 +50,14 @@ def test_a_network_that_views_is_given_what_it_can_view_and_others_the_faster_la
     assert net.seen == [True, False, False]
 
 
+def test_who_watches_a_network_sees_the_images_and_no_others():
+    net, seen = Viewing(), []
+    net.views = False
+    net.head.register_forward_hook(lambda module, given, out: seen.append(len(out)))
+    predict(net, np.zeros((100, 32, 32, 3), np.uint8), batch_size=60)
+    assert seen == [60, 40]
+
+
 def test_train_evaluate_cut_and_compress_a_network_that_views():
     digits = data.load("digits:A", size=32, channels=3)
     with torch.random.fork_rng():

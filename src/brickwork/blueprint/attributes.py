@@ -7,7 +7,7 @@ safe: surgery records the result again and refuses it if a single channel goes a
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
@@ -68,11 +68,13 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
 def _patch_classifier(bp: Blueprint, before: dict[str, nn.Module], new: nn.Module) -> None:
     """What the modules around the last layer say of it: how many classes there are, and of how many features."""
     made = set(bp.output_units.tolist())
-    last = next((s for s in reversed(bp.sites) if s.kind == "linear" and s.makes is not None and made & {*s.makes}), None)
+    last = next(
+        (s for s in reversed(bp.sites) if s.kind == "linear" and s.makes is not None and made & {*s.makes}), None
+    )
     layer = None if last is None else before.get(last.module)
     if last is None or not isinstance(layer, nn.Linear):
         return
-    kept = new.get_submodule(last.module)
+    kept = dict(new.named_modules()).get(last.module)  # a part of which nothing is left is gone
     if not isinstance(kept, nn.Linear):
         return
     numbers = {
@@ -90,7 +92,7 @@ def _patch_classifier(bp: Blueprint, before: dict[str, nn.Module], new: nn.Modul
 
 def _patch_labels(module: nn.Module, old: nn.Module, count: int) -> None:
     """The number of labels in the configuration of a network of transformers; their names are the folder's to say."""
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if config is None or getattr(config, "num_labels", count) == count:
         return
     if config is getattr(old, "config", None):
