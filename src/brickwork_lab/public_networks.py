@@ -34,13 +34,15 @@ class _Block(nn.Module):
         return (inner + self.shortcut(x)).relu()
 
 
+def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(_Block(inputs, outputs, stride), *(_Block(outputs, outputs, 1) for _ in range(8)))
+
+
 class _ResNet56(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        for number, (inputs, outputs) in enumerate(((16, 16), (16, 32), (32, 64)), 1):
-            first = _Block(inputs, outputs, 1 if number == 1 else 2)
-            setattr(self, f"layer{number}", nn.Sequential(first, *(_Block(outputs, outputs, 1) for _ in range(8))))
+        self.layer1, self.layer2, self.layer3 = _stage(16, 16, 1), _stage(16, 32, 2), _stage(32, 64, 2)
         self.linear = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:

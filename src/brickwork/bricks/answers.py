@@ -49,7 +49,7 @@ class Answers:
             for hook in hooks:
                 hook.remove()
             for path, weight in saved.items():
-                self.model.get_submodule(path).weight.copy_(weight)  # type: ignore[operator, union-attr]
+                self.model.get_submodule(path).weight.copy_(weight)  # type: ignore[operator]
 
     @torch.no_grad()
     def _logits(self, model: nn.Module, *, restrict: bool) -> Tensor:

@@ -37,8 +37,8 @@ class Restricted(nn.Module):
 
 def _unscaled(images: Tensor) -> Preprocessing:
     """What `as_input` does with images of a network that says nothing: 0 to 1."""
-    channels = images.shape[-1]
-    return Preprocessing(tuple(images.shape[1:3]), channels, (0.0,) * channels, (1.0,) * channels)
+    height, width, channels = images.shape[1:]
+    return Preprocessing((height, width), channels, (0.0,) * channels, (1.0,) * channels)
 
 
 def polish(

@@ -102,8 +102,10 @@ def _curve(
         cells=bp.cells(name),
         keep_weights=probes,
     )
+    if answers is None:
+        return Curve(gone.order, gone.errors)
     measured = []
-    for count, weights in gone.weights.items() if answers is not None else ():
+    for count, weights in gone.weights.items():
         rest = iter(weights)
         changed = {}
         for path, group in readers.items():

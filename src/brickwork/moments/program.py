@@ -74,9 +74,9 @@ class Program:
             here: dict[int, Tensor] = {}
             for k in plan:
                 self._run(self.ops[k], number, here)
-                for value in (*self.ops[k].inputs(), *self.ops[k].outputs):
-                    if value is not None and value.index not in wanted and last.get(value.index, k) == k:
-                        here.pop(value.index, None)
+                for used in (*self.ops[k].inputs(), *self.ops[k].outputs):
+                    if used is not None and used.index not in wanted and last.get(used.index, k) == k:
+                        here.pop(used.index, None)
             if advance:
                 for index, slot in new.items():
                     slot.append(here[index])
