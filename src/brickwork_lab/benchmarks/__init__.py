@@ -1,6 +1,6 @@
 """Benchmarks against peers, by name: `brickwork bench NAME`. Each prints who was measured, and ratios."""
 
-from brickwork_lab.benchmarks import (  # noqa: F401 (register themselves)  # noqa: F401
+from brickwork_lab.benchmarks import (  # noqa: F401 (register themselves)
     backdistill,
     covlasso,
     disassemble,
