@@ -16,7 +16,7 @@ from brickwork_lab.benchmarks.measure import Row, Work
 from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
 SIZES = {
-    "images": (250, 500, 1000, 2000),
+    "images": (125, 250, 500, 1000),
     "classes": (250, 500, 1000, 2000),
     "models": (2, 4, 8, 16),
     "depth": (8, 16, 32, 64),
@@ -24,7 +24,10 @@ SIZES = {
 
 
 @benchmark(
-    "growth", help="Cost against images, classes, models and depth, with fitted exponents.", common=("separate",)
+    "growth",
+    help="Cost against images, classes, models and depth, with fitted exponents.",
+    common=("repeat", "separate"),
+    repeat=1,
 )
 def growth(contest: Contest, *, times: int = 1) -> Outcome:
     """times: all sizes as many times as large."""
