@@ -119,7 +119,7 @@ def test_the_test_split_judges_where_there_is_one(nets, digits):
     assert brick.accuracy_after == pytest.approx(evaluate_data(brick.model, chosen).accuracy)
     assert f"measured on        {len(chosen.test_labels)} images of the test split" in str(brick)
     pair = brickwork.disassemble(nets["A"], [0, 2], (images.train_images, images.train_labels), keep=0.4, **QUICK)
-    assert pair.used["judged"]["of"] == "train" and "of the training split" in str(pair)
+    assert pair.used["judged"]["of"] == "held out" and "images held out of those given" in str(pair)
 
 
 def test_statistics_are_of_the_source_images(small):

@@ -133,7 +133,7 @@ def test_a_smaller_budget_is_part_of_a_larger_one():
         by_damage(bp, curves, 0.01, [0, 1, 2])
 
 
-def test_a_layer_that_cannot_be_solved_for_is_cut_by_its_score(trained):
+def test_a_layer_that_cannot_be_solved_for_is_cut_by_its_score():
     """A shared layer runs twice: what it reads has no least-squares answer, and is cut all the same."""
 
     class Twice(nn.Module):

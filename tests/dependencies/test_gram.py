@@ -13,7 +13,7 @@ from brickwork.dependencies import gram
 from brickwork.dependencies.gram import check_labels, check_names, load_rows, logit_gram, open_npy
 from brickwork.dependencies.mapping import fit_map
 from brickwork.dependencies.measuring import measure
-from brickwork.dependencies.replacing import accuracies, logit_errors
+from brickwork.dependencies.replacing import accuracies, chebyshev
 from brickwork.errors import BadData, BadFile
 
 
@@ -130,6 +130,28 @@ def test_chunks_may_bring_labels(logits):
         load_rows([parts[0], parts[1][0]])
     with pytest.raises(BadData, match="came with labels of shape"):
         load_rows([(logits, labels[:5])])
+
+
+def logit_errors(values, scores, labels, *, delta):
+    """Mean |f − s|, against mean |f|, over all rows and over each class's own; mean squares; ε for 1 − δ of the rows."""
+    left = np.abs(values.astype(np.float64) - scores)
+    size = np.abs(values.astype(np.float64))
+    square = (left * left).mean(0)
+    result = {
+        "abs_error": left.mean(0),
+        "rel_error": left.mean(0) / size.mean(0),
+        "square_error": square,
+        "epsilon": chebyshev(square, delta),
+        "epsilon_seen": np.quantile(left, 1 - delta, axis=0),
+    }
+    if labels is not None:
+        own = labels[:, None] == np.arange(values.shape[1])
+        count = np.where(own.any(0), own.sum(0), np.nan)
+        result["positive_abs_error"] = (left * own).sum(0) / count
+        result["positive_rel_error"] = np.where(
+            own.any(0), (left * own).sum(0) / np.where(own.any(0), (size * own).sum(0), 1), np.nan
+        )
+    return result
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -8,8 +8,6 @@ import json
 import random
 import resource
 import socket
-import threading
-import time
 import urllib.parse
 import zipfile
 
@@ -32,19 +30,9 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def port(root):
-    from brickwork.studio import make_app
-
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(make_app(root, TOKEN), log_level="critical"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.02)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
+def port(root, serve):
+    with serve(root, TOKEN) as port:
+        yield port
 
 
 def ask(port, path, body=None, *, token=TOKEN, method=None, headers=None):

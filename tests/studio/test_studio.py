@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import socket
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -51,19 +49,9 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def address(root):
-    from brickwork.studio import make_app
-
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(make_app(root, TOKEN), log_level="error"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+def address(root, serve):
+    with serve(root, TOKEN) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def ask(address, path, body=None, token=TOKEN, host=None):

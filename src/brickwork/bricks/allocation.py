@@ -30,8 +30,8 @@ def by_damage(
     """What is kept of each space when at most this share of the parameters (or multiply-adds) may stay.
 
     One path leads from the whole network to the narrowest: at each step goes the piece of a space that does the least
-    damage for what it saves at the widths of that moment. A larger budget stops earlier on the same path, so that its
-    network contains the smaller one. tilt: the damage of later spaces counts exp(tilt) times that of the first.
+    damage for what it saves at the widths of that moment. With the same tilt a larger budget stops earlier on the same path,
+    so that its network contains the smaller one. tilt: damage counts more the later its space, exp(tilt) times at the last.
     """
     prices = prices_of(bp, of)
     full = getattr(bp.count(), of)
@@ -49,9 +49,8 @@ def by_damage(
     last: tuple[_Descent, int] | None = None  # the space that was cut last, and its width before
     while True:
         shares = {**left_of_classes, **{name: d.width / d.size for name, d in descents.items()}}
-        if (
-            prices.total(shares) <= budget + 1e-9 and share() <= budget
-        ):  # the exact count takes longer: asked near the end
+        # the exact count takes longer than the prices' and is asked for near the end
+        if prices.total(shares) <= budget + 1e-9 and share() <= budget:
             break
         cost = prices.of(shares)
         rates = {}

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from brickwork.moments.batches import Images
+from brickwork.moments.batches import SlicedImages
 from brickwork.outputs import logits_of
 
 
@@ -16,7 +16,7 @@ class Answers:
     """The whole network's logits of some classes on a few images."""
 
     def __init__(
-        self, model: nn.Module, images: Images, classes: list[int], output: str | int | None, batch_size: int
+        self, model: nn.Module, images: SlicedImages, classes: list[int], output: str | int | None, batch_size: int
     ) -> None:
         self.model = copy.deepcopy(model).eval()
         self.images, self.classes, self.output, self.batch = images, classes, output, batch_size

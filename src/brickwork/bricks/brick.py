@@ -147,8 +147,8 @@ class Brick:
             name = "AUROC" if self.judged_by == "auroc" else "accuracy"
             rows.append((f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part"))
             if "judged" in self.used:
-                split = "of the test split" if self.used["judged"]["of"] == "test" else "of the training split"
-                rows.append(("measured on", f"{counted(self.used['judged']['images'], 'image')} {split}"))
+                which = "of the test split" if self.used["judged"]["of"] == "test" else "held out of those given"
+                rows.append(("measured on", f"{counted(self.used['judged']['images'], 'image')} {which}"))
         rows.append(("source", self.source[:16]))
         return [*rows, ("note", self.note)] if self.note else rows
 

@@ -54,11 +54,12 @@ def choose(
     index = samples.of_classes(subject.wanted, options.scored, options.seed)
     images = samples.lazy(index)
     size = fitting(subject.whole, images, 100, bp.output)
-    draw = np.random.default_rng([options.seed, 3]).permutation(index)[:LOOKED_AT]
-    answers = Answers(subject.whole, samples.lazy(np.sort(draw)), subject.wanted, bp.output, size)
-    measured = answers if options.keep is None else None
+    answers = None
+    if options.keep is None:  # a share of every layer needs the order of its channels alone
+        draw = np.random.default_rng([options.seed, 3]).permutation(index)[:LOOKED_AT]
+        answers = Answers(subject.whole, samples.lazy(np.sort(draw)), subject.wanted, bp.output, size)
     curves = rebuild_curves(
-        subject.whole, bp, images, measured, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
+        subject.whole, bp, images, answers, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
     )
     others = [s for s in bp.spaces if s in spaces and s not in curves and s != CLASSES]
     if others:  # what reads them cannot be solved for: the next best thing is a score, and damage measured all the same
@@ -112,7 +113,7 @@ class ByRebuild:
     curves: Mapping[str, Curve]
     classes: list[int]
     options: DisassembleOptions
-    answers: Answers
+    answers: Answers | None  # None where no budget asks for them
     cut_out: Callable[..., Cut]
     images: int
 
@@ -151,6 +152,7 @@ class ByRebuild:
                 ways.append(kept)
         if len(ways) == 1:
             return ways[0]
+        assert self.answers is not None
         distances = [self.answers.distance(self.cut_out(kept=kept, at_most=TRIED).model) for kept in ways]
         return ways[int(np.argmin(distances))]
 
@@ -162,7 +164,7 @@ def _rank(curve: Curve, size: int) -> np.ndarray:
     return scores
 
 
-def _scored_curves(subject: Subject, scores: Scores, answers: Answers) -> dict[str, Curve]:
+def _scored_curves(subject: Subject, scores: Scores, answers: Answers | None) -> dict[str, Curve]:
     bp, curves = subject.bp, {}
     for name, table in scores.of(subject.wanted).items():
         size, fixed, cells = bp.spaces[name], bp.space(name).fixed, bp.cells(name)
@@ -173,7 +175,9 @@ def _scored_curves(subject: Subject, scores: Scores, answers: Answers) -> dict[s
         order = tuple(free[: len(free) - (0 if fixed else 1)])
         errors = np.concatenate([[0.0], np.cumsum(table[list(order)])])
         measured = []
-        for count in sorted({max(1, round(len(order) * share)) for share in PROBES}) if order else ():
+        probes = {max(1, round(len(order) * share)) for share in PROBES} if order and answers is not None else ()
+        for count in sorted(probes):
+            assert answers is not None
             kept = sorted(set(range(size)) - set(order[:count]))
             measured.append((count, answers.changed(bp.zero(subject.whole, {name: kept}))))
         curves[name] = Curve(order, damage_between(errors, measured))

@@ -11,7 +11,7 @@ from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
-from brickwork.moments.batches import Batches, Images, fitting
+from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.outputs import logits_of
 
 REPAIRS = ("match", "bn", "none")
@@ -29,7 +29,7 @@ def cut_and_repair(
     bp: Blueprint,
     kept: dict[str, list[int]],
     classes: list[int],
-    images: Images,
+    images: SlicedImages,
     *,
     repair: str = "match",
     ridge: float = 1e-4,
@@ -49,11 +49,11 @@ def cut_and_repair(
         return Cut(part, keep)
     if repair == "bn":
         size = batch_size or fitting(part, images)
-        return Cut(reestimate_batch_norm(part, Batches(images, size, next(part.parameters()))), keep)
+        return Cut(reestimate_batch_norm(part, ImageBatches(images, size, next(part.parameters()))), keep)
     rows = response_rows(bp, keep)
     student, teacher = part, model
     if bp.output is not None:
-        student, teacher = _Chosen(part, bp.output), _Chosen(model, bp.output).eval()
+        student, teacher = LogitsAlone(part, bp.output), LogitsAlone(model, bp.output).eval()
         rows = {f"net.{path}": result for path, result in rows.items()}
     matched = match_responses(
         student,
@@ -64,21 +64,22 @@ def cut_and_repair(
         seed=seed,
         progress=progress,
     )
-    if not isinstance(matched.model, _Chosen):
+    if not isinstance(matched.model, LogitsAlone):
         return Cut(matched.model, keep, matched.fits)
     fits = tuple(replace(fit, layer=fit.layer.removeprefix("net.")) for fit in matched.fits)
     return Cut(matched.model.net, keep, fits)
 
 
-class _Chosen(nn.Module):
-    """A network that returns several things, as one that returns the logits alone."""
+class LogitsAlone(nn.Module):
+    """A network that may return several things, as one that returns the logits alone, of all classes or of some."""
 
-    def __init__(self, net: nn.Module, output: str | int) -> None:
+    def __init__(self, net: nn.Module, output: str | int | None, classes: list[int] | None = None) -> None:
         super().__init__()
-        self.net, self.output = net, output
+        self.net, self.output, self.classes = net, output, classes
 
     def forward(self, x: Tensor) -> Tensor:
-        return logits_of(self.net(x), self.output)
+        logits = logits_of(self.net(x), self.output)
+        return logits if self.classes is None else logits[:, self.classes]
 
 
 def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.options import DisassembleOptions
-from brickwork.bricks.polishing import polish
+from brickwork.bricks.polishing import check_polish, polish
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.widths import Kept
@@ -80,6 +80,8 @@ def disassemble(
             + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
             + "; give more data, or one of `keep`, `budget`, `threshold`."
         )
+    if options.polish is not None:
+        check_polish(subject, judge)
     choice = choose(subject, options, cuttable, cut_out, progress)
     stuck: dict[str, str] = {}
     while True:
@@ -101,7 +103,7 @@ def disassemble(
                 raise refused.error from None
     note = "; ".join(filter(None, (note, _left_whole(stuck))))
     used: dict[str, Any] = {"images": len(unlabelled), "scored": choice.images}
-    used["judged"] = {"images": len(judge.index), "of": "train" if subject.judged is samples else "test"}
+    used["judged"] = {"images": len(judge.index), "of": "test" if subject.judged is not samples else "held out"}
     if options.polish is not None:
         source = data.source if isinstance(data, ImageData) else None
         polished, used["polish"] = polish(

@@ -131,7 +131,7 @@ class TreatOptions(FineTuneOptions):
 
     def rules(self) -> Iterator[str]:
         if self.rule == "plain":
-            yield from self.idle(("strength", "threshold", "scored"), "by `rule` plain")
+            yield from self.idle(("strength", "threshold", "depth", "attribution", "scored"), "by `rule` plain")
 
 
 class DistilOptions(FineTuneOptions):

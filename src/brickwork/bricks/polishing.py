@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from brickwork.bricks.cut import LogitsAlone
 from brickwork.bricks.distillation import distil
 from brickwork.bricks.judge import Judge
 from brickwork.bricks.subject import Subject
+from brickwork.errors import BadData
 from brickwork.origin import Origin, Preprocessing, attach
-from brickwork.outputs import logits_of
 from brickwork.training.recipes import default_augment
 
 TEMPERATURE = 4.0
@@ -24,21 +25,19 @@ TIMED = 12  # batches that are timed first
 MOST = 60  # epochs: more of them on few images learn those by heart
 
 
-class Restricted(nn.Module):
-    """A network's logits of some classes alone."""
-
-    def __init__(self, net: nn.Module, classes: list[int], output: str | int | None) -> None:
-        super().__init__()
-        self.net, self.classes, self.output = net, classes, output
-
-    def forward(self, x: Tensor) -> Tensor:
-        return logits_of(self.net(x), self.output)[:, self.classes]
-
-
 def _unscaled(images: Tensor) -> Preprocessing:
     """What `as_input` does with images of a network that says nothing: 0 to 1."""
     height, width, channels = images.shape[1:]
     return Preprocessing((height, width), channels, (0.0,) * channels, (1.0,) * channels)
+
+
+def check_polish(subject: Subject, judge: Judge) -> None:
+    """Refuse before anything is cut what cannot be polished."""
+    if judge.before is None:
+        raise BadData("there are no images to judge a `polish` by; give more data, or leave it out.")
+    if subject.samples.images.ndim != 4:
+        shape = tuple(subject.samples.images.shape)
+        raise BadData(f"`polish` trains on images, and these inputs are {shape}; leave it out.")
 
 
 def polish(
@@ -49,8 +48,8 @@ def polish(
     A network with batch norms learns by SGD, another one by AdamW; how many epochs fit into the time is measured.
     """
     samples = subject.samples
-    teacher = Restricted(subject.whole, subject.wanted, subject.bp.output)
-    student = Restricted(copy.deepcopy(part), list(range(len(subject.wanted))), subject.bp.output)
+    teacher = LogitsAlone(subject.whole, subject.bp.output, subject.wanted)
+    student = LogitsAlone(copy.deepcopy(part), subject.bp.output)
     raw = not samples.images.is_floating_point()
     for net in (teacher, student):
         attach(net, Origin(preprocessing=samples.preprocessing or _unscaled(samples.images) if raw else None))
@@ -75,8 +74,8 @@ def polish(
         index = np.sort(np.random.default_rng([seed, 4]).permutation(index)[: max(BATCH, int(affordable))])
     epochs = max(1, min(MOST, int(affordable // len(index))))
     learned = learn(index, epochs, progress)
-    assert isinstance(learned, Restricted)
+    assert isinstance(learned, LogitsAlone)
     before, after = judge.of(part), judge.of(learned.net)
+    assert before is not None and after is not None  # `check_polish`
     facts = {"epochs": epochs, "images": len(index), "before": before, "after": after}
-    better = before is None or (after is not None and after >= before)
-    return learned.net, {**facts, "kept": "after" if better else "before"}
+    return learned.net, {**facts, "kept": "after" if after >= before else "before"}

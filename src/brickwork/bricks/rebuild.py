@@ -14,7 +14,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.record import record
 from brickwork.bricks.answers import Answers
 from brickwork.errors import BadData
-from brickwork.moments.batches import Batches, Images
+from brickwork.moments.batches import ImageBatches, SlicedImages
 from brickwork.moments.collect import collect_moments
 from brickwork.moments.elimination import Reader, eliminate
 from brickwork.moments.gram import Moments
@@ -23,7 +23,7 @@ from brickwork.progress import bar
 
 GRAMS = 2**30  # bytes of Gram matrices held at a time; what does not fit is collected in further passes
 ROWS = 8  # rows for every input of a layer, at the least
-RIDGE = 1e-3  # of the mean variance of a layer's inputs; 1e-4 to 1e-2 choose as well (ResNet-56 and VGG-16, studies/results)
+RIDGE = 1e-3  # of the mean variance of a layer's inputs; 1e-4 and 1e-2 choose as well (docs/bricks.md)
 PROBES = (0.4, 0.75)  # shares of a space after whose loss the answers are looked at
 
 
@@ -46,7 +46,7 @@ class Curve:
 def rebuild_curves(
     model: nn.Module,
     bp: Blueprint,
-    images: Images,
+    images: SlicedImages,
     answers: Answers | None,
     *,
     spaces: Collection[str],
@@ -64,7 +64,7 @@ def rebuild_curves(
     layers = {layer.path: layer for layer in find_layers(record(model, images[0:2].to(like), output=bp.output), model)}
     wanted = [name for name in bp.spaces if name != CLASSES and name in spaces]
     read = {name: found for name in wanted if (found := _readers(bp, name, layers))}
-    batches = Batches(images, batch_size, like)
+    batches = ImageBatches(images, batch_size, like)
     curves: dict[str, Curve] = {}
     with bar("choosing channels", len(read), show=progress) as advance:
         for pack in _packs(model, read):

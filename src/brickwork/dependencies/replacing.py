@@ -46,28 +46,6 @@ def accuracies(values: np.ndarray, scores: Floats, labels: NDArray[np.int64]) ->
     }
 
 
-def logit_errors(
-    values: np.ndarray, scores: Floats, labels: NDArray[np.int64] | None, *, delta: float
-) -> dict[str, Floats]:
-    """Mean |f − s|, against mean |f|, over all rows and over each class's own; mean squares; ε for 1 − δ of the rows."""
-    left = np.abs(values.astype(np.float64) - scores)
-    size = np.abs(values.astype(np.float64))
-    square = (left * left).mean(0)
-    result = {
-        "abs_error": left.mean(0),
-        "rel_error": _share(left.mean(0), size.mean(0)),
-        "square_error": square,
-        "epsilon": chebyshev(square, delta),
-        "epsilon_seen": np.quantile(left, 1 - delta, axis=0),
-    }
-    if labels is not None:
-        own = labels[:, None] == np.arange(values.shape[1])
-        count = np.where(own.any(0), own.sum(0), np.nan)
-        result["positive_abs_error"] = (left * own).sum(0) / count
-        result["positive_rel_error"] = _share((left * own).sum(0) / count, (size * own).sum(0) / count)
-    return result
-
-
 def chebyshev(square: Floats, delta: float) -> Floats:
     """The ε with Pr(|f − s| ≥ ε) ≤ δ, from E(f − s)² alone: ε² = E(f − s)² / δ. (Eq. 3 has ε where ε² belongs.)
 
@@ -77,7 +55,3 @@ def chebyshev(square: Floats, delta: float) -> Floats:
     if not 0 < delta < 1:
         raise RequestError(f"delta is {delta}; it must lie between 0 and 1.")
     return np.sqrt(square / delta)
-
-
-def _share(part: Floats, whole: Floats) -> Floats:
-    return part / np.where(whole > 0, whole, np.nan)

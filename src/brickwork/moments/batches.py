@@ -15,7 +15,7 @@ from brickwork.blueprint.record import record
 WIDEST = 2**26  # bytes that one value of a forward pass may take in a batch; four times that on a GPU
 
 
-class Images(Protocol):
+class SlicedImages(Protocol):
     """A tensor of images, or whatever makes a slice of them when asked."""
 
     @property
@@ -24,31 +24,31 @@ class Images(Protocol):
     def __getitem__(self, which: slice) -> Tensor: ...
 
 
-class Batches:
+class ImageBatches:
     """Slices of images, on a device and of a type when they are asked for.
 
-    >>> batches = Batches(torch.arange(5), 2, torch.zeros(1, dtype=torch.float64))
+    >>> batches = ImageBatches(torch.arange(5), 2, torch.zeros(1, dtype=torch.float64))
     >>> len(batches), batches[1].tolist()
     (3, [2.0, 3.0])
     """
 
-    def __init__(self, images: Images, size: int, like: Tensor) -> None:
+    def __init__(
+        self, images: SlicedImages, size: int, like: Tensor, bounds: list[tuple[int, int]] | None = None
+    ) -> None:
+        """bounds: which slices; else as many as `size` asks for, as even as can be, the longer ones first."""
         pieces = -(-len(images) // size)
         short, more = divmod(len(images), pieces)
-        ends = [short * k + min(k, more) for k in range(pieces + 1)]  # as even as can be, the longer ones first
-        self.images, self.like, self.bounds = images, like, list(pairwise(ends))
+        ends = [short * k + min(k, more) for k in range(pieces + 1)]
+        self.images, self.like, self.bounds = images, like, bounds or list(pairwise(ends))
 
     @property
     def sizes(self) -> list[int]:
         """The different lengths, at most two, the longer first."""
         return sorted({b - a for a, b in self.bounds}, reverse=True)
 
-    def of_size(self, size: int) -> Batches:
+    def of_size(self, size: int) -> ImageBatches:
         """The batches of one length."""
-        some = object.__new__(Batches)
-        some.images, some.like = self.images, self.like
-        some.bounds = [(a, b) for a, b in self.bounds if b - a == size]
-        return some
+        return ImageBatches(self.images, size, self.like, [(a, b) for a, b in self.bounds if b - a == size])
 
     def __len__(self) -> int:
         return len(self.bounds)
@@ -61,7 +61,7 @@ class Batches:
         return (self[k] for k in range(len(self)))
 
 
-def fitting(model: nn.Module, images: Images, at_most: int = 250, output: str | int | None = None) -> int:
+def fitting(model: nn.Module, images: SlicedImages, at_most: int = 250, output: str | int | None = None) -> int:
     """How many images may go through the model at once."""
     like = next(model.parameters())
     two = images[0:2].to(like)

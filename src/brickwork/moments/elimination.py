@@ -68,7 +68,7 @@ def eliminate(
     wanted = sorted(keep_weights)
     groups = 1 if cells is None else int(cells.max()) + 1
     at_once = 1 if cells is not None else max(1, size // STEPS)
-    least = 0 if len(list(fixed)) else 1
+    least = 0 if fixed else 1
     while alive.sum() > least * groups:
         cost = sum((state.cost(size) for state in states), np.zeros(size))
         cost[~alive] = np.inf
@@ -105,8 +105,7 @@ class _State:
         """What each channel costs; 0 for those that are not read here."""
         result = np.zeros(size)
         read = self.channels >= 0
-        names, first, counts = np.unique(self.channels[read], return_index=True, return_counts=True)
-        del first
+        names, counts = np.unique(self.channels[read], return_counts=True)
         rows = np.flatnonzero(read)[np.argsort(self.channels[read], kind="stable")]
         starts = np.concatenate([[0], np.cumsum(counts)])
         for width in np.unique(counts):  # all channels have as many inputs, but where one is read twice

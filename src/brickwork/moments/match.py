@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
 from brickwork.errors import BadData, BadModel, RequestError
-from brickwork.moments.batches import Batches, Images, fitting
+from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
 from brickwork.moments.program import Program
@@ -42,10 +42,10 @@ class Source:
     """
 
     model: nn.Module
-    images: Images  # (n, …) as the networks take them: a tensor, or what makes slices of them on demand
+    images: SlicedImages  # (n, …) as the networks take them: a tensor, or what makes slices of them on demand
     rows: Mapping[str, np.ndarray] | None = None
     weight: float = 1.0
-    own: Images | None = None
+    own: SlicedImages | None = None
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ class _Run:
         self.source = source
         like = next(student.parameters())
         room = ROOM["cuda" if like.is_cuda else "cpu"]
-        images = Batches(source.images, batch_size, like)
-        own = images if source.own is None else Batches(source.own, batch_size, like)
+        images = ImageBatches(source.images, batch_size, like)
+        own = images if source.own is None else ImageBatches(source.own, batch_size, like)
         teacher = _alike(source.model, like)
         self.mine: list[Program] = []
         self.theirs: list[Program] = []

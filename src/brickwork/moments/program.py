@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.errors import Unsupported
-from brickwork.moments.batches import Batches
+from brickwork.moments.batches import ImageBatches
 
 
 class Program:
     """One network's recorded operations over batches of one shape."""
 
     def __init__(
-        self, model: nn.Module, graph: Graph, batches: Sequence[Tensor] | Batches, *, room: int | None = None
+        self, model: nn.Module, graph: Graph, batches: Sequence[Tensor] | ImageBatches, *, room: int | None = None
     ) -> None:
         """room: bytes that stored values of all batches may take; None: no bound."""
         self.graph, self.batches, self.room = graph, batches, room

@@ -24,7 +24,7 @@ from brickwork.bricks.subject import Subject, prepare
 from brickwork.data.images import ImageData
 from brickwork.errors import BrickworkError
 from brickwork.moments import reestimate_batch_norm
-from brickwork.moments.batches import Batches
+from brickwork.moments.batches import ImageBatches
 from brickwork.origin import origin_of
 from brickwork_lab import public_networks
 from brickwork_lab.lab import Lab
@@ -35,10 +35,12 @@ POLISHED = (0.5, 0.25)
 IMAGES = 3000
 #: without training, by network and share: (accuracy, the whole's, source)
 PUBLISHED = {("resnet50", 0.25): (91.02, 94.99, "ModHiFi, arXiv 2511.19566, 4.07 times fewer multiply-adds")}
+#: what each way uses labels for
+LABELS = {"rebuild": "none", "taylor": "to score channels", "l2": "none"}
 DEFAULT = (*public_networks.NETWORKS, "vgg16", "resnet50", "vit_small")
 
 
-@study("prune", paper="–")
+@study("prune", paper="")
 def prune(
     lab: Lab,
     *,
@@ -111,7 +113,7 @@ def _rows(
                     "refused": str(error),
                 }
                 continue
-            yield row(way, share, model, began, labels="none", steps=0, chosen_in=round(chose, 2))
+            yield row(way, share, model, began, labels=LABELS[way], steps=0, chosen_in=round(chose, 2))
             if way == "rebuild" and number == 0 and share in POLISHED:
                 began = time.monotonic()
                 polished, facts = polish(
@@ -139,7 +141,7 @@ def _rows(
                     "failed": text,
                 }
                 continue
-            yield row(f"Torch-Pruning {way}, new statistics", share, model, began, steps=0)
+            yield row(f"Torch-Pruning {way}, new statistics", share, model, began, labels=LABELS[way], steps=0)
 
 
 def _case(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[int], np.ndarray]:
@@ -191,7 +193,7 @@ class _TorchPruning:
         if best is None:
             raise RuntimeError("no ratio reaches the budget")
         if any(isinstance(m, nn.BatchNorm2d) for m in best.modules()):
-            batches = Batches(self.samples.lazy(self.index), 100, next(best.parameters()))
+            batches = ImageBatches(self.samples.lazy(self.index), 100, next(best.parameters()))
             best = reestimate_batch_norm(best, batches)
         return best.eval()
 
