@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # workers of the tests, one thread each: two threads that share a core are ten times as slow as one
 JOBS ?= 2
-EXTRAS := hf,timm,onnx,ray,ddp,tensorboard,studio,docs,dev
+EXTRAS := hf,peft,timm,onnx,ray,ddp,tensorboard,studio,docs,dev
 
-.PHONY: install demo test lint format stubs docs results clean
+.PHONY: install demo test lint format stubs docs results recipes clean
 
 install: $(VENV)/.installed
 
@@ -43,9 +43,14 @@ docs: install
 stubs: install
 	$(BIN)/python -m brickwork_lab.stubs
 
-# the tables of docs/results.md and docs/benchmarks.md, from studies/results
+# the tables of docs/results.md and docs/benchmarks.md and the pictures of the README, from studies/results
 results: install
 	$(BIN)/python -m brickwork_lab.studies.tables studies/results docs
+	$(BIN)/python -m brickwork_lab.studies.pictures studies/results docs/images
+
+# the pictures of docs/recipes.md and its notebook, by running its examples
+recipes: install
+	$(BIN)/python -m brickwork_lab.recipes docs/recipes.md docs/images notebooks/recipes.ipynb
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache demo

@@ -75,6 +75,19 @@ def test_a_merge_of_shards_refuses_every_flipped_bit(tmp_path):
             merged([tmp_path / "m", tmp_path / "m"], tmp_path / "o")
 
 
+def test_a_flip_in_the_name_of_the_hash_does_not_make_a_file_a_strangers(tmp_path):
+    path = tmp_path / "delta.safetensors"
+    before, after = (zoo.build("lenet", num_classes=3, seed=k) for k in (0, 1))
+    brickwork.delta(after, before).save(path)
+    whole = path.read_bytes()
+    first = whole.index(SEAL.encode())
+    for place in range(first, first + len(SEAL)):
+        for bit in range(8):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            with pytest.raises(BadFile, match="damaged"):
+                Delta.load(path)
+
+
 def test_a_strangers_file_is_said_to_be_unverified(folders, tmp_path, capsys):
     shutil.copyfile(folders[1] / "model.safetensors", tmp_path / "strange.safetensors")
     with pytest.raises(SystemExit) as left:

@@ -86,7 +86,7 @@ def test_commands_of_a_page_take_the_options_it_shows(page):
         typed = [re.split(r"[=.,;:)]", word)[0] for word in words if re.match(r"--[a-z]", word)]
         wrong += [f"brickwork {verb} {' '.join(named)} {name}" for name in typed if name not in allowed]
     everything = set().union(*(options for actions in known_options().values() for options in actions.values()))
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)) - FOREIGN
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)) - FOREIGN
     assert not wrong and mentioned <= everything | {"--version"}, (wrong, mentioned - everything)
 
 
@@ -115,3 +115,11 @@ def test_what_the_layout_names_is_there():
             if file is None or not all(one.search(file.read_text(encoding="utf-8")) for one in defined):
                 wrong.append(f"{path}:{name}")
     assert not wrong
+
+
+def test_the_pictures_of_the_readme_are_those_of_the_results():
+    from brickwork_lab.studies.pictures import pictures
+
+    for name, text in pictures(ROOT / "studies" / "results").items():
+        assert (ROOT / "docs" / "images" / f"{name}.svg").read_text(encoding="utf-8") == text
+        assert f"docs/images/{name}.svg" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -185,3 +185,12 @@ def test_what_does_not_fit_is_refused(labels, classes, message):
 def test_no_images_is_refused():
     with pytest.raises(BadData, match="no images"):
         evaluate(nn.Identity(), torch.zeros(0, 3), torch.zeros(0))
+
+
+@pytest.mark.parametrize("count", [10, 100])  # from 64 images on, the layout in memory is tried first
+def test_logits_that_are_no_numbers_are_told(count):
+    net = zoo.build("lenet", num_classes=3, seed=0)
+    with torch.no_grad():
+        net.fc3.bias[1] = float("nan")
+    found = evaluate(net, np.zeros((count, 32, 32, 3), np.uint8), np.arange(count) % 3)
+    assert f"{count} images are no numbers" in found.note

@@ -18,7 +18,7 @@ FLOORS = (
     "store",
     "training evaluation inspection model_options latency engine export",
     "bricks algebra transplant pools dependencies",
-    "continual",
+    "continual lora",
     "report",
     "studio tour",
     "cli",

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-NOTEBOOKS = {path.stem: path for path in sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))}
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+RECIPES = NOTEBOOKS.pop("recipes")  # made from docs/recipes.md, whose examples run with the docs
 PROMISES = {
     "cut-and-join": "gap < 1e-5 and accuracy > 0.85 and first.parameters <= 0.25 and torch.equal(again(x), joined(x))",
     "merge": "min(accuracy.values()) > 0.85 and min(accuracy.values()) > min(right(by_weights['mean']).values())",
@@ -48,3 +50,12 @@ def test_a_notebook_runs(name, tmp_path, monkeypatch):
 def test_a_notebook_is_stored_without_outputs(name):
     cells = json.loads(NOTEBOOKS[name].read_text(encoding="utf-8"))["cells"]
     assert all(not c.get("outputs") and c.get("execution_count") is None for c in cells)
+
+
+def test_the_notebook_of_the_recipes_is_the_page():
+    from brickwork_lab.recipes import PICTURES, notebook
+
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert RECIPES.read_text(encoding="utf-8") == notebook(page), "make recipes"
+    for name in PICTURES:
+        assert f"(images/recipe-{name}.svg)" in page and (ROOT / "docs" / "images" / f"recipe-{name}.svg").exists()

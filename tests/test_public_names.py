@@ -17,9 +17,9 @@ from brickwork_lab import stubs
 PUBLIC = {
     # what is done, by the words of the command line
     *("train", "eval", "info", "load", "save", "import_model", "export_model"),
-    *("disassemble", "assemble", "increment", "compress", "routes", "treat", "distil", "transfer", "adapt"),
+    *("disassemble", "assemble", "increment", "compress", "routes", "treat", "distil", "transfer", "adapt", "forget"),
     *("delta", "assign", "merge", "sweep", "cancel"),
-    *("depend", "transplant", "pool", "continual"),
+    *("depend", "transplant", "pool", "continual", "lora"),
     *("trace", "join"),
     # what comes of it
     *("Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet"),

@@ -38,7 +38,7 @@ class BrickworkError(Exception):
 
     def in_words_of(self, spell: Callable[[str], str]) -> str:
         """The message with every parameter as `spell` writes it."""
-        return re.sub(r"`([a-z_]+)`", lambda match: spell(match[1]), self.template)
+        return re.sub(r"`([a-z][a-z0-9_]*)`", lambda match: spell(match[1]), self.template)
 
 
 class RequestError(BrickworkError):
@@ -64,13 +64,16 @@ class UnknownName(RequestError):
     Traceback (most recent call last):
     ...
     brickwork.errors.UnknownName: unknown architecture 'lenett'; did you mean 'lenet'? Known: lenet, vgg16.
+    >>> str(UnknownName("option of ncm", "k", []))
+    "unknown option of ncm 'k'. There is none."
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, list(known)
         guess = did_you_mean(name, self.known) or "."
         shown = ", ".join(self.known[:40]) + (f" and {len(self.known) - 40} more" if len(self.known) > 40 else "")
-        super().__init__(f"unknown {kind} {name!r}{guess} Known: {shown}.{' ' + hint if hint else ''}")
+        others = f"Known: {shown}." if shown else "There is none."
+        super().__init__(f"unknown {kind} {name!r}{guess} {others}{' ' + hint if hint else ''}")
 
 
 class MissingExtra(RequestError):
@@ -114,5 +117,13 @@ class JobFailed(BrickworkError):
     """The request was right and the work failed."""
 
 
-class Unverified(UserWarning):
+class Doubtful(UserWarning):
+    """Something that was done as asked, and that the user should know of."""
+
+
+class NegativeVariance(Doubtful):
+    """Batch-norm statistics were added up to a variance below 0."""
+
+
+class Unverified(Doubtful):
     """A file was read that carries no hash to compare it with: a stranger's, or one of an older version."""

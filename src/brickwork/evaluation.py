@@ -2,23 +2,24 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from brickwork import data as data_sets
+from brickwork.data.datasets import TorchData, is_dataset, pair_of_dataset
 from brickwork.data.images import IGNORE, ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images, unread
 from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
 from brickwork.model_options import EvalOptions
 from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.prediction import logit_batches, predict
-from brickwork.words import counted
+from brickwork.words import counted, table
 
 __all__ = ["Evaluation", "auroc", "calibration_error", "evaluate", "evaluate_data", "measure_logits", "predict"]
 
@@ -37,6 +38,7 @@ class Evaluation:
     auroc: dict[str, float | None]  # one against the rest; None: all or no images are of the class
     iou: dict[str, float | None] | None = None  # segmentation only
     mean_iou: float | None = None
+    note: str = ""  # what a reader of the numbers must know
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only; the segmentation entries only where there were masks."""
@@ -46,6 +48,8 @@ class Evaluation:
         else:
             result["pixel_accuracy"] = self.accuracy
             del result["auroc"]
+        if not self.note:
+            del result["note"]
         return result
 
     def _summary(self) -> list[tuple[str, str]]:
@@ -68,18 +72,79 @@ class Evaluation:
         width = max(len(row[0]) for row in [head, *rows])
         lines = [f"{row[0]:<{width}} {row[1]:>8} {row[2]:>9} {row[3]:>8}" for row in [head, *rows]]
         summary = ", ".join(f"{name} {value}" for name, value in self._summary())
-        return "\n".join([f"{counted(self.images, 'image')}: {summary}", *lines])
+        return "\n".join([f"{counted(self.images, 'image')}: {summary}", *lines, *self._notes()])
+
+    def _notes(self) -> list[str]:
+        return [f"note: {self.note}."] if self.note else []
+
+    def confusion_table(self) -> str:
+        """How often each class (a row) was taken for each (a column), as text."""
+        rows = [[name, *row] for name, row in zip(self.classes, self.confusion, strict=True)]
+        return table(["true \\ answered", *self.classes], rows)
+
+    def plot(self, axes: Any = None) -> Any:
+        """The confusion matrix, each row as shares of its class, drawn with matplotlib; the axes are returned."""
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(5, 4)).subplots()
+        counts = np.array(self.confusion, float)
+        drawn = axes.imshow(counts / np.maximum(counts.sum(1, keepdims=True), 1), vmin=0, vmax=1)
+        axes.figure.colorbar(drawn, ax=axes)
+        for set_ticks in (axes.set_xticks, axes.set_yticks):
+            set_ticks(range(len(self.classes)), self.classes)
+        axes.set(xlabel="answered", ylabel="true")
+        return axes
 
     def _repr_html_(self) -> str:
         head, rows = self._rows()
         summary = ", ".join(f"{name} {value}" for name, value in self._summary())
-        return rows_table(head, rows, lines=[f"{counted(self.images, 'image')}: {summary}"])
+        return rows_table(head, rows, lines=[f"{counted(self.images, 'image')}: {summary}", *self._notes()])
+
+
+@dataclass(frozen=True)
+class LabelsEvaluation(Evaluation):
+    """What `evaluate` found where images have several labels. A label is answered where its logit is above 0.
+
+    accuracy counts labels; rows of `confusion` are classes, columns: rightly not, wrongly, missed, rightly answered.
+    """
+
+    exact_match: float = 0.0  # share of the images of which every label is right
+    average_precision: dict[str, float | None] = field(default_factory=dict)  # None: no image has the label
+    mean_average_precision: float | None = None
+
+    def _summary(self) -> list[tuple[str, str]]:
+        rows = [("labels right", f"{self.accuracy:.2%}"), ("images all right", f"{self.exact_match:.2%}")]
+        rows.append(("mean average precision", _percent(self.mean_average_precision)))
+        return [*rows, *super()._summary()[1:]]
+
+    def _rows(self) -> tuple[list[str], list[list[str]]]:
+        rows = zip(self.classes, self.confusion, strict=True)
+        return ["class", "count", "AP", "AUROC"], [
+            [name, str(row[2] + row[3]), _percent(self.average_precision[name]), _percent(self.auroc[name])]
+            for name, row in rows
+        ]
+
+    def confusion_table(self) -> str:
+        """Rightly not, wrongly, missed and rightly answered, for every class."""
+        rows = [[name, *row] for name, row in zip(self.classes, self.confusion, strict=True)]
+        return table(["class", "rightly not", "wrongly", "missed", "rightly"], rows)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Average precision of every class, drawn with matplotlib; the axes are returned."""
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(5, 4)).subplots()
+        axes.bar(self.classes, [value or 0.0 for value in self.average_precision.values()])
+        axes.set(ylabel="average precision", ylim=(0, 1))
+        return axes
 
 
 @takes(EvalOptions)
 def evaluate(
     model: nn.Module,
-    data: ImageData | Images,
+    data: ImageData | Images | TorchData,
     labels: np.ndarray | Tensor | None = None,
     *,
     classes: Sequence[str] | None = None,
@@ -88,6 +153,9 @@ def evaluate(
     options: EvalOptions,
 ) -> Evaluation:
     """Measure a model on a data set, or on images and labels; with `masks` (N, H, W), a segmenter against them.
+
+    data: an ImageData, a torch Dataset or DataLoader of images and labels, or images (N, H, W, C) with `labels`: a class
+    number an image, or (N, classes) of 0 and 1 where an image has several, which gives a LabelsEvaluation.
 
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
     >>> found = evaluate(nn.Identity(), logits, torch.tensor([0, 1, 1]), classes=["cat", "dog"])
@@ -98,52 +166,151 @@ def evaluate(
         if labels is not None or masks is not None or classes is not None:
             raise BadData(f"{data.name} brings its own labels, masks and classes; leave them out, or give arrays.")
         split = options.split or judged_split(model, data)
-        return evaluate_data(model, data, split=split, batch_size=options.batch_size, device=device)
-    images, batch_size = data, options.batch_size
+        return evaluate_data(model, data, split=split, device=device, options=options)
+    if is_dataset(data):
+        if labels is not None or masks is not None:
+            raise BadData("a Dataset brings its own labels; leave labels and masks out, or give arrays.")
+        data, labels = pair_of_dataset(data, classes or origin_of(model).classes)
+    images, batch_size = cast(Images, data), options.batch_size
     if len(images) == 0:
         raise BadData("there are no images to evaluate on.")
     if labels is None and masks is None:
         raise BadData("images alone cannot be evaluated on; give labels, masks or an ImageData.")
     if masks is not None:
+        if options.restrict is not None:
+            raise RequestError("`restrict` is for classifiers, and there are masks; leave it out.")
         return _evaluate_masks(model, images, torch.as_tensor(masks), classes, batch_size, device)
-    truth = torch.as_tensor(labels).long().cpu()
+    given = torch.as_tensor(labels).cpu()
+    if given.ndim == 2 and options.restrict is None:
+        logits = predict(model, images, batch_size=batch_size, device=device)
+        return evaluate_labels(logits, given, classes or origin_of(model).classes)
+    if given.is_floating_point() and not bool((given == given.round()).all()):
+        raise BadData("labels are fractions; an accuracy needs class numbers, or (N, classes) of 0 and 1.")
+    truth = given.long()
     if truth.shape != (len(images),):
         raise BadData(f"{len(images)} images and labels of shape {tuple(truth.shape)}.")
+    if options.restrict is not None:
+        images, truth = _of_classes(images, truth, options.restrict, classes or origin_of(model).classes)
     logits = predict(model, images, batch_size=batch_size, device=device)
     if logits.ndim != 2:
         raise BadData(
             f"the model gives {tuple(logits.shape)}, not one row of logits an image; a segmenter needs masks."
         )
-    return measure_logits(logits, truth, classes or origin_of(model).classes)
+    names = _names(classes or origin_of(model).classes, logits.shape[1])
+    if options.restrict is not None:
+        among = data_sets.class_indices(options.restrict, names)
+        truth = torch.tensor([among.index(label) for label in truth.tolist()])
+        logits, names = logits[:, among], tuple(names[k] for k in among)
+    unsaid = origin_of(model).preprocessing is None and not unread(images[:1]).is_floating_point()
+    notes = [UNPREPARED] if unsaid else []
+    if broken := int(logits.isnan().any(1).sum()):
+        notes.append(
+            f"the logits of {counted(broken, 'image')} are no numbers (NaN), and what is said of these means nothing"
+        )
+    return replace(measure_logits(logits, truth, names), note="; ".join(notes))
 
 
+def evaluate_labels(logits: Tensor, truth: Tensor, classes: Sequence[str] | None = None) -> LabelsEvaluation:
+    """Measures of logits (N, classes) against several labels an image (N, classes) of 0 and 1.
+
+    >>> found = evaluate_labels(torch.tensor([[2.0, -1.0], [1.0, 3.0]]), torch.tensor([[1, 0], [0, 1]]))
+    >>> found.accuracy, found.exact_match, found.mean_average_precision
+    (0.75, 0.5, 1.0)
+    """
+    if truth.shape != logits.shape or not bool(((truth == 0) | (truth == 1)).all()):
+        raise BadData(
+            f"labels are {tuple(truth.shape)} for outputs of {tuple(logits.shape)}; several labels an image are (N, classes) "
+            "of 0 and 1."
+        )
+    names, wanted = _names(classes, logits.shape[1]), truth > 0.5
+    answered, chances = logits > 0, logits.double().sigmoid()
+    right = answered == wanted
+    counts = [wanted, answered & wanted, answered & ~wanted]
+    true, hit, false = (part.sum(0).tolist() for part in counts)
+    confusion = [[len(truth) - t - f, f, t - h, h] for t, h, f in zip(true, hit, false, strict=True)]
+    precision = {name: _average_precision(chances[:, k], wanted[:, k]) for k, name in enumerate(names)}
+    known = [value for value in precision.values() if value is not None]
+    sure = torch.where(answered, chances, 1 - chances)
+    return LabelsEvaluation(
+        classes=names,
+        images=len(truth),
+        accuracy=right.double().mean().item(),
+        per_class=dict(zip(names, right.double().mean(0).tolist(), strict=True)),
+        confusion=confusion,
+        nll=nn.functional.binary_cross_entropy_with_logits(logits.double(), wanted.double()).item(),
+        calibration_error=calibration_error(sure.flatten(), right.flatten()),
+        auroc={name: auroc(logits[:, k], wanted[:, k]) for k, name in enumerate(names)},
+        exact_match=right.all(1).double().mean().item(),
+        average_precision=precision,
+        mean_average_precision=sum(known) / len(known) if known else None,
+    )
+
+
+def _average_precision(scores: Tensor, positive: Tensor) -> float | None:
+    """Mean precision at every positive, from the best score down; equal scores share their threshold."""
+    if not bool(positive.any()):
+        return None
+    _, group, size = torch.unique(-scores, return_inverse=True, return_counts=True)
+    hits = torch.zeros(len(size), dtype=torch.float64).index_add_(0, group, positive.double())
+    return float((hits * hits.cumsum(0) / size.cumsum(0)).sum() / hits.sum())
+
+
+UNPREPARED = "the model does not say how its images are prepared; they went in as 0..1, as they are"
+
+
+def _of_classes(images: Any, truth: Tensor, restrict: str, names: Sequence[str] | None) -> tuple[Any, Tensor]:
+    """The images of these classes, and their labels."""
+    known = names if names is not None else [str(k) for k in range(int(truth.max()) + 1)]
+    own = np.flatnonzero(np.isin(truth.numpy(), data_sets.class_indices(restrict, known)))
+    if not len(own):
+        raise BadData(f"there is no image of {restrict} to evaluate on.")
+    return unread(images)[own], truth[own]
+
+
+@takes(EvalOptions)
 def evaluate_data(
     model: nn.Module,
     images: ImageData,
     *,
     split: str = "test",
-    batch_size: int = 512,
     device: torch.device | str | None = None,
+    options: EvalOptions,
 ) -> Evaluation:
     """Measure a model on a data set whose classes are found among the model's by name.
 
     A segmenter (its classes are the data set's mask classes) is measured on the masks.
     """
+    batch_size = options.batch_size
     if split == "all":
         images, split = images.pooled(), "test"
-    raw, labels, masks = images.split(split)
     known = origin_of(model).classes
+    restrict = options.restrict
+    if restrict is not None:
+        among = data_sets.class_indices(restrict, known or images.classes)
+        if known is None:  # its outputs have no names but their numbers
+            restrict = ",".join(map(str, among))
+        else:  # classes of the data that the model does not know do not matter
+            wanted = {known[k] for k in among}
+            images = images.select([k for k, name in enumerate(images.classes) if name in wanted])
+    raw, labels, masks = images.split(split)
     if masks is not None and known == images.mask_classes:
         return evaluate(model, raw, labels, classes=known, batch_size=batch_size, masks=masks, device=device)
-    if known is not None and known != images.classes:
-        foreign = [name for name in images.classes if name not in known]
-        if foreign:
-            raise BadData(
-                f"the model does not know {', '.join(map(repr, foreign[:10]))} of {images.name}; its classes "
-                f"are {', '.join(known[:40])}. {which_to_select(images, known)}"
-            )
-        labels = np.array([known.index(name) for name in images.classes])[labels]
-    return evaluate(model, raw, labels, classes=known, batch_size=batch_size, device=device)
+    labels = labels_among(known, images, labels)
+    return evaluate(model, raw, labels, classes=known, batch_size=batch_size, restrict=restrict, device=device)
+
+
+def labels_among(known: Sequence[str] | None, images: ImageData, labels: np.ndarray) -> np.ndarray:
+    """Labels of a data set as numbers of a model's outputs: by name, or as they are where the model has no names."""
+    if known is None or tuple(known) == images.classes:
+        return labels
+    foreign = [name for name in images.classes if name not in known]
+    if foreign:
+        raise BadData(
+            f"the model does not know {', '.join(map(repr, foreign[:10]))} of {images.name}; its classes "
+            f"are {', '.join(known[:40])}. {which_to_select(images, known)}"
+        )
+    numbers: np.ndarray = np.array([list(known).index(name) for name in images.classes])[labels]
+    return numbers
 
 
 def judged_split(model: nn.Module, images: ImageData) -> str:

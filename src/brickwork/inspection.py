@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 from brickwork.blueprint import Blueprint, trace
+from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.html_table import facts_table
+from brickwork.latency import latency
 from brickwork.model_options import InfoOptions
 from brickwork.options import takes
 from brickwork.origin import origin_of
@@ -23,11 +25,13 @@ class ModelInfo:
     summary: Summary
     blueprint: dict[str, Any]  # spaces, macs, activation_bytes; or the refusal
     dry_run: dict[str, Any] | None = None  # what a cut would remove
+    latency: dict[str, Any] | None = None  # milliseconds of a pass, by the number of examples
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""
         cut = {} if self.dry_run is None else {"dry_run": self.dry_run}
-        return {**self.summary.to_dict(), **self.blueprint, **cut}
+        timed = {} if self.latency is None else {"latency": self.latency}
+        return {**self.summary.to_dict(), **self.blueprint, **cut, **timed}
 
     def __str__(self) -> str:
         if self.dry_run is not None:
@@ -35,6 +39,9 @@ class ModelInfo:
         rows = [(x.name, x.kind, sides(x.output), x.parameters, x.flops) for x in self.summary.layers]
         layers = table(["layer", "kind", "output", "parameters", "FLOPs"], rows)
         text = f"{layers}\n{self._line()}"
+        if self.latency is not None:
+            times = ", ".join(f"{ms:.2f} ms for {counted(int(n), 'example')}" for n, ms in self.latency["ms"].items())
+            text += f"\nlatency: {times} ({self.latency['device']}, {counted(self.latency['threads'], 'thread')})"
         if self.blueprint["spaces"] is None:
             return f"{text}\nchannel spaces: none, {self.blueprint['refused']}"
         macs, activations = self.blueprint["macs"], self.blueprint["activation_bytes"]
@@ -62,6 +69,8 @@ def info(model: nn.Module, *, options: InfoOptions) -> ModelInfo:
     (44726, {'conv1': [6, 3]})
     """
     keep = options.keep()
+    if options.latency and keep:
+        raise RequestError("`latency` is of the model as it is, and `dry_run` cuts nothing; leave one of them out.")
     given = options.input_shape or origin_of(model).input_shape
     if given is None:
         raise RequestError("the model does not say which input it takes; give `input_shape`, as in 3x32x32.")
@@ -71,15 +80,24 @@ def info(model: nn.Module, *, options: InfoOptions) -> ModelInfo:
         summary = summarize(model, example)
     except (RuntimeError, ValueError, TypeError) as error:
         raise BadModel(f"the model does not take an input of {'x'.join(map(str, given))}: {error}") from error
+    timed = _latency(model, example) if options.latency else None
     try:
         bp = trace(model, example)
     except BrickworkError as refusal:
         if keep:
             raise
-        return ModelInfo(summary, {"spaces": None, "refused": str(refusal)})
+        return ModelInfo(summary, {"spaces": None, "refused": str(refusal)}, latency=timed)
     counts = bp.count()
     facts = {"spaces": bp.to_dict()["spaces"], "macs": counts.macs, "activation_bytes": counts.activation_bytes}
-    return ModelInfo(summary, facts, _cut(bp, model, keep) if keep else None)
+    return ModelInfo(summary, facts, _cut(bp, model, keep) if keep else None, timed)
+
+
+def _latency(model: nn.Module, example: torch.Tensor) -> dict[str, Any]:
+    """Milliseconds of a pass of one example and of 32, where the model is; the medians of 30 passes."""
+    where = device_of(model)
+    batches = [example.to(where).expand(count, *example.shape[1:]).contiguous() for count in (1, 32)]
+    times = {str(len(batch)): round(1000 * latency(model, batch), 4) for batch in batches}
+    return {"ms": times, "device": str(where), "threads": torch.get_num_threads()}
 
 
 def _cut(bp: Blueprint, model: nn.Module, keep: dict[str, list[int]]) -> dict[str, Any]:

@@ -15,6 +15,11 @@ class EvalOptions(Options):
         default_text="test, or all of a pile without splits that the model was not made from",
     )
     batch_size: int = option(default=512, at_least=1, help="Images at a time.")
+    restrict: str | None = option(
+        default=None,
+        metavar="CLASSES",
+        help="Judge among these classes of the model only, on their images: cat,deer or 0-4.",
+    )
 
 
 class InfoOptions(Options):
@@ -32,6 +37,10 @@ class InfoOptions(Options):
         default=(),
         metavar="SPACE=INDICES",
         help="Show what keeping only these channels would remove, e.g. conv1=0-3,7; repeatable.",
+    )
+
+    latency: bool = option(
+        default=False, help="Measure the milliseconds of a forward pass of one example, and of 32, on this machine."
     )
 
     def keep(self) -> dict[str, list[int]]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+RECORD = "brickwork.json"  # marks a folder of another library's shape as written by us, and lists its files
 _MODEL = ("config.json", "model.safetensors", "README.md")
 _MERGED = (*_MODEL, "model.safetensors.index.json")
 _NET = (
@@ -22,24 +23,40 @@ _NET = (
     "adapters.safetensors",
     *(f"{kind}/*/{f}" for kind in ("categories", "tasks") for f in _MODEL),
 )
-_DEMO = "a b known nine seven start ten three zero-one halves net map tasks figures"
+_DEMO = (
+    "a b start matched start-team-1 start-team-2 team-1 team-2 by-linear by-rebasin by-match start-resnet start-inception "
+    "resnet inception part-a part-resnet part-inception six plain known nine ten halves net map tasks figures "
+    "seven three zero-one"  # the last three: of earlier tours
+)
+_IMAGES = ("unseen.npz", "team-1.npz", "team-2.npz")
 
 #: the file that marks a kind of folder: everything that may lie in it; ** stands for whatever is below
 KINDS: dict[str, tuple[str, ...]] = {
     "config.json": _MODEL,
     "model.safetensors": _MERGED,
     "model.safetensors.index.json": _MERGED,
+    RECORD: (RECORD,),
     "map.json": ("map.json", "map.safetensors"),
     "transplant.json": _NET,
     "pool.json": ("pool.json", "pool.safetensors", "base.task", "grown-*.safetensors", "tasks/*.task", ".lock"),
     "sweep.csv": ("sweep.csv", "sweep.json", "sweep.html", "sweep.svg", "figures/*.json"),
     "sweep.json": ("sweep.csv", "sweep.json", "sweep.html", "sweep.svg", "figures/*.json"),
     "routes.json": ("routes.json",),
+    "tradeoff.json": ("tradeoff.json", "tradeoff.csv", "tradeoff.svg", *(f"*/{name}" for name in _MODEL)),
     "method.json": ("method.json",),
     "progress.json": ("progress.json", *(f"step-*/{name}" for name in _NET)),
     "network.py": ("network.py", "weights.safetensors", "__pycache__/*"),
-    "demo.json": ("demo.json", "report.html", "unseen.npz", *(f"{name}/**" for name in _DEMO.split())),
+    "demo.json": ("demo.json", "report.html", *_IMAGES, *(f"{name}/**" for name in _DEMO.split())),
 }
+
+
+def write_record(draft: Path, kind: str, facts: dict[str, Any]) -> None:
+    """The file that says what wrote a folder of another library's shape, and everything that lies in it."""
+    import brickwork
+
+    files = sorted(path.relative_to(draft).as_posix() for path in draft.rglob("*") if path.is_file())
+    record = {"format": f"brickwork.{kind}/1", "version": brickwork.__version__, "files": [*files, RECORD], **facts}
+    (draft / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def foreign(folder: Path, marks: Sequence[str]) -> str | None:
@@ -84,7 +101,10 @@ def _tagged(folder: Path, mark: str) -> bool:
 
 
 def _shards(folder: Path, mark: str) -> list[str]:
-    """The files that an index of shards names, no patterns."""
+    """The files that an index of shards, or the record of a merged folder, names; no patterns."""
+    if mark == RECORD:
+        with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            return [glob.escape(str(name)) for name in json.loads((folder / mark).read_text(encoding="utf-8"))["files"]]
     if not mark.endswith(".index.json"):
         return []
     with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):

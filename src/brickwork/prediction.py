@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import as_input
+from brickwork.data.streamed import Images, StreamedImages, ahead, tensor_of, unread
 from brickwork.devices import device_of, pick
-from brickwork.errors import RequestError
+from brickwork.errors import BadData, RequestError
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
 
@@ -40,12 +42,17 @@ def logit_batches(
     if batch_size < 1:
         raise RequestError(f"batch_size is {batch_size}; it must be 1 or more.")
     target = pick(device, of=model)
-    tensor = torch.as_tensor(images)
+    given = unread(images)
     with evaluating(model), moved(model, target):
-        layout = proved_layout(model, tensor, target, output)
-        for start in range(0, len(tensor), batch_size):
-            batch = input_of(model, tensor[start : start + batch_size], target, layout)
-            yield logits_of(model(batch), output).float()
+        layout = proved_layout(model, given, target, output)
+        for part in _parts(given, batch_size):
+            yield logits_of(model(input_of(model, part, target, layout)), output).float()
+
+
+def _parts(images: Tensor | StreamedImages, size: int) -> Iterator[Tensor]:
+    """Images in batches; those that are read when wanted, one batch ahead."""
+    parts = (images[start : start + size] for start in range(0, len(images), size))
+    return ahead(map(tensor_of, parts)) if isinstance(images, StreamedImages) else parts
 
 
 def input_of(
@@ -59,11 +66,40 @@ def input_of(
     return given.to(precision_of(model) or given.dtype)
 
 
+@dataclass(frozen=True)
+class StreamedInput:
+    """Network input of images that are read when wanted: what a tensor of it would give for slices and indices."""
+
+    model: nn.Module
+    images: StreamedImages
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size([len(self.images), *self[0:1].shape[1:]])
+
+    @property
+    def device(self) -> torch.device:
+        return device_of(self.model)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: slice | Tensor) -> Tensor:
+        made = input_of(self.model, self.images[which.cpu().numpy() if isinstance(which, Tensor) else which])
+        if not bool(torch.isfinite(made).all()):
+            raise BadData("the images hold NaN or infinite values.")
+        return made
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Batches, each read while the one before is worked on."""
+        return ahead(self[start : start + size] for start in range(0, len(self), size))
+
+
 MANY = 64  # images from which on two extra batches of two are worth it
 
 
 def proved_layout(
-    model: nn.Module, images: Tensor, device: torch.device, output: str | int | None = None
+    model: nn.Module, images: Tensor | StreamedImages, device: torch.device, output: str | int | None = None
 ) -> torch.memory_format:
     """The layout in memory that a model is given many raw images in: channels last, where that is proved to work.
 
@@ -94,6 +130,8 @@ def works_channels_last(model: nn.Module, given: Tensor, output: str | int | Non
             logits = logits_of(model(given.contiguous(memory_format=torch.channels_last)), output).float()
         except Exception:  # whatever the network's own code raises; what it raises both ways was raised above
             return False
+    if not bool(torch.isfinite(expected).all()):
+        return False  # logits that are no numbers prove nothing
     slack = 1e-3 * float(expected.abs().max())
     return logits.shape == expected.shape and torch.allclose(logits, expected, rtol=1e-3, atol=slack, equal_nan=True)
 

@@ -74,6 +74,8 @@ class Header:
 def read_header(path: Path) -> Header:
     """The header of a file, checked against the file; one BadFile for whatever is wrong with it."""
     try:
+        with open(path, "rb"):  # of a file that it may not open, the library says that it is not there
+            pass
         with safe_open(path, framework="numpy"):  # the library's own check: lengths, types, offsets, nothing left over
             pass
         with open(path, "rb") as file:
@@ -88,6 +90,8 @@ def read_header(path: Path) -> Header:
         ]
     except FileNotFoundError:
         raise BadFile(f"{path} is missing.") from None
+    except PermissionError as error:
+        raise BadFile(f"{path} cannot be opened: {error.strerror}; mend its permissions.") from error
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise BadFile(f"{path} is damaged or cut short, it cannot be read as safetensors: {why}.") from error
@@ -218,11 +222,18 @@ class _Digest:
 def _place(header: Header) -> int | None:
     """Where the digest stands in the header; None where the file has none."""
     if SEAL not in header.metadata:
+        if any(_nearly(SEAL, name) for name in header.metadata):  # a stranger's file has no entry like it
+            raise BadFile(f"{header.path} is damaged: the name of the sha256 in its header is changed.")
         return None
     at = header.text.find(f'"{SEAL}":"{header.metadata[SEAL]}"'.encode())
     if at < 0 or len(header.metadata[SEAL]) != 64:
         raise BadFile(f"{header.path} is damaged: the sha256 in its header is none.")
     return at + len(SEAL) + 4
+
+
+def _nearly(name: str, other: str) -> bool:
+    """Whether one is the other with a letter or two changed."""
+    return len(name) == len(other) and sum(a != b for a, b in zip(name, other, strict=True)) <= 2
 
 
 class Sealed:

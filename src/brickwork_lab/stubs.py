@@ -32,6 +32,7 @@ PACKAGES = (
             "bricks",
             "continual",
             "dependencies",
+            "lora",
             "export",
             "pools",
             "store",

@@ -86,10 +86,32 @@ def test_integers_and_statistics(nets):
             buffer.copy_(torch.tensor(9) if not buffer.is_floating_point() else buffer * 0.1)
     g = brickwork.delta(a, zero)
     assert not any(n.endswith("num_batches_tracked") for n in g.tensors)
-    with pytest.raises(BadModel, match="variance cannot be negative; use bn='keep'"):
+    with pytest.raises(BadModel, match="variance cannot be negative; give images"):
         brickwork.assign(zero, g, 5.0)
     kept = brickwork.assign(zero, g, 5.0, bn="keep")
     assert all(torch.equal(v, dict(zero.named_buffers())[n]) for n, v in kept.named_buffers())
+
+
+def test_statistics_are_measured_where_images_are_given(nets):
+    """bn="recalibrate", what is done with images, and "batch": those of the activations that the new network has."""
+    zero, a, _ = nets
+    g = brickwork.delta(a, zero)
+    images = torch.randn(300, 3, 16, 16, dtype=torch.float64)
+    before = [state_hash(net) for net in nets]
+    made = {
+        "assign": lambda **o: brickwork.assign(zero, g, -3.0, images=images, **o),
+        "combine": lambda **o: combine([(2.0, a), (-5.0, zero)], images=images, **o),
+    }
+    for make in made.values():
+        new, same, batch = make(), make(bn="recalibrate"), make(bn="batch")
+        assert state_hash(new) == state_hash(same) != state_hash(batch)
+        with torch.no_grad():
+            assert torch.allclose(batch.eval()(images), batch.train()(images), atol=2e-2, rtol=2e-2)
+    assert [state_hash(net) for net in nets] == before
+    with pytest.raises(RequestError, match="statistics are measured by running a network, and this is a dictionary"):
+        brickwork.assign(zero.state_dict(), g, images=images)
+    with pytest.raises(RequestError, match="bn is batch, which measures statistics on images, and none are given"):
+        combine([(1.0, a)], bn="batch")
 
 
 def test_half_precision_keeps_its_type():

@@ -191,23 +191,41 @@ def test_the_global_threshold_of_numbers_that_are_much_alike(monkeypatch, widest
         assert sparse.global_threshold(lambda every: iter(parts[::every]), density) == wanted
 
 
-@pytest.mark.parametrize("shape", [(40, 96), (96, 40), (24, 5, 3, 3)])
+def tsv_by_definition(tensors, base):
+    """Task singular vectors as the paper writes them, by SVDs in float64; directions without weight left out."""
+    flat = [(x.astype(np.float64) - base).reshape(len(x), -1) for x in tensors]
+    rank = max(1, min(flat[0].shape) // len(flat))
+    parts = []
+    for matrix in flat:
+        u, s, v = np.linalg.svd(matrix, full_matrices=False)
+        count = min(rank, int((s > 1e-5 * s[0]).sum()))
+        parts.append((u[:, :count], s[:count], v[:count]))
+    left = np.linalg.svd(np.concatenate([u for u, _, _ in parts], 1), full_matrices=False)
+    right = np.linalg.svd(np.concatenate([v for _, _, v in parts]), full_matrices=False)
+    values = np.concatenate([s for _, s, _ in parts])
+    return base + ((left[0] @ left[2] * values) @ (right[0] @ right[2])).reshape(base.shape)
+
+
+@pytest.mark.parametrize("shape", [(40, 96), (96, 40), (24, 5, 3, 3), (32, 32)])
 @pytest.mark.parametrize("rank", [None, 3, 0])
-def test_tsv_in_float32_is_that_of_float64(shape, rank):
-    """Eigenvectors of products stand for singular vectors; float64 takes the SVD itself. Low ranks and zeros as well."""
+@pytest.mark.parametrize("tasks", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tsv_without_svds_is_that_of_svds(shape, rank, tasks, dtype):
+    """Eigenvectors of products stand for singular vectors. Low ranks, zeros, and tasks that share directions as well."""
     rng = np.random.default_rng(0)
     base = np.zeros(shape)  # or differences would be rounded, and what is noise has no directions
+    common = 0.05 * rng.normal(size=shape) if rank is None else 0
     models = []
-    for _ in range(2):
+    for _ in range(tasks):
         flat = rng.normal(size=(shape[0], int(np.prod(shape[1:]))))
         if rank is not None:
             flat = flat[:, :rank] @ rng.normal(size=(rank, flat.shape[1]))
-        models.append(base + 0.1 * flat.reshape(shape))
-    single = [x.astype(np.float32) for x in (*models, base)]
-    found = call("tsv", single[:2], single[2])
-    wanted = call("tsv", [x.astype(np.float64) for x in single[:2]], single[2].astype(np.float64))
-    assert found.dtype == np.float32
-    assert np.abs(found - wanted).max() <= 2e-6 * np.abs(wanted).max()
+        models.append((common + 0.1 * flat.reshape(shape)).astype(dtype))
+    result = call("tsv", models, base.astype(dtype))
+    wanted = tsv_by_definition(models, base)
+    assert result.dtype == dtype
+    assert np.abs(result - wanted).max() <= 2e-6 * np.abs(wanted).max()
+    assert result.tobytes() == call("tsv", models, base.astype(dtype)).tobytes()
 
 
 def test_breadcrumbs_drops_both_ends():
@@ -245,6 +263,43 @@ def test_isotropic_values_and_orthogonal_tasks():
     assert np.allclose(call("tsv", [one, two], np.zeros((8, 6))), one + two)  # tasks that do not meet just add up
     singular = np.linalg.svd(call("iso_c", [one, two], np.zeros((8, 6))), compute_uv=False)
     assert np.allclose(singular, singular[0])
+
+
+def test_directions_of_their_own_are_given_to_the_tasks():
+    rng = np.random.default_rng(3)
+    one, two, base = rng.normal(size=(10, 14)), rng.normal(size=(10, 14)), np.zeros((10, 14))
+    assert np.allclose(call("iso_cts", [one, two], base, common=1.0), call("iso_c", [one, two], base))
+    mixed = call("iso_cts", [one, two], base)
+    singular = np.linalg.svd(mixed, compute_uv=False)
+    assert np.allclose(singular, singular[0]) and not np.allclose(mixed, call("iso_c", [one, two], base))
+    u, _, v = np.linalg.svd(rng.normal(size=(10, 10)))
+    strong, weak = (
+        9 * u[:, :8] @ v[:8],
+        u[:, 8:9] @ v[8:9],
+    )  # the sum's last directions are noise, the weak task has its own
+    last = u[:, 8] @ call("iso_cts", [strong, strong + weak], np.zeros((10, 10))) @ v[8]
+    assert last > 1  # as strong as the others
+
+
+def test_what_is_merged_differs_least_on_the_rows_of_each_task():
+    rng = np.random.default_rng(4)
+
+    def loss(merged, tasks):
+        return sum(np.square((merged - t) @ t.T).sum() / np.square(t).sum() for t in tasks)
+
+    for shape in ((6, 20), (20, 6)):  # fewer rows than inputs, and more
+        base = np.zeros(shape)
+        tasks = [rng.normal(size=shape) for _ in range(3)]
+        assert np.allclose(call("wudi", tasks[:1], base), tasks[0])  # one network alone is itself
+        best = call("wudi", tasks, base, ridge=1e-9)
+        for _ in range(20):
+            assert loss(best, tasks) <= loss(best + 1e-3 * rng.normal(size=shape), tasks)
+        assert loss(best, tasks) < min(loss(sum(tasks), tasks), loss(sum(tasks) / 3, tasks))
+    apart = [np.zeros((4, 8)), np.zeros((4, 8))]
+    apart[0][:, :4], apart[1][:, 4:] = rng.normal(size=(4, 4)), rng.normal(size=(4, 4))
+    assert np.allclose(
+        call("wudi", apart, np.zeros((4, 8)), ridge=1e-9), sum(apart), atol=1e-5
+    )  # inputs that do not meet
 
 
 def nets(count, arch="resnet8"):
@@ -318,7 +373,8 @@ def test_layers_and_gradients():
         ("dare", {"density": 0, "base": True}, "density is 0; it must be above 0"),
         ("ties", {"trim": "some", "base": True}, "trim is 'some'; it must be global or tensor"),
         ("breadcrumbs", {"density": 0.9, "outliers": 0.3, "base": True}, "more than everything"),
-        ("linear", {"bn": "guess"}, "bn is 'guess'; it must be linear or keep"),
+        ("linear", {"bn": "recalibrate"}, "bn is recalibrate, which measures statistics on images, and none are given"),
+        ("linear", {"bn": "guess"}, "bn is 'guess'; it must be one of batch, recalibrate, linear, keep"),
         ("linear", {"seed": -1}, "seed is -1"),
     ],
 )

@@ -63,6 +63,7 @@ def test_many_at_once_answer_as_each_alone(arch, args, size):
 
 @pytest.mark.parametrize("arch", ["lenet", "resnet8"])
 @pytest.mark.parametrize("bn", ["linear", "keep"])
+@pytest.mark.filterwarnings("ignore::brickwork.errors.NegativeVariance")
 def test_the_same_accuracies_as_the_plain_loop(arch, bn):
     args = {"width": 4} if arch == "resnet8" else {}
     nets = [*pair(arch, **args), shaken(zoo.build(arch, num_classes=5, seed=7, **args), 7)]

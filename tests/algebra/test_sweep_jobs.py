@@ -7,7 +7,8 @@ import json
 import pytest
 
 from brickwork import data, store, zoo
-from brickwork.algebra import sweep
+from brickwork.algebra import sweep, sweep_jobs
+from brickwork.algebra.cells import Cells
 from brickwork.algebra.sweep_jobs import sweep_folders
 from brickwork.errors import JobFailed
 from brickwork.training import train
@@ -61,6 +62,64 @@ def test_other_weights_are_another_sweep(folders, tmp_path):
 def test_a_row_that_fails_is_named(folders):
     with pytest.raises(JobFailed, match=r"β = 0.*nosuchset"):
         sweep_folders(folders, ["nosuchset"], engine="inline", device="cpu", progress=False, **GRID)
+
+
+def test_rows_that_fail_do_not_keep_others_from_being_measured(folders, tmp_path, monkeypatch):
+    """All that can be is kept, what is missing is named with its cause, and the next call measures only that."""
+    options = {"engine": "inline", "journal": tmp_path / "kept", "device": "cpu", "progress": False}
+    grid = {"alpha": [0.0, 1.0], "beta": [0.0, 0.25, 0.5, 1.0]}
+    real, asked = sweep_jobs.sweep, []
+
+    def failing(*args, beta, **rest):
+        asked.append(beta[0])
+        if beta[0] in (0.0, 0.5):
+            raise RuntimeError("out of memory\nat some address")
+        return real(*args, beta=beta, **rest)
+
+    monkeypatch.setattr(sweep_jobs, "sweep", failing)
+    with pytest.raises(JobFailed, match=r"2 of 4 rows .*β = 0 \(.*\), β = 0.5 \(.*the same call measures only these"):
+        sweep_folders(folders, SPECS, **options, **grid)
+    assert asked == grid["beta"]
+    missing = json.loads((tmp_path / "kept" / "missing.json").read_text())["missing"]
+    assert [row["name"] for row in missing] == ["β = 0", "β = 0.5"] and "at some address" in missing[0]["cause"]
+    asked.clear()
+    monkeypatch.setattr(sweep_jobs, "sweep", lambda *a, beta, **k: asked.append(beta[0]) or real(*a, beta=beta, **k))
+    assert len(sweep_folders(folders, SPECS, **options, **grid).rows) == 16
+    assert asked == [0.0, 0.5] and not (tmp_path / "kept" / "missing.json").exists()
+
+
+def test_a_command_of_which_a_row_fails_writes_no_map(folders, tmp_path, run, monkeypatch):
+    monkeypatch.setattr(Cells, "accuracies", failing_once(Cells.accuracies))
+    asked = ["sweep", *folders.values(), "--data", SPECS[0], "--alpha", "0,1", "--cells", "1", "--device", "cpu"]
+    asked += ["--journal", tmp_path / "journal", "--out", tmp_path / "out"]
+    code, _, complaint = run(*asked)
+    assert code == 1 and "1 of 4 cells of this sweep failed: α = 1, β = 0 on digits:A@5" in complaint
+    assert not (tmp_path / "out").exists()
+    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+    assert len(lines) == 1 + 4 and lines[2] == {"missing": [1.0, 0.0, SPECS[0]], "cause": "RuntimeError: no memory"}
+    measured = []
+    monkeypatch.setattr(Cells, "accuracies", noting(Cells.accuracies, measured))
+    code, _, complaint = run(*asked)
+    assert code == 0, complaint
+    assert measured == [[(1.0, 0.0)]]
+
+
+def failing_once(real):
+    def accuracies(self, group, *rest):
+        if group == [(1.0, 0.0)]:
+            raise RuntimeError("no memory\nfor this")
+        return real(self, group, *rest)
+
+    accuracies.real = real
+    return accuracies
+
+
+def noting(real, measured):
+    def accuracies(self, group, *rest):
+        measured.append(list(group))
+        return real.real(self, group, *rest)
+
+    return accuracies
 
 
 def test_on_the_command_line(folders, tmp_path, run):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.algebra import merge_on, rebasin, repair
+from brickwork.algebra import merge_on, rebasin, regmean, repair
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
@@ -103,6 +104,43 @@ def test_regmean_is_the_papers_formula():
 
     wanted = torch.linalg.solve(gram(x) + gram(y), gram(x) @ a[0].weight.T + gram(y) @ b[0].weight.T).T
     assert (merged[0].weight - wanted).abs().max() <= 1e-10
+
+
+def test_regmean_plus_takes_the_features_of_the_merged_network():
+    torch.manual_seed(0)
+    a, b = (nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3, bias=False)).double() for _ in range(2))
+    x, y = torch.randn(30, 4, dtype=torch.float64), torch.randn(50, 4, dtype=torch.float64)
+    merged = merge_on([a, b], [x, y], "regmean++", shrink=0.7, ridge=0.0, **QUIET)
+    first = merge_on([a, b], [x, y], "regmean", shrink=0.7, ridge=0.0, **QUIET)[0]
+    assert (merged[0].weight - first.weight).abs().max() <= 1e-10  # what arrives there is the same
+
+    def gram(z):
+        z = merged[1](merged[0](z))
+        full = z.T @ z / len(z)
+        return 0.7 * full + 0.3 * torch.diag(full.diagonal())
+
+    with torch.no_grad():
+        right = gram(x) @ a[2].weight.T + gram(y) @ b[2].weight.T
+        wanted = torch.linalg.solve(gram(x) + gram(y), right).T
+    assert (merged[2].weight - wanted).abs().max() <= 1e-10
+
+
+def test_regmean_plus_holds_what_a_layer_reads_of_one_batch_at_a_time(monkeypatch):
+    net, alive = nn.Sequential(nn.Linear(4, 3)), []
+    rows = regmean._Features._rows
+
+    def watched(self, path):
+        for some in rows(self, path):
+            copied = some.clone()
+            alive.append(weakref.ref(copied))
+            del some
+            yield copied
+            del copied
+            assert sum(one() is not None for one in alive) <= 1
+
+    monkeypatch.setattr(regmean._Features, "_rows", watched)
+    merge_on([net, net], [torch.randn(900, 4)] * 2, "regmean++", **QUIET)
+    assert len(alive) >= 8
 
 
 def test_fisher_is_the_mean_where_all_matters_the_same():

@@ -258,7 +258,7 @@ def test_data_that_cannot_be_used(nets, digits, small):
         ({"budget": 1.5}, "budget is 1.5"),
         ({"threshold": float("nan")}, "threshold is nan"),
         ({"tolerance": -1, "images": 0}, "tolerance is -1; it must be 0 to 1; images is 0"),
-        ({"of": "flops"}, "it must be parameters or macs"),
+        ({"of": "flops"}, "it must be one of parameters, macs, latency"),
         ({"repair": "magic"}, "it must be one of match, bn, none"),
         ({"round_to": 0}, "round_to is 0"),
         ({"seed": -1}, "seed is -1"),

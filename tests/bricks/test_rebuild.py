@@ -11,10 +11,15 @@ from torch import nn
 import brickwork
 from brickwork import data, zoo
 from brickwork.blueprint.plan import CLASSES
+from brickwork.bricks import polishing
 from brickwork.bricks.allocation import by_damage
 from brickwork.bricks.answers import Answers
+from brickwork.bricks.disassembly import repaired
+from brickwork.bricks.judge import Judge
+from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.rebuild import Curve, rebuild_curves
-from brickwork.errors import RequestError
+from brickwork.bricks.subject import prepare
+from brickwork.errors import BadData, RequestError
 from brickwork.training import train
 
 QUIET = {"progress": False, "device": "cpu"}
@@ -93,10 +98,11 @@ def trained(request):
 def test_a_larger_budget_is_not_worse(trained):
     """On the images that judge, but for two of them: the network is another one, and they are about 140."""
     net, images = trained
-    bricks = [brickwork.compress(net, images, budget=share, of="macs", **QUIET) for share in (0.2, 0.4, 0.7, 1.0)]
+    shares = (0.2, 0.4, 0.7, 1.0)
+    bricks = list(brickwork.compress(net, images, budget=shares, of="macs", **QUIET).bricks.values())
     after = [brick.accuracy_after for brick in bricks]
     assert all(b >= a - 0.015 for a, b in pairwise(after)), after
-    assert all(brick.macs <= share for brick, share in zip(bricks, (0.2, 0.4, 0.7, 1.0), strict=True))
+    assert all(brick.macs <= share for brick, share in zip(bricks, shares, strict=True))
     assert bricks[-1].macs == 1.0 and bricks[-1].accuracy_after == bricks[-1].accuracy_before
     assert after[1] >= bricks[1].accuracy_before - 0.05
 
@@ -158,6 +164,7 @@ def test_threshold_and_rebuild_exclude_each_other(nets, digits):
     assert brickwork.disassemble(nets["A"], None, digits["A"], threshold=1.0, repair="none", **QUIET).parameters < 1
 
 
+@pytest.mark.parametrize("trained", ["residual"], indirect=True)
 def test_polish_keeps_the_better_one_and_leaves_the_network_alone(trained):
     net, images = trained
     before = copy.deepcopy(net.state_dict())
@@ -166,6 +173,41 @@ def test_polish_keeps_the_better_one_and_leaves_the_network_alone(trained):
     facts = brick.used["polish"]
     assert facts["before"] == rough.accuracy_after and brick.accuracy_after == max(facts["before"], facts["after"])
     assert facts["kept"] == ("after" if facts["after"] >= facts["before"] else "before") and facts["epochs"] >= 1
+    assert f"of {facts['images']} images: {facts['before']:.2%} before" in str(brick)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     with pytest.raises(RequestError, match="polish is 0"):
         brickwork.compress(net, images, budget=0.5, polish=0, **QUIET)
+
+
+def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
+    """Nothing is wrong with a network that lost nothing; a cut one comes nearer to the whole on images it has not seen."""
+    net, images = trained
+    subject = prepare(copy.deepcopy(net).double(), [2, 0, 1], images, device="cpu", output=None, seed=0)
+    bp, samples = subject.bp, subject.samples
+    x = samples.inputs(samples.use[:20])
+    kept = {name: list(range(size)) for name, size in bp.spaces.items() if name != CLASSES} | {CLASSES: [2, 0, 1]}
+    student = polishing._Student(bp.select(subject.whole, kept).eval(), subject, kept)
+    logits = student(x)
+    assert torch.allclose(logits, subject.whole(x)[:, [2, 0, 1]], atol=1e-12)
+    assert len(student._at(x).points) == sum(isinstance(m, nn.Conv2d | nn.Linear) for m in net.modules())
+    assert student.penalty(x, logits, None).item() < 1e-20
+
+    options = DisassembleOptions(budget=0.1, images=100)
+    index = samples.some(100, 0)
+    kept = {name: list(range(max(2, size // 4))) for name, size in bp.spaces.items() if name != CLASSES}
+    cut = repaired(subject, kept=kept, index=index, options=options, progress=False)
+    judge = Judge(subject.whole, subject.judged, subject.wanted, None)
+    monkeypatch.setattr(polishing, "MOST", 8)  # so many epochs, however fast the machine
+    learned, facts = polishing.polish(cut.model, cut.kept, subject, judge, 60, source="digits", seed=0, progress=False)
+    answers = Answers(subject.whole, subject.judged.lazy(subject.judged.held), subject.wanted, None, 100)
+    assert answers.distance(learned) < 0.9 * answers.distance(cut.model)
+    assert facts["epochs"] == 8 and facts["images"] == len(samples.use)
+
+
+def test_what_cannot_be_polished_is_refused_before_anything_is_cut(monkeypatch):
+    monkeypatch.setattr("brickwork.bricks.disassembly.choose", pytest.fail)
+    net, x = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(90, 4)
+    with pytest.raises(BadData, match=r"polish trains on images, and these inputs are \(90, 4\)"):
+        brickwork.compress(net, (x, torch.arange(90) % 3), budget=0.5, polish=0.1, **QUIET)
+    with pytest.raises(BadData, match="no images to judge a polish by"):
+        brickwork.compress(net, (x[:3], torch.arange(3)), budget=0.5, polish=0.1, **QUIET)

@@ -125,3 +125,26 @@ def test_batches_do_not_matter(nets, digits, name):
     for space, table in found[0].scores.items():
         assert np.allclose(table, found[1].scores[space], rtol=1e-9, atol=1e-12)
         assert table.any()
+
+
+@pytest.mark.parametrize("at", ["layer", "norm", "activation", None])
+def test_where_the_derivative_is_taken(at):
+    """In front of the batch norm, behind it, behind the activation; the paper's attribution: in front."""
+    torch.manual_seed(0)
+    conv, norm, head = nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.Linear(6, 3)
+    norm.running_mean.normal_(), norm.running_var.uniform_(0.5, 2), norm.weight.data.uniform_(-1, 1)
+    net = nn.Sequential(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), head).double().eval()
+    with torch.no_grad():
+        head.weight.mul_(20)  # sure of many
+    x = torch.randn(200, 2, 6, 6, dtype=torch.float64)
+    y = net(x).argmax(1)
+    made = {"layer": conv(x), "norm": norm(conv(x)), "activation": norm(conv(x)).relu()}[at or "layer"].detach()
+    made.requires_grad_()
+    behind = {"layer": net[1:], "norm": net[2:], "activation": net[3:]}[at or "layer"]
+    sure = behind(made).softmax(1).gather(1, y[:, None])[:, 0]
+    (sure * (sure > 0.9).detach()).sum().backward()
+    by_image = made.grad.clamp(min=0).sum((2, 3))
+    wanted = torch.stack([by_image[y == k].sum(0) / max(1, int(((y == k) & (sure > 0.9)).sum())) for k in range(3)])
+    bp = brickwork.trace(net, x[:2])
+    scores = score_channels(net, bp, x, y, attribution="frat", at=at, batch_size=50, progress=False).scores["0"]
+    np.testing.assert_allclose(scores / scores.sum(), (wanted / wanted.sum()).numpy(), rtol=1e-9)

@@ -1,4 +1,4 @@
-"""compress, treat, distil, increment, transfer and adapt from the command line: what they write and what they refuse."""
+"""compress, treat, distil, increment, transfer, adapt and forget from the command line: what they write and what they refuse."""
 
 import json
 
@@ -85,6 +85,25 @@ def test_compress(run, tmp_path):
     brick = brickwork.Brick.load(tmp_path / "s")
     assert brick.classes == tuple("01234")
     assert origin_of(brick.model).provenance["whole"]["test_accuracy"] == 0.5
+
+
+def test_forget(run, tmp_path):
+    report, accuracy = result_of(
+        run, tmp_path / "f", "digits:0,1,2,4", "forget", "a", "--classes", "3", "--data", "digits:A"
+    )
+    assert report["after"]["retained"] == accuracy > 0.9 and report["after"]["forgotten"] < 0.2
+    assert report["forgotten"] == ["3"] and report["classes"] == list("0124")
+    said = origin_of(brickwork.load(tmp_path / "f")).provenance
+    assert said["test_accuracy"] == accuracy and said["before"]["test_accuracy"] == 0.5
+    code, out, _ = run("forget", "a", "--classes", "3,4", "--data", "digits:A", "--out", tmp_path / "g")
+    assert code == 0 and "by a linear probe" in out
+
+
+@pytest.mark.parametrize("classes", ["7", "cat", "0-4"])
+def test_what_cannot_be_forgotten_is_refused_and_nothing_is_written(run, tmp_path, classes):
+    code, _, err = run("forget", "a", "--classes", classes, "--data", "digits:A", "--out", tmp_path / "f")
+    assert code == 2 and "Traceback" not in err and len(err.strip().splitlines()) == 1
+    assert not (tmp_path / "f").exists()
 
 
 @pytest.mark.parametrize("rule", ["route", "doctor", "plain"])
@@ -198,7 +217,7 @@ def test_help_has_an_example_and_every_common_option(run, verb):
 EARLY = [
     (
         "compress a --data digits:A --budget 2 --seed -1",
-        "--budget is '2'; it must be above 0 and at most 1; --seed is '-1'",
+        "--budget is 2.0; it must be above 0 and at most 1; --seed is '-1'",
     ),
     ("compress a --data digits:A --attribution frats", "did you mean 'frat'?"),
     ("disassemble a --classes 0,ten --data digits:A", "unknown class 'ten'"),

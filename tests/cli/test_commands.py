@@ -60,7 +60,7 @@ def test_the_examples_of_a_help_can_be_typed(run, words, command):
 
 
 #: said whole by its name
-NO_EXAMPLE = {("demo",), ("info",), ("studio",)}
+NO_EXAMPLE = {("demo",), ("info",)}
 
 
 @pytest.mark.parametrize("verb", GROUPS)

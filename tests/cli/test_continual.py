@@ -115,6 +115,10 @@ def test_a_folder_of_something_else_is_left_alone(run, start, tmp_path):
 
 
 def test_how_to_split_must_be_said(run, tmp_path):
-    for more, message in (([], "--tasks or --classes-per-task"), (["digits:B", "--tasks", "2"], "one task each")):
+    for more, message in (
+        ([], "--tasks, --classes-per-task or --groups"),
+        (["digits:B", "--tasks", "2"], "one task each"),
+        (["--groups", "nowhere"], "must be superclass, or a JSON file"),
+    ):
         code, _, err = run("continual", "digits:A", *more, "--start", "lenet", "--out", tmp_path / "run")
         assert code == 2 and message in err

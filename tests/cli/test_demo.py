@@ -17,6 +17,7 @@ import pytest
 
 import brickwork
 from brickwork import cli
+from brickwork.ownership import foreign
 from brickwork.report.parts import PARTS as CHAPTERS
 from brickwork.tour import PARTS
 from brickwork.tour.next_steps import how_to_reach, next_commands
@@ -40,14 +41,30 @@ def test_demo(toured, run):
     result = json.loads(printed)
     assert [line[:5] for line in logged.splitlines()] == [f"[{k}/6]" for k in range(1, 7)]
     assert list(result["parts"]) == list(result["seconds"]) == [name for name, _, _ in PARTS]
-    assert result["parts"]["bricks"]["parameters"] < 0.26
+    assert result["parts"]["bricks"]["parameters"] < 0.26 and result["parts"]["bricks"]["difference"] < 1e-3
+    assert set(result["parts"]["merge"]) == {"parents", "linear", "rebasin", "match"}
     assert result["parts"]["pools"]["pool(size=48)"]["forgetting"] == 0
-    for name in ("start", "a", "b", "zero-one", "seven", "three", "known", "nine", "ten"):
+    for name in (
+        "start",
+        "a",
+        "b",
+        "team-1",
+        "team-2",
+        "by-match",
+        "part-a",
+        "part-resnet",
+        "six",
+        "known",
+        "nine",
+        "ten",
+    ):
         assert brickwork.load(out / name).brickwork_origin.classes or name == "start"
+    assert foreign(out, ("demo.json",)) is None  # so that --force takes the tour again
     page = (out / "report.html").read_text()
     for title, _ in list(CHAPTERS.values())[:-1]:
         assert title in page
-    assert len(page) < 500_000 and page.count('class="card"') == 8
+    assert len(page) < 500_000 and page.count('class="card"') == 12
+    assert page.count("<b>What for</b>") == page.count("<b>So what</b>") == page.count("<figure") == 9
     assert json.loads((out / "demo.json").read_text()) == result
     code, printed, _ = run("report", out / "map", "--out", home / "one.html")
     assert code == 0 and ": 1 chapter, " in printed
@@ -62,14 +79,16 @@ def test_the_commands_of_the_page_run_as_written_and_give_its_numbers(toured, ru
     found = json.loads(printed)["parts"]
     page = (home / "demo" / "report.html").read_text()
     shown = [html.unescape(text) for text in re.findall(r"<code>([^<]*)</code>", page)]
-    assert len(shown) == page.count("<figure") == 8
+    assert len(shown) == page.count("<figure") == 9
     for line in "\n".join(shown).splitlines():
         code, _, complaint = _typed(run, line)
         assert code == 0, f"{line}\n{complaint}"
     for name, images, right in (
-        ("a", "digits:A", found["networks"]["accuracy"]["a"]),
-        ("b", "digits:B", found["networks"]["accuracy"]["b"]),
-        ("three", "digits:0,1,7", found["bricks"]["accuracy"]),
+        ("a", "digits:A", found["algebra"]["parents"]["digits:A"]),
+        ("b", "digits:B", found["algebra"]["parents"]["digits:B"]),
+        ("team-1", "digits", found["merge"]["parents"]["team-1"]),
+        ("by-match", "digits", found["merge"]["match"]),
+        ("six", "digits:0,2,4,6,7,9", found["bricks"]["accuracy"]),
         ("ten", "digits", found["dependencies"]["after"]),
     ):
         code, told, complaint = run("eval", name, images, "--json")
@@ -80,9 +99,27 @@ def test_the_commands_of_the_page_run_as_written_and_give_its_numbers(toured, ru
         found["pools"]["pool(size=48)"]["accuracy"], abs=0.01
     )
     assert (home / "map" / "map.json").read_bytes() == (home / "demo" / "map" / "map.json").read_bytes()
-    for line, _ in next_commands(Path("demo")):  # after the page's: no name is taken
+    for line, _ in next_commands(Path("demo"))[
+        :-1
+    ]:  # after the page's: no name is taken; the last, a studio, does not end
         code, _, complaint = _typed(run, line)
         assert code == 0, f"{line}\n{complaint}"
+
+
+def test_on_a_phone_and_at_a_desk(toured, browser):
+    """On a phone nothing goes sideways but the picture of routes, in its frame; at a desk words stand beside pictures."""
+    page = toured[0] / "demo" / "report.html"
+    with browser(page, viewport={"width": 390, "height": 800}) as (tab, complaints):
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth") and not complaints
+        moving = "all => all.map(p => p.closest('figure').getAttribute('aria-label'))"
+        assert tab.eval_on_selector_all(".picture.more", moving) == ["Decision routes of 0 and 2"]
+    with browser(page, viewport={"width": 1400, "height": 900}) as (tab, complaints):
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth") and not complaints
+        edge = "e => e.getBoundingClientRect()"
+        picture, words = (tab.eval_on_selector(f"figure {name}", edge) for name in (".picture", "figcaption"))
+        assert words["left"] >= picture["right"] and words["right"] > 1300
+        contents = tab.eval_on_selector("nav", edge)
+        assert contents["right"] < picture["left"] and not tab.query_selector_all(".picture.more")
 
 
 def test_where_no_shell_finds_brickwork_the_first_line_says_what_to_type(tmp_path, monkeypatch):

@@ -111,7 +111,7 @@ def test_the_list_of_methods(run):
     assert code == 0 and list(methods) == [*registry(), *DATA_METHODS]
     assert methods["ties"]["base"] and not methods["ties"]["data"] and methods["greedy_soup"]["labels"]
     assert "adamerging" in run("merge")[1] and "base, data" in run("merge")[1]
-    starred = dict(re.findall(r"(\w+)(\*?)(?=[,;.])", METHODS.replace("on model folders: ", "")))
+    starred = dict(re.findall(r"([\w+]+)(\*?)(?=[,;.])", METHODS.replace("on model folders: ", "")))
     needs = {n: m["base"] for n, m in methods.items()}
     assert {n: bool(star) for n, star in starred.items() if n in methods} == needs
 
@@ -134,7 +134,11 @@ def test_what_is_refused_before_anything_is_read(folders, tmp_path, run):
         ([a, b, "--method", "fisher", *SETS, "--arg", "seed=1"], "give --seed instead of --arg seed"),
         ([a, b, "--method", "match", *SETS, "--images", "0"], "--images is '0'; it must be 1 or more"),
         ([a, b, "--method", "macth", *SETS], "did you mean 'match'"),
-        ([a, b, *one], "--data is not used by --method linear, which looks at weights alone"),
+        (
+            [a, b, *one, "--heads", "keep"],
+            "--heads is not used by --method linear, which looks at weights, with images",
+        ),
+        ([a, b, "--bn", "batch"], "--bn is batch, which measures statistics on images, and none are given"),
         ([a, b, "--images", "3"], "--images is not used by --method linear"),
         ([a, b, "--images", "2000"], "--images is not used by --method linear"),  # its default, and typed
         ([tmp_path / "r.yaml", "--bn", "linear"], "a recipe says --bn itself; write it there"),
@@ -159,8 +163,25 @@ def test_each_kind_of_method_names_the_other():
     with pytest.raises(RequestError, match="match looks at images"):
         brickwork.merge([net], "match")
     for call in (merge_on, lambda nets, data, method: brickwork.merge(nets, method, data=data)):
-        with pytest.raises(RequestError, match="ties looks at weights alone; leave data out"):
-            call([net], [torch.zeros(2, 2)], "ties")
+        with pytest.raises(RequestError, match="data is not used by method linear, which looks at weights alone where"):
+            call([net], [torch.zeros(2, 2)], "linear")
+
+
+def test_images_are_for_the_batch_norms_of_a_merge_by_weights(folders, tmp_path, run):
+    """The same weights, and statistics that are those of the merged network's own activations."""
+    pair = [folders / "a", folders / "b"]
+    sets = ["--data", "digits:A@60", "--data", "digits:B@60", "--device", "cpu"]  # more than one batch
+    requests = {"plain": [], "new": sets, "batch": [*sets, "--bn", "batch"], "same": [*sets, "--bn", "linear"]}
+    for name, asked in requests.items():
+        code, _, err = run("merge", *pair, *asked, "--out", tmp_path / name)
+        assert code == 0, err
+    state = {name: brickwork.load(tmp_path / name).state_dict() for name in requests}
+    changed = {k for k, v in state["new"].items() if not torch.equal(v, state["plain"][k])}
+    assert changed == {k for k in state["plain"] if k.endswith(("running_mean", "running_var"))}
+    assert all(torch.equal(v, state["plain"][k]) for k, v in state["same"].items())
+    assert any(not torch.equal(v, state["new"][k]) for k, v in state["batch"].items())
+    merged = brickwork.merge([brickwork.load(p) for p in pair], "linear", data=[torch.rand(50, 1, 16, 16)])
+    assert torch.equal(merged.state_dict()["fc.weight"], state["plain"]["fc.weight"])
 
 
 def test_python_merges_on_images_with_the_options_that_the_method_has():

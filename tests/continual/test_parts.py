@@ -24,8 +24,8 @@ from brickwork.continual.quantised import Rounded, coded, decoded
 from brickwork.continual.readout import readout
 from brickwork.continual.registry import make
 from brickwork.errors import BadFile, BadModel, RequestError, UnknownName
+from brickwork.moments.readout import read_features
 from brickwork.origin import Origin, attach, origin_of
-from brickwork.pools.starts import head_features
 from brickwork.store.weights import read_safetensors
 
 
@@ -178,7 +178,7 @@ def test_a_probe_trains_on_what_the_network_sees_in_evaluation(start):
 
 def test_features_and_the_readout(start, scenario):
     task = scenario.tasks[0]
-    x = head_features(start, head_of(start), task.test_images)
+    x = read_features(start, head_of(start), task.test_images)
     head = start.get_submodule(head_of(start))
     assert x.shape == (len(task.test_labels), head.in_features) and x.dtype == torch.float64
     assert readout(start, task, torch.device("cpu")) > 0.75

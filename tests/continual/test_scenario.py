@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from brickwork import continual, data
-from brickwork.errors import BadData, RequestError
+from brickwork.continual import split_classes
+from brickwork.data.class_groups import class_groups
+from brickwork.errors import BadData, BadFile, RequestError
 
 
 def test_every_class_is_dealt_once_and_images_stay_whole(digits):
@@ -82,3 +84,32 @@ def test_what_is_held_out_is_neither_learned_from_nor_a_test_image():
     for share in (0.0, 1.0, float("nan")):
         with pytest.raises(RequestError, match="above 0 and below 1"):
             tasks.held_out(share)
+
+
+def test_tasks_by_groups_of_classes(tmp_path):
+    digits = data.load("digits@5", size=8)
+    two = split_classes(digits, groups={"round": ["0", "8", "6"], "straight": ["1", "7"]})
+    assert [task.classes for task in two.tasks] == [("0", "8", "6"), ("1", "7")] and two.name == "digits@5 in 2 groups"
+    file = tmp_path / "groups.json"
+    file.write_text('{"a": ["3", "4"], "b": ["5"], "c": ["9"]}')
+    some = split_classes(digits, groups=file, tasks=2)
+    assert [task.classes for task in some.tasks] == [("3", "4"), ("5",)]
+    for wrong, message in (
+        ({"groups": {"a": ["0"], "b": ["0"]}}, "'0' is in the groups twice"),
+        ({"groups": {"a": ["cat"]}}, "no class 'cat'"),
+        ({"groups": "superclass"}, "no class 'beaver'"),
+        ({"groups": {"a": ["0"]}, "per": 1}, "leave out per and seed"),
+        ({"groups": {"a": ["0"]}, "tasks": 2}, "there are 1 groups"),
+        ({"groups": "nowhere.json"}, "must be superclass, or a JSON file"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            split_classes(digits, **wrong)
+    file.write_text("[1]")
+    with pytest.raises(BadFile, match="must hold groups of classes"):
+        split_classes(digits, groups=file)
+
+
+def test_superclasses_are_all_of_cifar_100s_classes_once():
+    groups = class_groups("superclass")
+    every = [name for own in groups.values() for name in own]
+    assert len(groups) == 20 and {len(own) for own in groups.values()} == {5} and len(set(every)) == 100

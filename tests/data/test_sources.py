@@ -41,6 +41,13 @@ def test_image_folder_with_train_and_test(tmp_path):
         data.load(str(tmp_path))
 
 
+def test_a_folder_of_images_alone_is_one_class(tmp_path):
+    paint(tmp_path, "cat")
+    found = data.load(str(tmp_path / "cat"))
+    assert found.classes == ("cat",) and len(found.train_labels) and len(found.test_labels)
+    assert len(found.train_labels) + len(found.test_labels) == len(list((tmp_path / "cat").iterdir()))
+
+
 @pytest.mark.parametrize("inside", [[], ["cat"]])
 def test_an_empty_image_folder_is_refused(tmp_path, inside):
     for name in inside:

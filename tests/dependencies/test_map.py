@@ -1,6 +1,7 @@
 """The dependency map: what it measures against a plain loop, what it says, how it is kept, what it refuses."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -202,3 +203,15 @@ def test_wrong_requests(logits, labels, options, error, message):
 def test_no_bootstrap_no_stability(found):
     with pytest.raises(RequestError, match="without a bootstrap"):
         found.stable()
+
+
+def test_redundancies_take_one_matrix_of_memory_and_leave_the_gram_as_it_was():
+    draw = np.random.default_rng(0).standard_normal((900, 600))
+    moments = logit_gram(draw)
+    before = moments.gram.tobytes()
+    tracemalloc.start()
+    redundancies(moments, np.arange(600))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert moments.gram.tobytes() == before
+    assert peak < 1.6 * moments.gram.nbytes  # the eigenvectors; a copy of the Gram matrix would make it 2

@@ -53,30 +53,37 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("raw", [False, True], ids=["prepared", "raw"])
-def test_plain_torch_says_the_same_without_brickwork(tmp_path, name, raw):
-    """In a process of its own that cannot import Brickwork or safetensors."""
+def test_plain_torch_says_the_same_without_brickwork(tmp_path, name):
+    """In a process of its own that cannot import Brickwork or safetensors; on images as they are, and on prepared ones."""
     model = NETWORKS[name]()
     with torch.no_grad():
         for values in model.parameters():
             values.add_(torch.randn(values.shape, generator=torch.Generator().manual_seed(1)) * 0.02)
-    brickwork.export_model(model, tmp_path / "plain", to="torch", with_preprocessing=raw)
+    brickwork.export_model(model, tmp_path / "prepared", to="torch")
+    brickwork.export_model(model, tmp_path / "raw", to="torch", with_preprocessing=True)
     images = torch.randint(0, 256, (5, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     torch.save(images, tmp_path / "images.pt")
     code = (
-        "import sys\nfor name in ('brickwork', 'safetensors', 'timm', 'transformers'): sys.modules[name] = None\n"
-        "import torch, network\n"
-        f"images = torch.load({str(tmp_path / 'images.pt')!r})\n"
-        f"given = images if {raw} else network.prepare(images)\n"
-        f"torch.save((network.load()(given).detach(), network.CLASSES), {str(tmp_path / 'logits.pt')!r})\n"
+        "import importlib, sys\n"
+        "for name in ('brickwork', 'safetensors', 'timm', 'transformers'): sys.modules[name] = None\n"
+        "import torch\n"
+        "images = torch.load('images.pt')\n"
+        "for kind in ('prepared', 'raw'):\n"
+        "    sys.path.insert(0, kind)\n"
+        "    network = importlib.import_module('network')\n"
+        "    given = images if kind == 'raw' else network.prepare(images)\n"
+        "    torch.save((network.load()(given).detach(), network.CLASSES), kind + '.pt')\n"
+        "    del sys.modules['network'], sys.path[0]\n"
+        "    importlib.invalidate_caches()\n"
     )
-    surroundings = {**os.environ, "PYTHONPATH": str(tmp_path / "plain"), "OMP_NUM_THREADS": "1"}
+    surroundings = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=surroundings)
-    logits, classes = torch.load(tmp_path / "logits.pt", weights_only=True)
     with torch.no_grad():
         expected = model(data.pixels.as_input(images, PREPARED))
-    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
-    assert classes == list(origin_of(model).classes)
+    for kind in ("prepared", "raw"):
+        logits, classes = torch.load(tmp_path / f"{kind}.pt", weights_only=True)
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+        assert classes == list(origin_of(model).classes)
 
 
 @pytest.mark.parametrize("name", ["cut", "blocks", "branches", "grown"])
@@ -166,3 +173,18 @@ def test_the_module_is_left_as_it_was(tmp_path):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     brickwork.export_model(model, tmp_path / "net", to="torch")
     assert model.training and all(torch.equal(before[n], v) for n, v in model.state_dict().items())
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_real_images_are_compared_where_there_are_any(raw, tmp_path, monkeypatch):
+    net = described(zoo.build("lenet", num_classes=5, seed=0), "abcde")
+    images = data.load("digits:A@40", size=32)
+    seen = []
+    monkeypatch.setattr(exporting, "_compare", lambda run, shown, expected, out: seen.extend(shown) or 0.0)
+    options = {"to": "torch", "data": images, "with_preprocessing": raw}
+    found = brickwork.export_model(net, tmp_path / "plain", **options)
+    assert (found.images, found.real) == (70, 64) and "64 images of the data and 6 random images" in str(found)
+    real = torch.cat(seen[3:])
+    assert real.dtype == (torch.uint8 if raw else torch.float32) and len(real) == 64
+    if raw:
+        assert all((images.test_images == picture.numpy()).all((1, 2, 3)).any() for picture in real[:3])

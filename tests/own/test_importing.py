@@ -138,6 +138,20 @@ def test_more_wrong_requests(here):
         brickwork.import_model("net.pth", mean=0, std=1, size=32)
 
 
+def test_one_number_for_all_may_be_for_grey_images(tmp_path):
+    """An own architecture does not say how many channels it takes: three are tried first, then one."""
+    for channels in (3, 1, 2):
+        net = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+        save_file(net.state_dict(), tmp_path / "net.safetensors")
+        given = {"arch": lambda net=net: net, "mean": [0.5], "std": [0.25], "size": [8]}
+        if channels == 2:
+            with pytest.raises(BadModel, match="does not take images of 3×8×8"):
+                brickwork.import_model(tmp_path / "net.safetensors", **given)
+        else:
+            origin = brickwork.import_model(tmp_path / "net.safetensors", **given).brickwork_origin
+            assert origin.input_shape == (channels, 8, 8) and origin.preprocessing.mean == (0.5,) * channels
+
+
 def test_a_pickled_module_is_not_unpickled(here):
     torch.save(nn.Linear(2, 2), "whole.pth")
     with pytest.raises(BadFile, match="runs no code from a file"):

@@ -127,3 +127,148 @@ def test_weights_that_do_not_add_up_to_one_are_said(run, pair):
     assert code == 0 and "note: the weights add up to 2, not 1, so every tensor is scaled by 2" in out
     assert "note" not in run(*words, "--arg", "normalize=yes", "--out", pair / "mean")[1]
     assert "note" not in run(*words[:3], "--weight", 0.5, "--weight", 0.5, "--out", pair / "half")[1]
+
+
+def test_a_model_that_does_not_say_how_images_are_prepared_in_python():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    images, labels = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1])
+    found = brickwork.eval(net, images, labels)
+    assert "went in as 0..1" in str(found) and "went in as 0..1" in found.to_dict()["note"]
+    assert "note" not in brickwork.eval(net, torch.zeros(4, 3, 8, 8), labels).to_dict()
+
+
+# names and places that are odd
+
+
+def paint(folder, *names, count=6):
+    draw = np.random.default_rng(0)
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for k in range(count):
+            Image.fromarray(draw.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(folder / name / f"{k}.png")
+    return folder
+
+
+def test_a_class_name_with_a_comma(run, tmp_path):
+    pics = paint(tmp_path / "pics", "cat, small", "dog", "owl")
+    assert data.load(f"{pics}:owl,cat, small").classes == ("owl", "cat, small")
+    net = brickwork.zoo.build("lenet", num_classes=3, seed=0)
+    brickwork.train(net, data.load(str(pics), size=16), epochs=1, progress=False)
+    brickwork.save(net, tmp_path / "net")
+    words = ("disassemble", tmp_path / "net", "--classes", "dog,cat, small", "--data", pics)
+    code, out, err = run(*words, "--keep", 0.5, "--out", tmp_path / "part", "--json")
+    assert code == 0 and json.loads(out)["classes"] == ["dog", "cat, small"], err
+    assert "Or numbers (0-2)" in run("eval", tmp_path / "net", f"{pics}:cat")[2]
+
+
+@pytest.mark.parametrize("name", ["pi@cs", "pi:cs", "a@b:c@3", "pics@2"])
+def test_a_path_with_colons_and_ats(tmp_path, name):
+    pics = paint(tmp_path / name, "cat", "dog")
+    assert len(data.load(str(pics)).pooled().test_labels) == 12
+    assert data.load(f"{pics}:dog").classes == ("dog",)
+    assert len(data.load(f"{pics}:dog@2").train_labels) == 2
+    assert len(data.load(f"{pics}@3").train_labels) == 6
+
+
+def test_a_class_folder_that_is_no_utf8_is_refused_before_training(run, tmp_path):
+    import os
+
+    pics = paint(tmp_path / "pics", "tea", "coffee")
+    os.rename(pics / "coffee", os.fsencode(pics) + b"/caf\xe9")
+    code, _, err = run("train", "lenet", pics, "--size", 16, "--epochs", 1, "--out", tmp_path / "net")
+    assert code == 2 and "which is no UTF-8; rename it" in err and not (tmp_path / "net").exists()
+
+
+def test_a_class_folder_that_cannot_be_opened_is_named(tmp_path, monkeypatch):
+    import os
+
+    pics, scandir = paint(tmp_path / "pics", "cat", "dog"), os.scandir
+
+    def closed(path="."):
+        if os.fspath(path).endswith("dog"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(BadFile, match=r"pics/dog cannot be opened: Permission denied"):
+        data.load(str(pics))
+
+
+def test_weights_that_may_not_be_read_are_not_called_damaged(run, pair, monkeypatch):
+    import builtins
+
+    real = builtins.open
+
+    def closed(path, *args, **more):
+        if str(path).endswith("b/model.safetensors"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **more)
+
+    monkeypatch.setattr(builtins, "open", closed)
+    code, _, err = run("merge", pair / "a", pair / "b", "--out", pair / "m")
+    assert code == 2 and "cannot be opened: Permission denied" in err and "damaged" not in err
+
+
+def test_one_image_a_class_is_refused_before_training(run, tmp_path):
+    pics = paint(tmp_path / "pics", "cat", "dog", count=1)
+    code, _, err = run("train", "lenet", pics, "--size", 16, "--epochs", 1, "--out", tmp_path / "net")
+    assert code == 2 and "has no image to test on" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [(("--size", 1), "Output size is too small"), (("--metrics", "/proc/x.jsonl"), "choose another --metrics")],
+)
+def test_training_that_cannot_be_is_refused_in_a_sentence(run, tmp_path, words, expected):
+    code, _, err = run("train", "lenet", "digits:A@4", "--epochs", 1, *words, "--out", tmp_path / "net")
+    assert code == 2 and expected in err and "fault of Brickwork" not in err
+
+
+def test_a_spread_of_zero_is_refused(run, pair):
+    words = (
+        "import",
+        pair / "a" / "model.safetensors",
+        "--arch",
+        "lenet",
+        "--arg",
+        "num_classes=2",
+        "--classes",
+        "x,y",
+    )
+    code, _, err = run(*words, "--mean", 0.5, "--std", 0, "--size", 32, "--out", pair / "i")
+    assert code == 2 and "--std is 0.0; it must be above 0" in err
+
+
+def test_a_log_file_gets_a_line_a_minute(capsys, monkeypatch):
+    from brickwork import progress
+
+    clock = iter(range(0, 1000, 25))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress.bar("training", 6) as advance:
+        for k in range(6):
+            advance(1, f"loss {k}")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["training: 3 of 6, loss 2", "training: 6 of 6, loss 5"]
+    with progress.bar("training", 6, show=False) as advance:
+        advance(6)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "options", [{"budget": 0.5}, {"budget": 0.5, "attribution": "taylor"}, {"budget": 0.5, "of": "macs"}]
+)
+def test_a_budget_for_more_classes_than_any_layer_is_wide(options):
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 12, 3),
+        nn.ReLU(),
+        nn.Conv2d(12, 24, 3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(24, 200),
+    )
+    images, labels = torch.rand(400, 3, 8, 8), torch.arange(400) % 200
+    small = brickwork.compress(net, (images, labels), images=100, scored=200, progress=False, **options)
+    share = small.macs if "of" in options else small.parameters
+    assert share <= options["budget"] and len(small.classes) == 200

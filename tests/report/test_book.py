@@ -94,6 +94,22 @@ def test_every_kind_of_mark_is_in_every_kind_of_file(tmp_path):
         assert (0xE3, 0xE6, 0xEA) in near  # the curve, well below the straight line
 
 
+def test_panels_stand_alone_on_a_page_and_together_in_a_file():
+    drawing = dataclasses.replace(FIGURE, marks=MARKS[:-1], cuts=(50.0,))
+    assert from_json(to_json(drawing)) == drawing
+    first, second = drawing.svg(inline=True).split("</svg>")[:2]
+    assert 'viewBox="0 0 50 80"' in first and "cat" in first and "dog" not in first
+    assert 'viewBox="50 0 350 80"' in second and "dog" in second and "cat" not in second
+    assert drawing.svg().count("<svg") == 1 and drawing.least == 321  # letters of 12 pixels, in a panel of 350
+    with pytest.raises(BadData, match="cuts"):
+        from_json(to_json(dataclasses.replace(drawing, cuts=(500.0,))))
+
+
+def test_three_lines_of_words_answer_three_questions():
+    page = Book("Mine", [Chapter("A", "", [dataclasses.replace(FIGURE, about="Why.\nThis.\nThen.")])]).html()
+    assert "<b>What for</b> Why." in page and "<b>What you see</b> This." in page and "<b>So what</b> Then." in page
+
+
 def test_names_cannot_write_into_the_page():
     evil = '"><script>alert(1)</script>'
     marks = (Rectangle(0, 0, 1, 1, "#fff", evil, evil), Text(0, 0, evil, tip=evil))

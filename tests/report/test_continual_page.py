@@ -151,7 +151,7 @@ def test_the_page_of_a_pool_and_its_pictures(pool, tasks, tmp_path):
     page = checked(draw_pool(pool, tasks, title="<Pool>").html())
     assert "&lt;Pool&gt;" in page and "6 tasks. Histograms are of the first 5." in page
     assert len(re.findall(r"<section", page)) == 5 + 2
-    assert page.count("The next 5 pictures. Across: the index") == page.count("Across: the index") == 1
+    assert page.count("The next 5 pictures. To see whether a task") == page.count("Across: the index") == 1
     assert draw_pool(pool, tasks, title="<Pool>").html() == page
     checked(draw_pool(pool, {}).html())  # a pool without tasks has kernels still
     for suffix in (".png", ".svg"):

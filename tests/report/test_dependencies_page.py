@@ -219,9 +219,12 @@ def test_saving_and_wrong_requests(maps, tmp_path):
 
 def test_a_persons_way_through_the_page(maps, tmp_path, browser):
     """Search, click, sort, the address, tips, light and dark: in a real browser, from a file."""
+    from playwright.sync_api import expect  # the page follows its address, which it hears of a moment later
+
     found = maps["digits"]
     path = draw_dependencies(found, moments=logit_gram(logits(10))).save(tmp_path / "map.html")
     with browser(path, viewport={"width": 1300, "height": 900}) as (tab, complaints):
+        title = tab.locator("#panel h3")
         assert tab.locator("#panel h3").inner_text() == "Click or search a class"
         assert tab.locator("#multiples .small").count() == 10 and tab.locator("#table tbody tr").count() == 10
         bar = tab.locator("#multiples svg > rect").first
@@ -229,20 +232,21 @@ def test_a_persons_way_through_the_page(maps, tmp_path, browser):
         tab.locator("#search").fill("7")
         assert tab.locator("#matches li").first.inner_text().startswith("7")
         tab.locator("#search").press("Enter")
-        assert tab.locator("#panel h3").inner_text() == "7" and tab.url.endswith("#class=7")
+        expect(title).to_have_text("7")
+        assert tab.url.endswith("#class=7")
         assert tab.locator("#matches").is_hidden() and tab.locator("#overview").is_hidden()
         assert tab.locator("#class svg").is_visible() and "≈" in tab.locator("#panel .equation").inner_text()
         tab.locator("#back").click()
-        assert tab.locator("#overview").is_visible()
+        expect(tab.locator("#overview")).to_be_visible()
         tab.locator("#overview text.target").first.hover()
         assert tab.locator("#tip").inner_text().startswith(f"{found.targets[0]}: relative error")
         assert "dim" in tab.locator("#overview svg").get_attribute("class")
         tab.locator("#overview text.target").first.click()
-        assert tab.locator("#panel h3").inner_text() == found.targets[0]
+        expect(title).to_have_text(found.targets[0])
         tab.locator("#table th", has_text="Class").first.click()
         assert tab.locator("#table tbody tr td").first.inner_text() == "0"
         tab.locator("#table tbody tr").nth(3).click()
-        assert tab.locator("#panel h3").inner_text() == "3"
+        expect(title).to_have_text("3")
         paper = "getComputedStyle(document.body).backgroundColor"
         before = tab.evaluate(paper)
         tab.locator("#theme").click()
@@ -276,7 +280,7 @@ def contrast(one, other):
 @pytest.mark.parametrize("name", ["digits", "forty"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_lines_and_letters_can_be_seen_on_a_phone(maps, tmp_path, browser, name, scheme):
-    """Contrast of 3 for lines and nodes, 4.5 for letters, which are 11 pixels high; the picture moves in its frame."""
+    """Contrast of 3 for lines and nodes, 4.5 for letters, which are 11 pixels high; what is wider moves in its frame."""
     page = draw_dependencies(maps[name], moments=logit_gram(logits(len(maps[name].names))))
     path = page.save(tmp_path / "map.html")
     with browser(path, viewport={"width": 390, "height": 800}, color_scheme=scheme) as (tab, complaints):
@@ -284,7 +288,12 @@ def test_lines_and_letters_can_be_seen_on_a_phone(maps, tmp_path, browser, name,
         for picture in ("#overview", "#class", "#scatter"):
             if picture == "#class":
                 tab.locator("#overview text.target").first.dispatch_event("click")
-            assert tab.locator(f"{picture} .hint").is_visible() and tab.locator(f"{picture} .picture.more").count()
+            moves = not (name == "digits" and picture == "#overview")  # a ring of a few classes fits as it is
+            assert (
+                tab.locator(f"{picture} .hint").is_visible()
+                == bool(tab.locator(f"{picture} .picture.more").count())
+                == moves
+            )
             drawn = ("circle", "text", "tspan", "rect", "path.arc", "g:last-of-type > path")
             marks = tab.eval_on_selector_all(", ".join(f"{picture} svg {mark}" for mark in drawn), LOOK)
             assert len(marks) > 10

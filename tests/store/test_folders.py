@@ -271,3 +271,14 @@ def test_the_same_model_is_the_same_bytes(model, tmp_path):
     assert len({(tmp_path / f"{k}.safetensors").read_bytes() for k in range(12)}) == 1
     with safe_open(tmp_path / "0.safetensors", "pt") as file:
         assert file.metadata() == notes and torch.equal(file.get_tensor("w"), torch.ones(3))
+
+
+def test_a_card_names_the_task():
+    from brickwork.store.card import SEGMENTERS, card
+    from brickwork.zoo.registry import REGISTRY
+
+    assert set(SEGMENTERS) == {name for name, arch in REGISTRY.items() if arch.task == "segment"}
+    weights = {"tensors": {}, "state_hash": "0" * 64}
+    for arch, task in (("lenet", "image-classification"), ("fcn8s", "image-segmentation")):
+        assert f"pipeline_tag: {task}\n" in card(Origin(arch=arch, classes=("a",)), weights)
+    assert "pipeline_tag" not in card(Origin(), weights)

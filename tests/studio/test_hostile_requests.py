@@ -53,6 +53,7 @@ def refused(answer):
     assert isinstance(detail, str) and "\n" not in detail
 
 
+PATHS = ["size", "build", "merge", "map", "curve", "add", "forget", "rename", "undelete"]
 NAMES = [
     "\0",
     "a\0",
@@ -75,7 +76,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES, ids=lambda n: ascii(n)[:20])
 def test_names(port, name):
     quoted = urllib.parse.quote(name.encode("utf-8", "surrogatepass"))
-    for path in ("parameters", "download"):
+    for path in ("card", "download"):
         refused(ask(port, f"/api/{path}?model={quoted}"))
     for part in ("model", "data", "classes", "name", "judge"):
         board = {
@@ -100,6 +101,9 @@ def test_numbers(port, budget):
     body = json.dumps({"parts": [part], "name": "n"}).replace('"HERE"', budget)
     for path in ("size", "build"):
         refused(ask(port, f"/api/{path}", body))
+    if budget not in ("null", "-1", "0"):
+        form = json.dumps({"merge": {"weights": ["HERE", 1]}}).replace('"HERE"', budget)
+        refused(ask(port, "/api/board", form))
     refused(ask(port, f"/api/jobs/{urllib.parse.quote(budget)}"))
 
 
@@ -141,7 +145,7 @@ def test_the_size_of_a_strangers_network_opens_nothing_else(port, root, arch):
         else {}
     )
     (folder / "config.json").write_text(json.dumps({**config, "arch": arch, "args": args, "classes": ["a", "b", "c"]}))
-    refused(ask(port, "/api/parameters?model=strange"))
+    refused(ask(port, "/api/card?model=strange"))
     board = {"parts": [{"model": "strange", "classes": ["a"], "data": "digits:A"}], "name": "n"}
     refused(ask(port, "/api/size", json.dumps(board)))
 
@@ -191,7 +195,7 @@ def test_random_requests(port):
         ["0"] * 50,
         {"a": {"b": []}},
     ]
-    keys = ["parts", "name", "judge", "model", "classes", "data", "budget", "", "\0", "__proto__"]
+    keys = ["parts", "name", "judge", "model", "classes", "data", "budget", "weights", "base", "", "\0", "__proto__"]
 
     def made(deep):
         if deep == 0 or rng.random() < 0.3:
@@ -205,7 +209,7 @@ def test_random_requests(port):
         if rng.random() < 0.3:
             place = rng.randrange(len(body))
             body = body[:place] + bytes([rng.randrange(256)]) + body[place + 1 :]
-        refused(ask(port, rng.choice(["/api/size", "/api/build"]), body))
+        refused(ask(port, f"/api/{rng.choice(PATHS)}", body))
     for _ in range(200):
         path = "/api/" + "".join(
             rng.choice(["models", "jobs", "/", "..", "%00", "%ff", "?model=", "a", "&", "%0a"]) for _ in range(5)

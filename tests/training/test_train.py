@@ -189,7 +189,7 @@ def test_a_recorded_step_is_a_matter_of_cuda_alone():
     for net, record in zip(nets, (False, True), strict=True):
         train(net, images, labels, epochs=2, batch_size=8, lr=0.1, record=record, device="cpu", progress=False)
     assert torch.equal(nets[0][1].weight, nets[1][1].weight)
-    with pytest.raises(RequestError, match="neither compiled nor hold a penalty"):
+    with pytest.raises(RequestError, match="cannot be compiled as well"):
         train(nets[0], images, labels, record=True, compile=True)
 
 

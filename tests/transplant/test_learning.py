@@ -69,7 +69,7 @@ def test_stitching_onto_paired_features(parts):
 @pytest.mark.parametrize("way", list(WAYS))
 def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
     (teacher, student), _, features = parts
-    if "back" in way:  # pseudo-gradients of two networks that learned nothing have nothing in common
+    if "back" in way or way == "jacobian":  # gradients of two networks that learned nothing have nothing in common
         student = teacher
     labels = (teacher.above(features)[:, 0] > teacher.above(features)[:, 1]).long()
     before = [state_hash(m) for m in (teacher.above, student.above)]
@@ -92,17 +92,49 @@ def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
         assert sum(last.values()) - last["step"] < sum(first.values()) - first["step"]
 
 
-def test_back_distillation_without_labels_finds_the_reordering(parts):
+@pytest.mark.parametrize("start", ["identity", "random"])
+@pytest.mark.parametrize("per", ["norm", "square"])
+def test_back_distillation_without_labels_finds_the_reordering(parts, start, per):
+    """The paper's own way, as printed: no label, no image, from any start."""
     (cut, _), _, features = parts
-    adapter = Adapter(6, 6, order=torch.tensor([5, 3, 0, 1, 4, 2]), start="identity")
-    found = learn_adapter(
-        adapter, cut.above, teacher=cut.above, example=features[:1], steps=300, lr=2e-2, alpha=1.0, progress=False
-    ).adapter
+    adapter = Adapter(6, 6, order=torch.tensor([5, 3, 0, 1, 4, 2]), start=start, seed=1)
+    options = {"way": "back-distill", "teacher": cut.above, "example": features[:1], "per": per, "progress": False}
+    found = learn_adapter(adapter, cut.above, steps=300, lr=2e-2, **options).adapter
     with torch.no_grad():
         answer = cut.above(features)
         wrong, right = (cut.above(a(features)) - answer for a in (adapter, found))
     assert right.norm() < 0.2 * wrong.norm()
     assert not any(conv.bias.any() for conv in found.convs)  # no pseudo-gradient sees a bias: they stay
+
+
+def test_alpha_is_what_the_teachers_gradients_are_larger_by_once(parts):
+    """1 within one network, whatever the adapter is like; and learning does not change it, so no adapter shrinks."""
+    (cut, _), _, features = parts
+    for start in ("identity", "random"):
+        adapter = Adapter(6, 6, start=start, seed=3)
+        plain, one = (
+            learn_adapter(
+                adapter,
+                cut.above,
+                way="back-distill",
+                teacher=cut.above,
+                example=features[:1],
+                steps=40,
+                lr=1e-2,
+                alpha=alpha,
+                progress=False,
+            ).adapter
+            for alpha in (None, 1.0)
+        )
+        for name, value in plain.state_dict().items():
+            assert torch.allclose(value, one.state_dict()[name], atol=1e-6)
+
+
+def test_a_single_output_has_the_gradient_1(parts):
+    one = split(zoo.build("lenet", num_classes=1, seed=0, in_channels=1).eval(), "pool1").above
+    chain = Chain(one, parts[2][:1])
+    assert torch.equal(chain.random(3), torch.ones(3, 1))
+    assert chain.random(2, size=4).std() > 0  # an enlarged map has neighbours
 
 
 def test_balance():

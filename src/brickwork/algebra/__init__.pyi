@@ -2,6 +2,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from numpy import ndarray
 from torch import Tensor, device
 from torch.nn.modules.module import Module
 
@@ -11,17 +12,23 @@ from brickwork.algebra.alignment import rebasin as rebasin
 from brickwork.algebra.alignment import repair as repair
 from brickwork.algebra.cancellation_result import Cancellation as Cancellation
 from brickwork.algebra.deltas import Delta as Delta
-from brickwork.algebra.deltas import combine as combine
 from brickwork.algebra.deltas import delta as delta
 from brickwork.algebra.heads import own_heads as own_heads
 from brickwork.algebra.heads import refit_head as refit_head
-from brickwork.algebra.options import AssignOptions, BalancedPointOptions, CancelOptions, MergeOptions, SweepOptions
+from brickwork.algebra.options import (
+    AssignOptions,
+    BalancedPointOptions,
+    BatchNormOptions,
+    CancelOptions,
+    MergeOptions,
+    SweepOptions,
+)
 from brickwork.algebra.soup import Soup as Soup
 from brickwork.algebra.soup import greedy_soup as greedy_soup
 from brickwork.algebra.streaming import merge_files as merge_files
 from brickwork.algebra.sweep_result import SweepResult as SweepResult
 from brickwork.algebra.with_data import merge_on as merge_on
-from brickwork.data.images import ImageData
+from brickwork.data.streamed import StreamedImages
 
 __all__ = [
     "Cancellation", "Delta", "LearnedCoefficients", "Soup", "SweepResult", "adamerge", "assign", "balanced_point",
@@ -31,16 +38,16 @@ __all__ = [
 
 # from brickwork.algebra.deltas import assign
 def assign(
-    model: Any, g: Delta, alpha: float = 1.0, *, bn: Literal["linear", "keep"] = "linear", strict: bool = False,
-    options: AssignOptions | None = None,
+    model: Any, g: Delta, alpha: float = 1.0, *, bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None,
+    strict: bool = False, images: ndarray | Tensor | StreamedImages | None = None, options: AssignOptions | None = None,
 ) -> Any: ...
 
 # from brickwork.algebra.sweeping import balanced_point
 def balanced_point(
-    a: Module, b: Module, *, bn: Literal["linear", "keep"] = "linear", batch_size: int | None = None,
-    cells: int | None = None, precision: Literal["auto", "bf16"] = "auto", journal: Path | None = None,
-    start: Sequence[float] = (0.5, 0.5), step: float = 0.5, smallest: float = 0.02, tries: int = 80,
-    base: Module | None = None, data: Sequence[ImageData | tuple[Any, Any]] | Mapping[str, ImageData | tuple[Any, Any]],
+    a: Module, b: Module, *, bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None,
+    batch_size: int | None = None, cells: int | None = None, precision: Literal["auto", "bf16"] = "auto",
+    journal: Path | None = None, start: Sequence[float] = (0.5, 0.5), step: float = 0.5, smallest: float = 0.02,
+    tries: int = 80, base: Module | None = None, data: Sequence[Any] | Mapping[str, Any],
     device: str | device | None = None, progress: bool = True, options: BalancedPointOptions | None = None,
 ) -> SweepResult: ...
 
@@ -52,20 +59,26 @@ def cancel(
     options: CancelOptions | None = None,
 ) -> Cancellation: ...
 
+# from brickwork.algebra.deltas import combine
+def combine(
+    terms: Any, *, bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None,
+    images: ndarray | Tensor | StreamedImages | None = None, options: BatchNormOptions | None = None,
+) -> Any: ...
+
 # from brickwork.algebra.merging import merge
 def merge(
-    states: Sequence[Any], method: str = "linear", *, bn: Literal["linear", "keep"] = "linear",
-    heads: Literal["refuse", "keep"] = "refuse", seed: int = 0, base: Module | Mapping[str, Tensor] | None = None,
-    data: Sequence[Any] | None = None, layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
-    options: MergeOptions | None = None, **method_options: Any,
+    states: Sequence[Any], method: str = "linear", *,
+    bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None, heads: Literal["refuse", "keep"] = "refuse",
+    seed: int = 0, base: Module | Mapping[str, Tensor] | None = None, data: Sequence[Any] | None = None,
+    layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (), options: MergeOptions | None = None,
+    **method_options: Any,
 ) -> Any: ...
 
 # from brickwork.algebra.sweeping import sweep
 def sweep(
-    a: Module, b: Module | None = None, *, bn: Literal["linear", "keep"] = "linear", batch_size: int | None = None,
-    cells: int | None = None, precision: Literal["auto", "bf16"] = "auto", journal: Path | None = None,
-    alpha: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
-    beta: Sequence[float] | None = None, base: Module | None = None,
-    data: Sequence[ImageData | tuple[Any, Any]] | Mapping[str, ImageData | tuple[Any, Any]],
+    a: Module, b: Module | None = None, *, bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None,
+    batch_size: int | None = None, cells: int | None = None, precision: Literal["auto", "bf16"] = "auto",
+    journal: Path | None = None, alpha: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
+    beta: Sequence[float] | None = None, base: Module | None = None, data: Sequence[Any] | Mapping[str, Any],
     device: str | device | None = None, progress: bool = True, options: SweepOptions | None = None,
 ) -> SweepResult: ...

@@ -23,7 +23,7 @@ from brickwork.algebra.data_methods import find
 from brickwork.algebra.deltas import delta
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.states import like
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.errors import JobFailed
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
@@ -169,11 +169,11 @@ def entropy(logits: Tensor) -> Tensor:
     return -(logs.exp() * logs).sum(1).mean()
 
 
-def _drawn(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _drawn(images: Any, count: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(len(images), generator=generator)[:count].to(images.device)
 
 
-def _answers(model: nn.Module, images: Tensor) -> Tensor:
+def _answers(model: nn.Module, images: Any) -> Tensor:
     with evaluating(model):
         result = torch.cat([logits_of(model(x)).softmax(1) for x in images.split(512)])
     return result.clone()  # out of inference mode

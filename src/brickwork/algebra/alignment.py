@@ -6,10 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of
+from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed
 from brickwork.algebra.merging import merge
+from brickwork.algebra.options import MEASURED
 from brickwork.blueprint.plan import trace
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
+from brickwork.errors import RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.progress import bar
 
@@ -54,9 +56,20 @@ def recalibrated(model: nn.Module, tasks: list[ModelTask], *, batch_size: int = 
     """Statistics of all tasks' images, mixed; the model itself where it has no batch norm with statistics."""
     if not has_statistics(model):
         return model
-    images = torch.cat([t.images for t in tasks])
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
-    return reestimate_batch_norm(model, batches_of(images[order.to(images.device)], batch_size))
+    order = torch.randperm(sum(len(t.images) for t in tasks), generator=torch.Generator().manual_seed(seed))
+    return reestimate_batch_norm(model, batches_of(mixed([t.images for t in tasks], order), batch_size))
+
+
+def measured(model: Any, images: Images | None, bn: str) -> Any:
+    """The network with statistics of these images, in batches or as one batch; itself where bn needs no images."""
+    if bn not in MEASURED:
+        return model
+    if not isinstance(model, nn.Module):
+        raise RequestError("statistics are measured by running a network, and this is a dictionary; give the networks.")
+    if images is None or not has_statistics(model):
+        return model
+    given = inputs_of(model, images)
+    return recalibrated(model, [ModelTask(given, given)], batch_size=BATCH if bn == "recalibrate" else len(given))
 
 
 def has_statistics(model: nn.Module) -> bool:

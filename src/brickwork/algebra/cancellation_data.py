@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.data.datasets import pair_of_dataset
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input, measure
 from brickwork.errors import BadData
@@ -60,8 +61,11 @@ def tasks_for(
 def _unpacked(given: Any, which: str) -> tuple[str, Any, Any]:
     if isinstance(given, ImageData):
         return given.name, given.train_images, given.train_labels
+    given = pair_of_dataset(given)
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise BadData(f"the {which} task is a {type(given).__name__}; it must be ImageData or (images, labels).")
+        raise BadData(
+            f"the {which} task is a {type(given).__name__}; it must be ImageData, (images, labels) or a Dataset."
+        )
     return which, *given
 
 

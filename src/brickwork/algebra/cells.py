@@ -1,13 +1,16 @@
 """Accuracies of some cells of a plane: how many at once, how many images a pass, and in which way."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from brickwork.algebra.folded import Folded
+from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.algebra.stacked import stack
+from brickwork.moments.batch_norm import reestimate_batch_norm
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
 
@@ -18,23 +21,34 @@ ALONE = 12_000_000
 BUSY = 2 * 10**11  # multiply-adds that keep a GPU busy for a launch's time several times over
 CACHE = 12 * 2**20  # bytes of one activation that still stay near a CPU's core
 ROOM = 2 * 2**30  # bytes of one activation on a GPU
+BATCH = 500  # images of which batch norms take the statistics, on every device, so that answers are the same
+AT_ONCE = {"cuda": 2**28}  # numbers of one activation while statistics are measured; elsewhere as many as caches like
 
 
 class Cells:
     """Evaluates groups of at most `at_once` cells, folded and side by side where the network allows it.
 
-    cells, batch: how many at once, and images in a pass; None chooses by the network's size and the device.
+    cells, batch: how many at once, and images in a pass; None chooses by the network's size and the device. calibration:
+    batches on which a plane that recalibrates measures the statistics of every cell.
     """
 
     def __init__(
-        self, plane: Plane, example: Tensor, *, cells: int | None, batch: int | None, bf16: bool = False
+        self,
+        plane: Plane,
+        example: Tensor,
+        *,
+        cells: int | None,
+        batch: int | None,
+        bf16: bool = False,
+        calibration: Sequence[Tensor] = (),
     ) -> None:
-        self.where = plane.where
+        self.where, self.plane = plane.where, plane
+        self.gauge = _Gauge(plane, example, calibration) if plane.bn == "recalibrate" else None
         self.dtype = torch.bfloat16 if bf16 else example.dtype
         self.loaded: list[Cell] = []
         self.stacked: list[Cell] = []
         self.state: dict[str, Tensor] = {}
-        self.folded = Folded(plane, example)
+        self.folded = Folded(plane, example, batch=plane.bn == "batch")
         model = self.folded.model.to(self.dtype)
         self.at_once, self.batch = _sizes(self.folded, self.where, self.dtype.itemsize, cells, batch)
         graph = self.folded.graph
@@ -52,6 +66,8 @@ class Cells:
         right = torch.zeros(len(group), dtype=torch.int64, device=self.where)
         with evaluating(self.folded.model):
             if self.loaded != group:  # the next data set looks at the same cells
+                if self.gauge is not None:
+                    self.plane.measured = self.gauge.statistics(group)
                 self.state = {n: value.to(self.dtype) for n, value in self.folded.state(group).items()}
                 self.loaded = list(group)
             # alike: a last one of few images would cost nearly as much
@@ -86,6 +102,41 @@ class Cells:
         return torch.vmap(run)(state).transpose(0, 1)
 
 
+class _Gauge:
+    """Measures the batch-norm statistics of cells: side by side where channels can be stacked, else one after another."""
+
+    def __init__(self, plane: Plane, example: Tensor, batches: Sequence[Tensor]) -> None:
+        self.plane, self.batches = plane, batches
+        self.bare = Folded(plane, example, batch=True)
+        graph = self.bare.graph
+        with torch.inference_mode():
+            self.stack = stack(self.bare.model, graph, example) if graph is not None else None
+
+    def statistics(self, group: list[Cell]) -> dict[str, Tensor]:
+        self.plane.measured = {}
+        if self.stack is None:
+            return self._one_by_one(group)
+        some = max(
+            1, AT_ONCE.get(self.plane.where.type, 2**22) // (max(1, self.bare.largest or 1) * len(self.batches[0]))
+        )
+        pieces = []
+        for start in range(0, len(group), some):
+            self.stack.load(self.bare.state(group[start : start + some]))
+            pieces.append(self.stack.measure(self.batches))
+        result = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+        dtype = torch.promote_types(self.batches[0].dtype, torch.float32)
+        return {name: value.to(dtype) for name, value in result.items()}
+
+    def _one_by_one(self, group: list[Cell]) -> dict[str, Tensor]:
+        each: list[dict[str, Tensor]] = []
+        for cell in group:
+            model = copy.deepcopy(self.plane.model)
+            model.load_state_dict({name: self.plane.at(name, [cell])[0] for name in model.state_dict()})
+            state = reestimate_batch_norm(model, self.batches).state_dict()
+            each.append({name: value for name, value in state.items() if name.rpartition(".")[2] in STATISTICS})
+        return {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+
 def _sizes(folded: Folded, where: torch.device, item: int, cells: int | None, batch: int | None) -> tuple[int, int]:
     if folded.macs is None or folded.largest is None:
         return cells or 1, batch or 512
@@ -94,5 +145,6 @@ def _sizes(folded: Folded, where: torch.device, item: int, cells: int | None, ba
         images = batch or min(4096, max(1, ROOM // largest))
         room = max(1, ROOM // (largest * min(images, 1024)))
         return cells or max(1, min(64, room, BUSY // (macs * min(images, 1024)))), images
-    at_once = cells or (8 if macs <= LIGHT else 1)
+    light = macs <= LIGHT and (batch is None or 8 * largest * batch <= 8 * CACHE)
+    at_once = cells or (8 if light else 1)
     return at_once, batch or min(512, max(64 if at_once > 1 else 128, CACHE // (largest * at_once)))

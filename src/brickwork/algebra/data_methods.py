@@ -134,13 +134,23 @@ DATA_METHODS: dict[str, DataMethod] = {
         ),
         DataMethod(
             "regmean",
-            "with_data:regmean",
+            "regmean:regmean",
             "Every layer by itself, on each network's own features.",
             ARXIV + "2212.09849",
             one_each=True,
             weighted=True,
             folds=True,
             options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0)},
+        ),
+        DataMethod(
+            "regmean++",
+            "regmean:regmean_plus",
+            "The same on the features of the merged network, whose lower layers are merged already.",
+            ARXIV + "2508.03121",
+            one_each=True,
+            weighted=True,
+            folds=True,
+            options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0), "seed": SEED},
         ),
         DataMethod(
             "fisher",
@@ -189,14 +199,32 @@ DATA_METHODS: dict[str, DataMethod] = {
 }
 
 
+@dataclass(frozen=True)
+class WeightMethod(DataMethod):
+    """A method that looks at weights alone; images are for the batch-norm statistics."""
+
+    def problems(
+        self, models: int, sets: int, *, base: bool, weights: Any = None, options: Mapping[str, Any]
+    ) -> list[str]:
+        from brickwork.algebra.methods import get
+
+        own = {n: v for n, v in options.items() if n not in self.options}
+        wrong = get(self.name).check(models, base, own | ({} if weights is None else {"weights": weights}))
+        return wrong + [
+            f"{n} is {v!r}; it must be {self.options[n].allowed}"
+            for n, v in options.items()
+            if n in self.options and not self.options[n].is_right(v)
+        ]
+
+
 def find(name: str) -> DataMethod:
     """The method of this name, or an UnknownName with the nearest."""
-    if name not in DATA_METHODS:
-        from brickwork.algebra.methods import registry
+    if name in DATA_METHODS:
+        return DATA_METHODS[name]
+    from brickwork.algebra.methods import registry
 
-        if name in registry():
-            raise RequestError(
-                f"{name} looks at weights alone; leave `data` out, or choose one of {', '.join(DATA_METHODS)}."
-            )
-        raise UnknownName("merge method with data", name, DATA_METHODS)
-    return DATA_METHODS[name]
+    if name not in registry():
+        raise UnknownName("merge method with data", name, [*DATA_METHODS, *registry()])
+    known = registry()[name]
+    own = {"bn": word("recalibrate", "batch", "linear", "keep"), "seed": SEED}
+    return WeightMethod(name, "with_data:by_weights", known.about, known.paper, known.needs_base, options=own)

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.agreement import refuse_differences
-from brickwork.algebra.options import AssignOptions
+from brickwork.algebra.alignment import measured
+from brickwork.algebra.options import AssignOptions, BatchNormOptions
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.states import like, state_of
 from brickwork.atomic import write_file
+from brickwork.data.pixels import Images
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.html_table import facts_table
 from brickwork.options import takes
@@ -132,18 +134,19 @@ def delta(trained: nn.Module | Mapping[str, Tensor], initial: nn.Module | Mappin
 
 
 @takes(AssignOptions)
-def assign(model: Any, g: Delta, alpha: float = 1.0, *, options: AssignOptions) -> Any:
+def assign(model: Any, g: Delta, alpha: float = 1.0, *, images: Images | None = None, options: AssignOptions) -> Any:
     """θ + αg (Eq. 6), as a new network (or dictionary, as given); the one given is left unchanged.
 
-    bn: batch-norm statistics move by αg like everything else ("linear"), or stay ("keep"). A variance that would become
-    negative is refused: keep them, or re-estimate them on images with `brickwork.moments.reestimate_batch_norm`.
+    images: some hundred unlabelled ones, on which batch-norm statistics are measured. bn: how ("recalibrate", in batches;
+    "batch", as one); without images they move by αg like everything else ("linear") or stay ("keep"), and a variance that
+    would become negative is refused.
     strict: refuse a delta that was taken from another network than this one (paper 1 assigns to any).
 
     >>> g = delta({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
     >>> assign({"w": torch.tensor([10.0])}, g, alpha=0.5)["w"]
     tensor([11.])
     """
-    bn = options.bn
+    bn = options.statistics(images=images is not None)
     state = state_of(model, "the network")
     if options.strict and g.base is not None and g.base != state_hash(dict(state)):
         raise BadModel(
@@ -153,7 +156,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, options: AssignOptions) 
     tied, moved = tied_names(dict(state)), {}
     for name, value in state.items():
         statistic = name.rpartition(".")[2] in STATISTICS
-        if not value.is_floating_point() or (statistic and bn == "keep"):
+        if not value.is_floating_point() or (statistic and bn != "linear"):
             moved[name] = value.detach().clone()
             continue
         if name in tied:
@@ -161,22 +164,20 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, options: AssignOptions) 
         step = g.tensors[name].to(value.device)
         wide = torch.promote_types(value.dtype, step.dtype)
         moved[name] = (value.detach().to(wide) + alpha * step.to(wide)).to(value.dtype)
-        if name.endswith("running_var") and bool((moved[name] < 0).any()):
-            low = float(moved[name].min())
-            raise BadModel(
-                f"{name} would become {low:.3g}, and a variance cannot be negative; use bn='keep', then re-estimate."
-            )
+        _refuse_negative(name, moved[name])
     moved |= {name: moved[first] for name, first in tied.items()}
-    return like(
-        model, {name: moved[name] for name in state}, {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}}
-    )
+    facts = {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}}
+    return measured(like(model, {name: moved[name] for name in state}, facts), images, bn)
 
 
-def combine(terms: Any, *, bn: str = "linear") -> Any:
+@takes(BatchNormOptions)
+def combine(terms: Any, *, images: Images | None = None, options: BatchNormOptions) -> Any:
     """Σ α_i θ_i of networks of one architecture, unnormalised: fusion θ_n + αθ_A (Eq. 7), αθ_A + βθ_B (appendix).
 
     terms: (factor, network or dictionary) pairs; the first gives what is not added: integers, statistics with bn="keep".
+    images, bn: as in `assign`.
     """
+    bn = options.statistics(images=images is not None)
     pairs = [(float(factor), model) for factor, model in terms]
     if not pairs:
         raise RequestError("there is nothing to combine; give (factor, network) pairs.")
@@ -185,13 +186,21 @@ def combine(terms: Any, *, bn: str = "linear") -> Any:
     zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in first.items()}
     total = sum((factor * delta(model, zero) for factor, model in pairs[1:]), pairs[0][0] * delta(start, zero))
     floating = dict(total.tensors)
-    if bn == "keep":
+    if bn != "linear":
         floating |= {n: first[n] for n in floating if n.rpartition(".")[2] in STATISTICS}
-    negative = [n for n, t in floating.items() if n.endswith("running_var") and bool((t < 0).any())]
-    if negative:
-        raise BadModel(f"{negative[0]} would become negative; use bn='keep', then re-estimate.")
+    for name, value in floating.items():
+        _refuse_negative(name, value)
     state = {n: floating[n].to(t.dtype) if n in floating else t.clone() for n, t in first.items()}
-    return like(start, state, {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}})
+    facts = {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}}
+    return measured(like(start, state, facts), images, bn)
+
+
+def _refuse_negative(name: str, value: Tensor) -> None:
+    if name.endswith("running_var") and bool((value < 0).any()):
+        raise BadModel(
+            f"{name} would become {float(value.min()):.3g}, and a variance cannot be negative; give images, on which it is "
+            "measured, or use bn='keep'."
+        )
 
 
 def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: tuple[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Networks of a plane with their batch norms folded into the layers before them: fewer passes over the activations.
 
-The same answers up to rounding. A network that cannot be recorded is taken as it is.
+The same answers up to rounding. A network that cannot be recorded is taken as it is, and batch norms that use the batch at
+hand stay where they are.
 """
 
 import copy
@@ -14,7 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.blueprint.record import Graph, record
 from brickwork.errors import BrickworkError
-from brickwork.moments.batch_norm import norm_behind, only_normalises
+from brickwork.moments.batch_norm import norm_behind, only_normalises, without_statistics
 
 
 class Folded:
@@ -23,19 +24,20 @@ class Folded:
     macs, largest: multiply-adds, and numbers in the largest activation, for one image; None if it cannot be recorded.
     """
 
-    def __init__(self, plane: Plane, example: Tensor) -> None:
+    def __init__(self, plane: Plane, example: Tensor, *, batch: bool = False) -> None:
         self.plane = plane
-        self.model = copy.deepcopy(plane.model)
+        whole = without_statistics(plane.model) if batch else plane.model
+        self.model = copy.deepcopy(whole)
         self.norms: dict[str, str] = {}
         self.graph: Graph | None = None
         self.macs: int | None = None
         self.largest: int | None = None
         try:
-            self.norms = _foldable(record(plane.model, example), plane.model)
+            self.norms = {} if batch else _foldable(record(whole, example), whole)
             self._fold()
             self.graph = record(self.model, example)
         except BrickworkError:  # its forward depends on values, say: nothing is known but how to call it
-            self.model, self.norms = copy.deepcopy(plane.model), {}
+            self.model, self.norms = copy.deepcopy(whole), {}
             return
         self.macs, self.largest = _costs(self.graph)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.algebra.inputs import ModelTask, inputs_of, tasks_of
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.errors import BadModel, JobFailed, RequestError
 from brickwork.moments import Moments, solve_ridge
 from brickwork.origin import attach, origin_of

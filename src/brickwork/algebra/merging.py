@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,10 +35,10 @@ def merge(
 
     method and its own options (weights=…, density=…): see `brickwork.algebra.methods`; layers: (pattern of names,
     method, options) for some tensors, the first that fits decides. Everything is calculated in float32 (float64 for
-    float64) and stored as in the first model. bn: batch-norm statistics are averaged ("linear") or kept from the base or
-    first ("keep"); re-estimate them on images afterwards with `brickwork.moments.reestimate_batch_norm`. heads="keep"
-    keeps tensors of other shapes.
-    data: images, for the methods that look at some (method="match", …): see `brickwork.algebra.merge_on`.
+    float64) and stored as in the first model. heads="keep" keeps tensors of other shapes.
+    data: sets of images, for the methods that look at some (method="match", …, see `brickwork.algebra.merge_on`), and for
+    the batch-norm statistics of the others. bn: statistics are measured on them ("recalibrate", or as one "batch"), are
+    averaged ("linear", the default without images), or are kept from the base or first ("keep").
 
     >>> a, b = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 2.0])}
     >>> merge([a, b])["w"], merge([a, b], "task_arithmetic", base=a, weights=[0.0, 0.5])["w"]
@@ -51,6 +52,7 @@ def merge(
         for name in [name for name in asked if name not in find(method).options]:
             raise RequestError(f"`{name}` is not used by {method}, which looks at images; leave it out.")
         return merge_on(states, data, method, base=base, **asked, **method_options)  # type: ignore[arg-type, return-value]
+    options = replace(options, bn=options.statistics(images=False))
     given = list(states)
     if not given:
         raise RequestError("there is nothing to merge; give one model or more.")

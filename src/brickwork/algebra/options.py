@@ -4,30 +4,54 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from brickwork.errors import RequestError
 from brickwork.options import Options, option, parse_numbers, seed_option
 
-BN = "Batch-norm statistics: added up like weights (linear), or kept."
+BatchNorm = Literal["batch", "recalibrate", "linear", "keep"]
+MEASURED = ("batch", "recalibrate")  # what needs images
 
 
-class AssignOptions(Options):
+class BatchNormOptions(Options):
+    """What becomes of batch-norm statistics where networks are added up.
+
+    Sums of weights have other activations than sums of statistics say: only what is measured is right, unless networks are
+    all but the same. batch: of the batch at hand (a sweep: every batch of test images by itself; a network that is handed
+    out: all images given, as one batch). recalibrate: measured on images, then fixed. linear: added up like weights.
+    keep: the base's, or the first network's.
+    """
+
+    bn: BatchNorm | None = option(
+        default=None,
+        help="Batch-norm statistics: of the batch at hand, measured anew on images, added up like weights, or kept.",
+        default_text="recalibrate with images, else linear",
+    )
+
+    def statistics(self, *, images: bool) -> BatchNorm:
+        """What `bn` is if nobody says; refused where it needs images that there are not."""
+        if self.bn in MEASURED and not images:
+            raise RequestError(
+                f"`bn` is {self.bn}, which measures statistics on images, and none are given; give some (`data`), or take "
+                "linear or keep."
+            )
+        return self.bn or ("recalibrate" if images else "linear")
+
+
+class AssignOptions(BatchNormOptions):
     """How a delta is added to a network."""
 
-    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
     strict: bool = option(default=False, help="Only to the network that the delta was taken from.")
 
 
-class MergeOptions(Options):
+class MergeOptions(BatchNormOptions):
     """What becomes of the tensors that are not plain weights."""
 
-    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
     heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
     seed: int = seed_option()
 
 
-class SweepRunOptions(Options):
+class SweepRunOptions(BatchNormOptions):
     """How cells of a plane are measured."""
 
-    bn: Literal["linear", "keep"] = option(default="linear", help=BN)
     batch_size: int | None = option(default=None, at_least=1, help="Images in a pass.", default_text="as fits")
     cells: int | None = option(default=None, at_least=1, help="Cells in a pass.", default_text="as fits")
     precision: Literal["auto", "bf16"] = option(

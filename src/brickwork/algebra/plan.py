@@ -202,6 +202,12 @@ def kinds_of(
     names: of all of them, for refusals.
     """
     first = shapes[0]
+    factor = next((name for name in first if ".lora_A." in name or ".lora_B." in name), None)
+    if factor is not None and len(shapes) > 1:
+        raise BadModel(
+            f"{factor} is a factor of a LoRA; A and B merged separately are not the merged products B·A. Use "
+            "brickwork lora merge."
+        )
     who = names or [f"model {k}" for k in range(count)] + ["the base"] * (len(shapes) - count)
     summary = {name: {n: facts[0] for n, facts in one.items()} for name, one in zip(who, shapes, strict=True)}
     refuse_differences(summary, shapes=request.options.heads == "refuse")

@@ -16,8 +16,8 @@ Cell = tuple[float, float]  # α, β
 class Plane:
     """αa + βb, or θ₀ + α(a − θ₀) + β(b − θ₀); `model` is a copy of a on the device, for its structure.
 
-    bn="keep": batch-norm statistics are the base's, or a's, in every cell; else they are combined like the rest, a
-    variance below 0 counting as 0.
+    bn="linear": batch-norm statistics are combined like the rest, a variance below 0 counting as 0; "keep": they are the
+    base's, or a's, in every cell; "recalibrate": those of `measured`, which has to be of the cells asked for; "batch": none.
 
     >>> a, b = nn.Linear(2, 2), nn.Linear(2, 2)
     >>> plane = Plane(a, b, None, bn="linear", where=torch.device("cpu"))
@@ -35,6 +35,7 @@ class Plane:
         self.hashes = {name: state_hash(dict(state)) for name, state in states.items()}
         self.model = copy.deepcopy(a).to(where).eval()
         self.bn, self.where = bn, where
+        self.measured: dict[str, Tensor] = {}  # statistics of the cells at hand, (cells, channels)
         self.formula = "θ₀ + α(a − θ₀)" if base is not None else "αa"
         self.formula += (" + β(b − θ₀)" if base is not None else " + βb") if b is not None else ""
         zero = states.get("base")
@@ -42,7 +43,7 @@ class Plane:
         self.parts: dict[str, tuple[Tensor | None, Tensor, Tensor | None]] = {}
         for name, value in states["a"].items():
             statistic = name.rpartition(".")[2] in STATISTICS
-            if not value.is_floating_point() or (bn == "keep" and statistic):
+            if not value.is_floating_point() or (bn != "linear" and statistic):
                 if bn == "keep" and statistic and zero is not None:
                     self.kept[name].copy_(zero[name])
                 continue
@@ -57,9 +58,23 @@ class Plane:
 
     def at(self, name: str, cells: Sequence[Cell]) -> Tensor:
         """A tensor in these cells, (cells, …); what does not change with α and β is repeated without a copy."""
+        if name in self.measured:
+            return self.measured[name]
         if name not in self.parts:
             value = self.kept[name]
             return value.expand(len(cells), *value.shape)
+        value = self._sum(name, cells)
+        return value.clamp_(min=0) if name.endswith("running_var") else value
+
+    def negative(self, cells: Sequence[Cell]) -> int:
+        """How many cells have a variance below 0."""
+        wrong = torch.zeros(len(cells), dtype=torch.bool, device=self.where)
+        for name in self.parts:
+            if name.endswith("running_var"):
+                wrong |= (self._sum(name, cells) < 0).flatten(1).any(1)
+        return int(wrong.sum())
+
+    def _sum(self, name: str, cells: Sequence[Cell]) -> Tensor:
         offset, first, second = self.parts[name]
         factors = torch.tensor(cells, dtype=first.dtype).to(first.device)
         shape = (len(cells), *[1] * first.dim())
@@ -68,4 +83,4 @@ class Plane:
             value += offset
         if second is not None:
             value.addcmul_(second.expand_as(value), factors[:, 1].reshape(shape))
-        return value.clamp_(min=0) if name.endswith("running_var") else value
+        return value

@@ -14,7 +14,7 @@ seed: 0
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,10 @@ def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") ->
             continue
         rules.append(MergeRule(layer["match"], str(layer.get("method", method)), _options(layer, problems)))
     rules.append(MergeRule("*", str(method), _options(entries, problems)))
-    options = MergeOptions()
+    options = MergeOptions(bn="linear")
     try:
         options = MergeOptions(**{name: entries[name] for name in fields_of(MergeOptions) if name in entries})
+        options = replace(options, bn=options.statistics(images=False))
     except RequestError as error:
         problems.append(str(error).removesuffix("."))
     request = Request(tuple(rules), options)

@@ -7,7 +7,7 @@ pooling, sums) runs as it is. That this holds for a network is proven on a few i
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 from brickwork.blueprint.record import Graph
 from brickwork.blueprint.walk import rule_name
 from brickwork.devices import without_tf32
+from brickwork.moments.batch_norm import batch_sums, pooled_statistics
 from brickwork.moments.layers import find_layers
 from brickwork.outputs import logits_of
 
@@ -33,8 +34,26 @@ class Stack:
 
     def load(self, state: State) -> None:
         for path, layer in self.layers.items():
-            layer.load({name: state[key] for name in layer.names if (key := f"{path}.{name}") in state})
-            self.count = layer.count
+            own = {name: state[key] for name in layer.names if (key := f"{path}.{name}") in state}
+            if own:  # a batch norm of the batch at hand may have no numbers
+                layer.load(own)
+                self.count = layer.count
+
+    def measure(self, batches: Iterable[Tensor]) -> dict[str, Tensor]:
+        """Mean and variance at every batch norm of these batches, all taken together, (networks, channels) each."""
+        norms = {path: layer for path, layer in self.layers.items() if isinstance(layer, _Norm)}
+        for norm in norms.values():
+            norm.sums = [0, 0, 0]
+        for images in batches:
+            self(images)
+        result = {}
+        for path, norm in norms.items():
+            sums, norm.sums = norm.sums, None
+            if sums is not None and sums[0]:
+                mean, var = pooled_statistics(*sums)
+                result[f"{path}.running_mean"] = mean.reshape(self.count, -1)
+                result[f"{path}.running_var"] = var.reshape(self.count, -1)
+        return result
 
     def __call__(self, images: Tensor) -> Tensor:
         logits = logits_of(self.model(images))
@@ -113,17 +132,25 @@ class _Linear(_Side):
 
 
 class _Norm(_Side):
+    """With the statistics that it has, or, without any, those of the batch."""
+
     names = ("weight", "bias", "running_mean", "running_var")
 
     def __init__(self, eps: float) -> None:
         super().__init__()
         self.eps = eps
+        self.tensors: dict[str, Tensor] = {}
+        self.sums: list[Any] | None = None  # of the channels' numbers and squares, while statistics are measured
 
     def forward(self, x: Tensor) -> Tensor:
         t = self.tensors
-        return F.batch_norm(
-            x, t["running_mean"], t["running_var"], t.get("weight"), t.get("bias"), False, 0.0, self.eps
-        )
+        mean, var = t.get("running_mean"), t.get("running_var")
+        if self.sums is None:
+            return F.batch_norm(x, mean, var, t.get("weight"), t.get("bias"), mean is None, 0.0, self.eps)
+        mean, var = x.new_zeros(x.shape[1]), x.new_ones(x.shape[1])
+        result = F.batch_norm(x, mean, var, t.get("weight"), t.get("bias"), True, 1.0, self.eps)
+        self.sums = [a + b for a, b in zip(self.sums, batch_sums(x, mean, var), strict=True)]
+        return result
 
 
 class _Largest(nn.Module):
@@ -148,7 +175,7 @@ def _build(model: nn.Module, graph: Graph) -> Stack | None:
         else:
             layers[layer.path] = _Linear()
     for path, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is not None and graph.calls.get(path) == 1:
+        if isinstance(module, _BatchNorm) and graph.calls.get(path) == 1:
             layers[path] = _Norm(module.eps)
     for path, module in model.named_modules():
         if isinstance(module, nn.AdaptiveMaxPool2d) and module.output_size in (1, (1, 1)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import brickwork
+from brickwork.algebra.companions import copy_companions, front_matter
 from brickwork.algebra.files import INDEX, SINGLE, Tensors, Writer
 from brickwork.algebra.methods import PIECE
 from brickwork.algebra.numbers import FLOATS
@@ -19,12 +19,13 @@ from brickwork.algebra.plan import kinds_of, run, steps
 from brickwork.algebra.recipe import MergeRecipe
 from brickwork.atomic import file_hash, write_folder
 from brickwork.errors import BadFile, RequestError
+from brickwork.ownership import RECORD, write_record
 from brickwork.progress import bar
 from brickwork.store.config import CARD, CONFIG, Config, hash_tensors, read_config, write_config
 from brickwork.tensor_file import TORCH_NAMES
 from brickwork.words import counted, some_of
 
-OWNS = ("config.json", SINGLE, INDEX)
+OWNS = ("config.json", SINGLE, INDEX, RECORD)
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,13 @@ class MergedFiles:
     kept: tuple[str, ...]
     shards: int
     unverified: tuple[Path, ...] = ()  # inputs for which no hash is recorded
+    copied: tuple[str, ...] = ()  # files of the first model's folder, as they were
+    left_out: tuple[str, ...] = ()  # weights in other formats, pickles
 
     def to_dict(self) -> dict[str, Any]:
-        lists = {"kept": list(self.kept), "unverified": [str(path) for path in self.unverified]}
+        lists = {
+            name: [str(one) for one in getattr(self, name)] for name in ("kept", "unverified", "copied", "left_out")
+        }
         return {**vars(self), "folder": str(self.folder), **lists}
 
     def __str__(self) -> str:
@@ -50,13 +55,16 @@ class MergedFiles:
             if self.unverified
             else ""
         )
-        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}{strange}"
+        beside = f"; beside them {some_of(self.copied, 5)} of the first model" if self.copied else ""
+        beside += f"; left out: {some_of(self.left_out, 5)}" if self.left_out else ""
+        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}{beside}{strange}"
 
 
 def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
     """Merge the recipe's files into a folder shaped like the first: same shards, same types, same order.
 
-    A Brickwork model folder stays one (config.json, card); the recipe stands in the files' metadata and in the card.
+    A Brickwork model folder stays one (config.json, card). Of a folder that another library wrote, everything but weights
+    is copied: tokenizer, chat template, generation config. The recipe stands in the files' metadata and in the card.
     """
     models = [Tensors(path) for path in recipe.models]
     base = Tensors(recipe.base) if recipe.base is not None else None
@@ -75,7 +83,7 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
     # in the order of the first model's files, so that each output file is written once, from front to end
     order = [n for shard in first.shards for n, e in first.entries.items() if e.file == shard]
     plan = steps(recipe.request, {name: kinds[name] for name in order})
-    known = _our_config(first)
+    known = our_config(first)
     unverified = [path for t in every for path in t.verify()]
     notes = {"brickwork": brickwork.__version__, "recipe": json.dumps(recipe.to_dict(), ensure_ascii=False)}
     if unverified:
@@ -104,31 +112,42 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
                     else:
                         writer.put(tensor, values)
                     advance(1, tensor)
-        _finish(first, draft, recipe, known, unverified)
-    return MergedFiles(out, len(plan), len(plan) - len(kept), tuple(kept), len(first.shards), tuple(unverified))
+        copied, left = _finish(first, draft, recipe, known, unverified)
+    counts = len(plan), len(plan) - len(kept), tuple(kept), len(first.shards)
+    return MergedFiles(out, *counts, tuple(unverified), tuple(copied), tuple(left))
 
 
-def _finish(first: Tensors, draft: Path, recipe: MergeRecipe, known: Config | None, unverified: Sequence[Path]) -> None:
-    """The index of shards, and what makes a Brickwork model folder, or the configuration that the first model has."""
+def _finish(
+    first: Tensors, draft: Path, recipe: MergeRecipe, known: Config | None, unverified: Sequence[Path]
+) -> tuple[list[str], list[str]]:
+    """The index of shards, and what makes a Brickwork model folder, or what lies beside the first model's weights."""
+    write_index(first, draft)
+    if known is not None:
+        _write_model_folder(first, draft, recipe, known, unverified)
+        return [], []
+    return write_beside(first.path, draft, "A merged model", recipe.to_dict())
+
+
+def write_index(first: Tensors, draft: Path) -> None:
+    """The index of the shards of a folder shaped like `first`, where there are several."""
     if len(first.shards) > 1:
         weight_map = {n: e.file.name for n, e in first.entries.items()}
         total = sum(e.size for e in first.entries.values())
         text = json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1)
         (draft / INDEX).write_text(text + "\n", encoding="utf-8")
-    if known is not None:
-        _write_model_folder(first, draft, recipe, known, unverified)
-        return
-    config = first.path / CONFIG
-    if first.path.is_dir() and config.is_file():
-        shutil.copyfile(config, draft / CONFIG)
-    text = json.dumps(recipe.to_dict(), indent=1, ensure_ascii=False)
-    (draft / CARD).write_text(
-        f"---\nlibrary_name: brickwork\ntags:\n- merge\n---\n\n# A merged model\n\n```json\n{text}\n```\n",
-        encoding="utf-8",
-    )
 
 
-def _our_config(first: Tensors) -> Config | None:
+def write_beside(folder: Path, draft: Path, title: str, facts: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What another library's folder has beside its weights, a card, and a record; what was copied and what left out."""
+    copied, left = copy_companions(folder, draft) if folder.is_dir() else ([], [])
+    text = json.dumps(facts, indent=1, ensure_ascii=False)
+    head = front_matter(folder)
+    (draft / CARD).write_text(f"{head}\n\n# {title}\n\n```json\n{text}\n```\n", encoding="utf-8")
+    write_record(draft, "merged", facts)
+    return copied, left
+
+
+def our_config(first: Tensors) -> Config | None:
     """What a Brickwork folder says of itself; None for other people's. One of ours that is damaged is refused."""
     if not (first.path / CONFIG).is_file() or len(first.shards) > 1:
         return None

@@ -10,9 +10,9 @@ from brickwork import engine as engines
 from brickwork import store
 from brickwork.algebra.options import SweepOptions
 from brickwork.algebra.sweep_result import SweepResult
-from brickwork.algebra.sweeping import sweep
+from brickwork.algebra.sweeping import refuse_missing, sweep
 from brickwork.devices import pick
-from brickwork.errors import JobFailed, RequestError
+from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
 
@@ -56,9 +56,7 @@ def sweep_folders(
         for b in beta
     ]
     results = engines.run(jobs, engine=engine, store=options.journal, progress=progress)
-    for result in results:
-        if not result.ok:
-            raise JobFailed(f"the row {result.job.name} failed: {(result.error or '').strip().splitlines()[-1]}")
+    refuse_missing("row", {r.job.name: r.cause for r in results if not r.ok}, len(results), options.journal)
     rows = tuple((a, b, str(name), v) for result in results for a, b, name, v in result.value["rows"])
     return SweepResult(rows, results[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)
 

@@ -1,6 +1,6 @@
-"""Merging that looks at images: one entrance for all such methods, and response matching, RegMean and Fisher weights.
+"""Merging that looks at images: one entrance for all such methods, response matching and Fisher weights.
 
-These three fold batch norms into the layers before them first (exactly), so that a network is its weights.
+These, and RegMean, fold batch norms into the layers before them first (exactly), so that a network is its weights.
 """
 
 import copy
@@ -10,13 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 
 from brickwork.algebra.agreement import refuse_differences
-from brickwork.algebra.data_methods import find
+from brickwork.algebra.alignment import BATCH, has_statistics, recalibrated
+from brickwork.algebra.data_methods import WeightMethod, find
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
-from brickwork.moments import Moments, Source, collect_moments, fold_batch_norm, match_responses, solve_ridge
+from brickwork.algebra.options import MEASURED
+from brickwork.errors import RequestError
+from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
@@ -34,7 +36,7 @@ def merge_on(
     """One network of several, by a method that looks at images; what is given is left unchanged.
 
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
-    that needs labels; "match", "regmean" and "fisher" take one a model, unlabelled, of its own task. base: what the
+    that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
     models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
     What the method found (the coefficients, the models used) stands in the network's provenance.
 
@@ -51,16 +53,34 @@ def merge_on(
     given = [copy.deepcopy(m).eval() for m in models]
     if chosen.folds:
         given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
-    if chosen.weighted:
+    if isinstance(chosen, WeightMethod):
+        options |= {} if weights is None else {"weights": list(weights)}
+    elif chosen.weighted:
         options["shares"] = [1.0] * len(models) if weights is None else [float(w) for w in weights]
     if base is not None:
         options["base"] = copy.deepcopy(base).eval()
-    merged, facts = chosen.function()(given, tasks, progress=progress, **options)
+    own = {"method": method} if isinstance(chosen, WeightMethod) else {"progress": progress}
+    merged, facts = chosen.function()(given, tasks, **own, **options)
     summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
     attach(merged, replace(origin_of(merged), provenance={"merge": facts}))
     return merged.eval()
+
+
+def by_weights(
+    models: list[nn.Module], tasks: list[ModelTask], *, method: str, bn: str = "recalibrate", **options: Any
+) -> tuple[nn.Module, dict[str, Any]]:
+    """A merge of weights, then batch-norm statistics of all the images, mixed."""
+    measure = bn in MEASURED
+    if measure and not has_statistics(models[0]):
+        raise RequestError(
+            f"`data` is not used by `method` {method}, which looks at weights alone where networks have no batch norm, as "
+            "these; leave it out."
+        )
+    merged = merge(models, method, bn="linear" if measure else bn, **options)
+    whole = sum(len(task.images) for task in tasks)
+    return (recalibrated(merged, tasks, batch_size=BATCH if bn == "recalibrate" else whole) if measure else merged), {}
 
 
 def matched(
@@ -71,46 +91,6 @@ def matched(
     sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)]
     result = match_responses(start, sources, ridge=ridge, progress=progress)
     return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
-
-
-def regmean(
-    models: list[nn.Module],
-    tasks: list[ModelTask],
-    *,
-    shares: list[float],
-    progress: bool,
-    shrink: float = 0.9,
-    ridge: float = 1e-6,
-) -> tuple[nn.Module, dict[str, Any]]:
-    """W = (Σ G_i)⁻¹ Σ G_i W_i, the off-diagonal of each Gram matrix times `shrink`."""
-    merged = merge(models, weights=[w / sum(shares) for w in shares])
-    grams = [collect_moments(m, t.own.split(250), progress=progress) for m, t in zip(models, tasks, strict=True)]
-    with torch.no_grad():
-        for path in grams[0]:
-            total: Moments | None = None
-            for model, result, share in zip(models, grams, shares, strict=True):
-                weight = _matrix(model.get_submodule(path), result[path].gram.shape[0])
-                off = result[path].gram * shrink
-                gram = off + torch.diag_embed(result[path].gram.diagonal(dim1=-2, dim2=-1) * (1 - shrink))
-                zero = torch.zeros_like(result[path].sum_x)
-                cross = gram @ weight
-                part = replace(
-                    result[path],
-                    gram=gram,
-                    cross=cross,
-                    sum_x=zero,
-                    sum_y=torch.zeros_like(cross[..., 0, :]),
-                    sum_yy=(weight * cross).sum(-2),
-                ).scaled(share / result[path].rows)
-                total = part if total is None else total.plus(part)
-            layer = merged.get_submodule(path)
-            assert total is not None
-            mean = _matrix(layer, total.gram.shape[0])
-            solved = solve_ridge(total, ridge=ridge, bias=False, prior=mean).weight
-            own = layer.weight
-            assert isinstance(own, Tensor)
-            own.copy_(solved.mT.reshape(own.shape))
-    return merged, {}
 
 
 def fisher(
@@ -136,7 +116,7 @@ def fisher(
     return merged, {}
 
 
-def _information(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tensor]:
+def _information(model: nn.Module, images: Any, seed: int) -> dict[str, Tensor]:
     """Mean square of the gradient of log p(y|x), y drawn from the network's own answer, one image at a time."""
     state = {n: p.detach() for n, p in model.named_parameters()}
     generator = torch.Generator().manual_seed(seed)
@@ -154,10 +134,3 @@ def _information(model: nn.Module, images: Tensor, seed: int) -> dict[str, Tenso
         for name, result in gradient(state, x, drawn).items():
             total[name] += result.square().sum(0)
     return {n: t / len(images) for n, t in total.items()}
-
-
-def _matrix(layer: nn.Module, groups: int) -> Tensor:
-    """A layer's weight as (groups, inputs of a group, outputs of a group), float64."""
-    weight = layer.weight
-    assert isinstance(weight, Tensor) and isinstance(layer, nn.Linear | _ConvNd)
-    return weight.detach().double().reshape(groups, weight.shape[0] // groups, -1).mT

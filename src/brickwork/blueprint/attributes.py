@@ -125,7 +125,7 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
         if (site.module.startswith(path + ".") or not path) and axis is not None and site.makes is not None:
             layer = site.module.rpartition(".parts.")[0] or site.module  # a joined layer's parts count together
             layers.setdefault(layer, []).append((site.makes, axis))
-    for pairs in layers.values():
+    for layer, pairs in layers.items():
         makes, axis = (np.concatenate(x) for x in zip(*pairs, strict=True))
         units, width = len(np.unique(makes)), len(makes)
         if units == width or len(axis) == width:
@@ -135,7 +135,8 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
             value = getattr(old, name)
             if name in HEADS and value == units:
                 setattr(module, name, kept)
-            elif name in WIDTHS and value % units == 0 and value <= width:
+            # of a module further out such a number is the width of something else
+            elif name in WIDTHS and value % units == 0 and value <= width and layer.rpartition(".")[0] == path:
                 setattr(module, name, value // units * kept)
         return
 

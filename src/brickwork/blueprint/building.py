@@ -6,7 +6,6 @@ alone; where channels arrive in another order than drafted, the draft follows; a
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.attributes import patch_attributes
+from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
@@ -212,7 +212,7 @@ def assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
             if data.data_ptr() == tensor.data_ptr():
                 data = data.clone()
         memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
-    new = copy.deepcopy(model, memo)
+    new = copy_module(model, memo)
     _replace_norms(bp, new, draft)
     patch_attributes(bp, model, new, draft, own=draft.guess)
     return new

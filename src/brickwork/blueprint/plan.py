@@ -111,9 +111,17 @@ class Blueprint:
         self._names = list(self._spaces)
         self._cells: dict[str, np.ndarray | None] = {}
         self._owner, self._index = _places([space.units for space in self._spaces.values()])
-        self.axes: dict[str, tuple[Layout | None, ...]] = {
-            name: tuple(self._layout(a) for a in axes) for name, axes in raw.items()
-        }
+        known: dict[bytes, Layout | None] = {}  # a convolution and its batch norm run over the same
+
+        def layout(units: np.ndarray | None) -> Layout | None:
+            if units is None:
+                return None
+            key = units.tobytes()
+            if key not in known:
+                known[key] = self._layout(units)
+            return known[key]
+
+        self.axes = {name: tuple(layout(a) for a in axes) for name, axes in raw.items()}
 
     # -- looking ----------------------------------------------------------------------------------------
 
@@ -339,9 +347,7 @@ class Blueprint:
                         every[number].read_by.append(site.module)
         return spaces
 
-    def _layout(self, units: np.ndarray | None) -> Layout | None:
-        if units is None:
-            return None
+    def _layout(self, units: np.ndarray) -> Layout | None:
         owners = _owners(self._owner, units)
         kinds, first = np.unique(owners, return_index=True)
         if not len(kinds) or kinds[-1] < 0:

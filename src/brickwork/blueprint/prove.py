@@ -8,8 +8,7 @@ float64, large ones in float32, where convolution is many times faster.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.record import as_call
 from brickwork.errors import Unsupported
 from brickwork.outputs import logits_of
@@ -37,8 +37,11 @@ def precision(bp: Blueprint, model: nn.Module) -> torch.dtype:
     return torch.float64 if bp.count().macs <= _SMALL and not grouped else torch.float32
 
 
-def scrambled(model: nn.Module, seed: int, dtype: torch.dtype) -> nn.Module:
-    """A copy on the CPU with parameters and normalisation statistics drawn afresh, in eval mode."""
+def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[int, Tensor] | None = None) -> nn.Module:
+    """A copy on the CPU with parameters and normalisation statistics drawn afresh, in eval mode.
+
+    drawn: what is drawn already, by the id of the model's tensor.
+    """
     memo: dict[int, Any] = {}
     noise = _Noise(seed, dtype)
     variances = {id(m.running_var) for m in model.modules() if getattr(m, "running_var", None) is not None}
@@ -46,20 +49,48 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype) -> nn.Module:
     for tensor in [*model.parameters(), *model.buffers()]:
         new: Any = tensor.detach().cpu()
         if tensor.is_floating_point():
-            if isinstance(tensor, nn.Parameter) or id(tensor) in means:
-                spread = 1.7 * (max(1, tensor[0].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
+            if drawn is not None and id(tensor) in drawn:
+                new = drawn[id(tensor)]
+            elif isinstance(tensor, nn.Parameter) or id(tensor) in means:
                 centre = 0.6 if tensor.dim() < 2 and id(tensor) not in means else 0.0
-                new = noise(tensor.shape).mul_(spread).add_(centre)
+                new = noise(tensor.shape, _spread(tensor), centre)
             elif id(tensor) in variances:
-                new = noise(tensor.shape).mul_(0.5).add_(1)
+                new = noise(tensor.shape, 0.5, 1.0)
             new = new.to(dtype)
         memo[id(tensor)] = nn.Parameter(new, requires_grad=False) if isinstance(tensor, nn.Parameter) else new
-    twin = copy.deepcopy(model, memo).eval()
+    twin = copy_module(model, memo).eval()
     for module in twin.modules():  # plain tensor attributes follow, or types would mix
         for name, value in list(vars(module).items()):
             if isinstance(value, Tensor) and value.is_floating_point():
                 setattr(module, name, value.detach().cpu().to(dtype))
     return twin
+
+
+def _spread(tensor: Tensor) -> float:
+    return 1.7 * (max(1, tensor[0].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
+
+
+def draw_together(
+    models: Sequence[Mapping[str, Tensor]], names: Iterable[str], dtype: torch.dtype
+) -> list[dict[int, Tensor]]:
+    """For each of some networks, numbers for those of its tensors that have the same shape in all, for `scrambled`.
+
+    Those of one name lie side by side, so that joining them copies nothing, and layers of one spread read one table from
+    different places, so that a proof writes a fraction of a network's size. Not to be written to.
+    """
+    noise = _Noise(0, dtype)
+    tables: dict[float, Tensor] = {}
+    result: list[dict[int, Tensor]] = [{} for _ in models]
+    for number, name in enumerate(names):
+        same = [tensors[name] for tensors in models]
+        if same[0].dim() > 1 and isinstance(same[0], nn.Parameter) and len({t.shape for t in same}) == 1:
+            spread, size = _spread(same[0]), same[0].numel()
+            start = number * 7919 % 4001
+            if spread not in tables or len(tables[spread]) < start + size * len(same):
+                tables[spread] = noise(torch.Size([4001 + size * len(same)]), spread, 0.0)
+            for p, tensor in enumerate(same):
+                result[p][id(tensor)] = tables[spread][start + p * size :][:size].view(tensor.shape)
+    return result
 
 
 class _Noise:
@@ -73,13 +104,15 @@ class _Noise:
         self.table = torch.empty(1_000_003, dtype=dtype).uniform_(-1, 1, generator=rng)
         self.place = 0
 
-    def __call__(self, shape: torch.Size) -> Tensor:
-        size = shape.numel()
-        end = self.place + size
-        turns = -(-end // len(self.table))
-        result = (self.table if turns <= 1 else self.table.repeat(turns))[self.place : end].clone()
-        self.place = end % len(self.table)
-        return result.reshape(shape)
+    def __call__(self, shape: torch.Size, spread: float, centre: float) -> Tensor:
+        result = self.table.new_empty(shape.numel())
+        done = 0
+        while done < len(result):
+            some = self.table[self.place : self.place + len(result) - done]
+            torch.mul(some, spread, out=result[done : done + len(some)])
+            done += len(some)
+            self.place = (self.place + len(some)) % len(self.table)
+        return (result.add_(centre) if centre else result).reshape(shape)
 
 
 def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
@@ -96,6 +129,26 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
     if isinstance(example, Tensor) and example.dim() > 1:
         example = example[:1] if example.numel() > 50_000 else example[:2]  # one large image is enough
     return tree_map(draw, example)
+
+
+def thinned(numbers: Any) -> Any:
+    """A large image with fewer rows and columns, 64 at least: what a proof on numbers looks for does not depend on them."""
+    if not isinstance(numbers, Tensor) or numbers.dim() != 4 or min(numbers.shape[2:]) < 128:
+        return numbers
+    step = min(numbers.shape[2:]) // 64
+    return numbers[:, :, ::step, ::step].contiguous()
+
+
+def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:
+    """Random numbers for a proof, on fewer pixels where the network takes them, and then what it answers to those."""
+    numbers = random_input(example, 1, dtype)
+    fewer = thinned(numbers)
+    if fewer is not numbers:
+        try:
+            return fewer, answer(fewer)
+        except Exception:  # a network of one size refuses another in its own way
+            pass
+    return numbers, None
 
 
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:

@@ -7,7 +7,6 @@ control flow that depends on values cannot, and is refused by name. The user's m
 
 from __future__ import annotations
 
-import copy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.shapes import quick
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.outputs import logits_of
@@ -128,7 +128,7 @@ def meta_copy(model: nn.Module) -> nn.Module:
     for tensor in [*model.parameters(), *model.buffers()]:
         empty = torch.empty_like(tensor, device="meta", requires_grad=False)
         memo[id(tensor)] = nn.Parameter(empty, requires_grad=False) if isinstance(tensor, nn.Parameter) else empty
-    return copy.deepcopy(model, memo).eval()
+    return copy_module(model, memo).eval()
 
 
 def _to_meta(kwargs: Mapping[str, Any]) -> bool:

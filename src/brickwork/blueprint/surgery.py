@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.building import Draft, assemble, build, locate
+from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.gather import with_gathers
-from brickwork.blueprint.prove import on_meta, output_places, precision, prove, random_input, run, scrambled
+from brickwork.blueprint.prove import on_meta, output_places, precision, proof_input, prove, run, scrambled
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import attach, origin_of
@@ -32,7 +33,8 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
     kept = kept_indices(bp, keep, round_to)
     gone = {int(u) for name, ids in kept.items() for u in np.delete(bp.space(name).units, ids)}
     _refuse_empty(bp, gone)
-    small = _cut(bp, model, gone)
+    with collector_paused():
+        small = _cut(bp, model, gone)
     unsorted = {n: np.argsort(np.argsort(ids)) for n, ids in kept.items() if (np.diff(ids) < 0).any()}
     step = {"op": "select", "keep": {n: ids.tolist() for n, ids in kept.items()}}
     finish(bp, model, small, step)
@@ -101,7 +103,8 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: set[int], *, guess: bool) ->
     small = build(bp, model, draft)
     if not on_meta(model):
         dtype = precision(bp, model)
-        twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
+        twin = scrambled(model, 0, dtype)
+        example, _ = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output))
         places = output_places(bp, gone)
 
         def reference() -> Tensor:
@@ -135,7 +138,8 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
     moved = build(bp, model, draft)
     if not on_meta(model):
         dtype = precision(bp, model)
-        twin, example = scrambled(model, 0, dtype), random_input(bp.example, 1, dtype)
+        twin = scrambled(model, 0, dtype)
+        example, _ = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output))
         back = torch.from_numpy(locate(bp.output_units, draft_output(bp, to)))
 
         def reference() -> Tensor:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from brickwork.bricks.options import AdaptOptions
 from brickwork.bricks.subject import one_dtype
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.datasets import images_of
+from brickwork.data.pixels import as_input
+from brickwork.data.streamed import Images, unread
 from brickwork.devices import device_of
 from brickwork.errors import BadData
 from brickwork.moments import Source, match_responses
@@ -35,8 +37,9 @@ def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True
     prepared, where = origin_of(model).preprocessing, device_of(model)
     if len(known) != len(new):
         raise BadData(f"{len(known)} known images and {len(new)} new ones; they must come in pairs.")
+    known, new = images_of(known), images_of(new)
     drawn = np.sort(np.random.default_rng([options.seed, 3]).permutation(len(known))[: options.images])
-    pair = [as_input(torch.as_tensor(images)[torch.from_numpy(drawn)], prepared, where) for images in (known, new)]
+    pair = [as_input(unread(images)[drawn], prepared, where) for images in (known, new)]
     if pair[0].shape != pair[1].shape:
         raise BadData(
             f"known images are {tuple(pair[0].shape)} and new ones {tuple(pair[1].shape)}; they must come in pairs."

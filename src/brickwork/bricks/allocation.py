@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from brickwork.blueprint.plan import CLASSES, Blueprint
-from brickwork.bricks.prices import prices_of
+from brickwork.bricks.prices import PriceList, prices_of
 from brickwork.bricks.rebuild import Curve
 from brickwork.bricks.widths import Kept
 from brickwork.errors import RequestError
@@ -22,19 +22,18 @@ def by_damage(
     budget: float,
     classes: list[int],
     *,
-    of: str = "parameters",
+    prices: PriceList | None = None,
     least: int = 2,
     step: int = 1,
     tilt: float = 0.0,
 ) -> Kept:
-    """What is kept of each space when at most this share of the parameters (or multiply-adds) may stay.
+    """What is kept of each space when at most this share of what the prices count may stay: parameters, by default.
 
     One path leads from the whole network to the narrowest: at each step goes the piece of a space that does the least
     damage for what it saves at the widths of that moment. With the same tilt a larger budget stops earlier on the same path,
     so that its network contains the smaller one. tilt: damage counts more the later its space, exp(tilt) times at the last.
     """
-    prices = prices_of(bp, of)
-    full = getattr(bp.count(), of)
+    prices = prices or prices_of(bp, "parameters")
     settled = {CLASSES: classes} if CLASSES in bp.spaces else {}
     left_of_classes = {CLASSES: len(classes) / len(bp.output_units)} if settled else {}
     descents = {name: _Descent(bp, name, curve, least, step) for name, curve in curves.items()}
@@ -44,7 +43,7 @@ def by_damage(
         return {name: curves[name].kept(d.size, d.width) for name, d in descents.items()}
 
     def share() -> float:
-        return getattr(bp.count({**kept(), **settled}), of) / full
+        return prices.share(bp, {**kept(), **settled})
 
     last: tuple[_Descent, int] | None = None  # the space that was cut last, and its width before
     while True:
@@ -60,7 +59,8 @@ def by_damage(
                 rates[name] = weight[name] * harm / (cost[name] * (d.width - width) / d.size)
         if not rates:
             raise RequestError(
-                f"a budget of {budget:g} of the {of} is less than the narrowest network needs, which is {share():.2g}; give more."
+                f"a budget of {budget:g} of the {prices.what} is less than the narrowest network needs, which is "
+                f"{share():.2g}; give more."
             )
         chosen = descents[min(rates, key=rates.__getitem__)]
         last = chosen, chosen.width

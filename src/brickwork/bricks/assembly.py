@@ -18,7 +18,9 @@ from brickwork.bricks.brick import Brick
 from brickwork.bricks.calibrate import calibrated
 from brickwork.bricks.options import AssembleOptions
 from brickwork.bricks.union import unite
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.datasets import images_of
+from brickwork.data.pixels import as_input
+from brickwork.data.streamed import Images
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
@@ -108,7 +110,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
             result += group
             continue
         prepared = origin_of(group[0].model).preprocessing
-        given = as_input(torch.as_tensor(images), prepared, device_of(own)) if images is not None and own else None
+        given = as_input(images_of(images), prepared, device_of(own)) if images is not None and own else None
         result.append(unite(group, source=own, images=given))
     return result
 

@@ -24,16 +24,19 @@ class Attribution:
     objective: Objective
     confident: float  # use only samples the model is this sure of; 0: all
     about: str
+    at: str = "norm"  # where it looks: at what a "layer" makes, behind its batch "norm", or behind the "activation"
 
 
 REGISTRY: dict[str, Attribution] = {}
 
 
-def attribution(name: str, *, objective: Objective, confident: float = 0.0) -> Callable[[Score], Score]:
+def attribution(
+    name: str, *, objective: Objective, confident: float = 0.0, at: str = "norm"
+) -> Callable[[Score], Score]:
     """Register a score function under a name."""
 
     def register(score: Score) -> Score:
-        REGISTRY[name] = Attribution(name, score, objective, confident, (score.__doc__ or "").split("\n")[0])
+        REGISTRY[name] = Attribution(name, score, objective, confident, (score.__doc__ or "").split("\n")[0], at)
         return score
 
     return register
@@ -70,19 +73,24 @@ def taylor(a: Tensor, g: Tensor) -> Tensor:
     return (a * g).sum(2).abs()
 
 
-@attribution("frat", objective=probability, confident=0.9)
+@attribution("frat", objective=probability, confident=0.9, at="layer")
 def frat(a: Tensor, g: Tensor) -> Tensor:
-    """The paper's feature route attribution: positive derivatives of the class probability, summed."""
+    """The paper's feature route attribution: positive derivatives of the class probability, summed.
+
+    Where a feature map is, the paper leaves open. On a public VGG-16, cut to what any class needs, positive and absolute
+    derivatives at what the convolutions make leave 90.1 and 87.4 % (the paper 91.3 and 87.8), behind the batch norms 81.7
+    and 63.6, behind the activations 87.7 and 63.9 (`study frat-readings`).
+    """
     return g.clamp(min=0).sum(2)
 
 
-@attribution("frat-negative", objective=probability, confident=0.9)
+@attribution("frat-negative", objective=probability, confident=0.9, at="layer")
 def frat_negative(a: Tensor, g: Tensor) -> Tensor:
     """The paper's ablation: negative derivatives."""
     return (-g).clamp(min=0).sum(2)
 
 
-@attribution("frat-absolute", objective=probability, confident=0.9)
+@attribution("frat-absolute", objective=probability, confident=0.9, at="layer")
 def frat_absolute(a: Tensor, g: Tensor) -> Tensor:
     """The paper's ablation: absolute derivatives."""
     return g.abs().sum(2)

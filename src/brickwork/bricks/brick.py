@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from brickwork import store
 from brickwork.bricks.options import DisassembleOptions
-from brickwork.data.pixels import Images
+from brickwork.data.datasets import images_of
+from brickwork.data.streamed import Images
 from brickwork.errors import BadFile, BadModel
 from brickwork.html_table import facts_table
 from brickwork.moments import LayerFit
@@ -70,7 +71,7 @@ class Brick:
         std: tuple[float, ...] = ()
         spread = None
         if images is not None:
-            logits = predict(copied, images).double()
+            logits = predict(copied, images_of(images)).double()
             mean, std = tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
             spread = spread_of(logits)
         return cls(
@@ -143,12 +144,19 @@ class Brick:
             ("parameters", f"{self.parameters:.1%} of the whole"),
             ("multiply-adds", f"{self.macs:.1%} of the whole"),
         ]
+        if "latency" in self.used:
+            timed = self.used["latency"]
+            rows.append(("time", f"{timed['share']:.1%} of the whole for {counted(timed['batch'], 'image')} at once"))
         if self.accuracy_after is not None:
             name = "AUROC" if self.judged_by == "auroc" else "accuracy"
             rows.append((f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part"))
             if "judged" in self.used:
                 which = "of the test split" if self.used["judged"]["of"] == "test" else "held out of those given"
                 rows.append(("measured on", f"{counted(self.used['judged']['images'], 'image')} {which}"))
+        if "polish" in self.used:
+            facts = self.used["polish"]
+            taught = f"{counted(facts['epochs'], 'epoch')} of {counted(facts['images'], 'image')}"
+            rows.append(("polish", f"{taught}: {facts['before']:.2%} before, {facts['after']:.2%} after"))
         rows.append(("source", self.source[:16]))
         return [*rows, ("note", self.note)] if self.note else rows
 

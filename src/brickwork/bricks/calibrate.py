@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import trace
 from brickwork.bricks.brick import Brick
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.datasets import images_of
+from brickwork.data.pixels import as_input
+from brickwork.data.streamed import Images
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, Unsupported
 from brickwork.origin import origin_of
@@ -76,7 +78,7 @@ def _names(part: Brick) -> str:
 def _on_target(part: Brick, target: Images | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
     assert target is not None
     with evaluating(part.model):
-        inputs = as_input(torch.as_tensor(target), origin_of(part.model).preprocessing, device_of(part.model))
+        inputs = as_input(images_of(target), origin_of(part.model).preprocessing, device_of(part.model))
         logits = torch.cat([logits_of(part.model(x), part.output).double().cpu() for x in inputs.split(500)])
     return tuple(logits.mean(0).tolist()), tuple(logits.std(0, unbiased=False).tolist())
 

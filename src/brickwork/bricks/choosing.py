@@ -18,11 +18,14 @@ from brickwork.bricks.prices import prices_of
 from brickwork.bricks.rebuild import PROBES, Curve, damage_between, rebuild_curves
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Subject
+from brickwork.bricks.timing import Clock
+from brickwork.bricks.uniform import ByConfiguration, UniformWidths
 from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
 from brickwork.moments.batches import fitting
 
 LOOKED_AT = 200  # images on which answers are compared
 TRIED = 1000  # calibration images, at most, that a way to spend a budget is tried with
+ATTEMPTS = 5  # times, at most, that a part within a budget of time is timed and made narrower
 TILTS = (0.0, 1.0, 2.0)  # how much more the damage of the last space counts than that of the first, as a logarithm
 
 
@@ -43,14 +46,23 @@ class Choice(Protocol):
 
 
 def choose(
-    subject: Subject, options: DisassembleOptions, spaces: Collection[str], cut_out: Callable[..., Cut], progress: bool
+    subject: Subject,
+    options: DisassembleOptions,
+    spaces: Collection[str],
+    cut_out: Callable[..., Cut],
+    progress: bool,
+    clock: Clock | None = None,
 ) -> Choice:
-    """By the attribution that is asked for. cut_out: cuts and repairs, for ways to spend a budget to be compared."""
+    """By the attribution that is asked for. cut_out: cuts and repairs, for ways to spend a budget to be compared.
+
+    clock: for a budget of time.
+    """
     name = options.chosen_by
     if name != "rebuild":
         scores = subject.score(name, options.scored, options.seed, progress).within(spaces)
         return ByScore(subject.bp, scores, subject.wanted, options)
     samples, bp = subject.samples, subject.bp
+    widths = UniformWidths(subject.whole, bp, len(subject.wanted)) if options.uniform else None
     index = samples.of_classes(subject.wanted, options.scored, options.seed)
     images = samples.lazy(index)
     size = fitting(subject.whole, images, 100, bp.output)
@@ -66,7 +78,9 @@ def choose(
         scores = subject.score("taylor", options.scored, options.seed, progress).within(others)
         curves |= _scored_curves(subject, scores, answers)
     ordered = {s: curves[s] for s in bp.spaces if s in curves}
-    return ByRebuild(bp, ordered, subject.wanted, options, answers, cut_out, len(index))
+    if widths is not None:
+        return ByConfiguration(subject, ordered, options, widths, len(index))
+    return ByRebuild(bp, ordered, subject.wanted, options, answers, cut_out, clock, len(index))
 
 
 @dataclass(frozen=True)
@@ -115,6 +129,7 @@ class ByRebuild:
     options: DisassembleOptions
     answers: Answers | None  # None where no budget asks for them
     cut_out: Callable[..., Cut]
+    clock: Clock | None  # where the budget is of time
     images: int
 
     @property
@@ -129,7 +144,7 @@ class ByRebuild:
         if budget is not None:
             return self._best(budget)
         assert self.options.keep is not None
-        scores = {name: _rank(curve, self.bp.spaces[name]) for name, curve in self.curves.items()}
+        scores = {name: curve.rank(self.bp.spaces[name]) for name, curve in self.curves.items()}
         return by_ratio(self.bp, scores, self.options.keep, step=self.options.round_to or 1)
 
     def _best(self, budget: float) -> Kept:
@@ -139,15 +154,7 @@ class ByRebuild:
         """
         ways: list[Kept] = []
         for tilt in TILTS if self.options.repair == "match" else TILTS[:1]:
-            kept = by_damage(
-                self.bp,
-                self.curves,
-                budget,
-                self.classes,
-                of=self.options.of,
-                step=self.options.round_to or 1,
-                tilt=tilt,
-            )
+            kept = self._within(budget, tilt)
             if kept not in ways:
                 ways.append(kept)
         if len(ways) == 1:
@@ -156,12 +163,20 @@ class ByRebuild:
         distances = [self.answers.distance(self.cut_out(kept=kept, at_most=TRIED).model) for kept in ways]
         return ways[int(np.argmin(distances))]
 
-
-def _rank(curve: Curve, size: int) -> np.ndarray:
-    """A score of each channel: the later it goes, the better."""
-    scores = np.full(size, float(size))
-    scores[list(curve.order)] = np.arange(len(curve.order))
-    return scores
+    def _within(self, budget: float, tilt: float) -> Kept:
+        """Within the budget by the prices, and where it is of time, by the clock."""
+        prices = prices_of(self.bp, self.options.of) if self.clock is None else self.clock.times
+        target = budget
+        for _ in range(ATTEMPTS):
+            step = self.options.round_to or 1
+            kept = by_damage(self.bp, self.curves, target, self.classes, prices=prices, step=step, tilt=tilt)
+            if self.clock is None:
+                break
+            share = self.clock.share(self.cut_out(kept=kept, repair="none").model)
+            if share <= budget:
+                break
+            target *= 0.98 * budget / share
+        return kept
 
 
 def _scored_curves(subject: Subject, scores: Scores, answers: Answers | None) -> dict[str, Curve]:

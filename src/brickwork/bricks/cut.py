@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,14 +38,20 @@ def cut_and_repair(
     batch_size: int | None = None,
     seed: int = 0,
     progress: bool = True,
+    network: Callable[[nn.Module, dict[str, list[int]]], nn.Module] | None = None,
 ) -> Cut:
-    """Select the kept channels and classes, then match the part's responses to the source's on unlabelled images."""
+    """Select the kept channels and classes, then match the part's responses to the source's on unlabelled images.
+
+    network: makes another module of the selected part, with the same layers, before it is repaired.
+    """
     if repair not in REPAIRS:
         raise RequestError(f"repair must be one of {', '.join(REPAIRS)}, not {repair!r}")
     keep: dict[str, list[int]] = dict(kept)
     if CLASSES in bp.spaces:
         keep[CLASSES] = list(classes)
     part = bp.select(model, keep).eval()
+    if network is not None:
+        part = network(part, kept)
     if repair == "none":
         return Cut(part, keep)
     if repair == "bn":

@@ -26,15 +26,17 @@ def spaces_above(bp: Blueprint, depth: str | int | None) -> list[str]:
     hidden = [name for name in bp.spaces if name != CLASSES]
     if depth is None:
         return hidden
+    below = set(layers_in_order(bp)) - set(layers_from(bp, depth))
+    return [n for n in hidden if not below.intersection(bp.space(n).made_by)]
+
+
+def layers_from(bp: Blueprint, depth: str | int) -> list[str]:
+    """The layers from a named one, or from that of a number, up to the last."""
     order = layers_in_order(bp)
     if isinstance(depth, int) or (depth.isdecimal() and depth not in order):
-        number = int(depth)
-        if not 1 <= number <= len(order):
+        if not 1 <= int(depth) <= len(order):
             raise RequestError(f"depth is {depth}; the network has layers 1 to {len(order)}.")
-        first = number - 1
-    elif depth in order:
-        first = order.index(depth)
-    else:
+        return order[int(depth) - 1 :]
+    if depth not in order:
         raise UnknownName("layer", depth, order)
-    rank = {path: k for k, path in enumerate(order)}
-    return [n for n in hidden if all(rank.get(path, first) >= first for path in bp.space(n).made_by)]
+    return order[order.index(depth) :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +23,8 @@ from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import check_polish, polish
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Classes, Subject, prepare
+from brickwork.bricks.timing import Clock
+from brickwork.bricks.uniform import ByConfiguration
 from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
 from brickwork.devices import device_of
@@ -49,7 +52,7 @@ def disassemble(
     data: (images, labels), a fifth of which is held out to judge, or an ImageData: its training split chooses and
     repairs, its test split judges.
     How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
-    parameters, or of="macs"), threshold (the paper's: above this factor × the layer's mean score); by none of
+    parameters, or of="macs" or "latency"), threshold (the paper's: above this factor × the layer's mean score); by none of
     them, the smallest part on a ladder of budgets within `tolerance` of the whole restricted to the classes.
     depth: cut only from the last layer down to this one, by name or number (the paper's: 2); None: all.
     attribution: which channels: those that the others cannot rebuild ("rebuild"), or the best by a score of each.
@@ -65,76 +68,117 @@ def disassemble(
     >>> brick.classes, brick.model(x).shape, len(brick.kept["0"])
     (('2', '0'), torch.Size([200, 2]), 16)
     """
-    seed, output = options.seed, options.output
-    subject = prepare(model, classes, data, device=device, output=output, seed=seed)
-    whole, bp, wanted, samples = subject.whole, subject.bp, subject.wanted, subject.samples
-    cuttable = spaces_above(bp, options.depth)
+    return Cutting(model, classes, data, device=device, options=options, progress=progress).brick(options)
 
-    judge = Judge(whole, subject.judged, wanted, output)
-    unlabelled = samples.some(options.images, seed)
-    cut_out = partial(repaired, subject, index=unlabelled, options=options, progress=progress)
-    bound = not options.chosen
-    if bound and judge.before is None:
-        raise BadData(
-            "there is nothing to judge a part by: "
-            + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
-            + "; give more data, or one of `keep`, `budget`, `threshold`."
-        )
-    if options.polish is not None:
-        check_polish(subject, judge)
-    choice = choose(subject, options, cuttable, cut_out, progress)
-    stuck: dict[str, str] = {}
-    while True:
-        try:
-            if bound:
-                cut, note = _smallest(choice, options, judge, cut_out)
-            else:
+
+class Cutting:
+    """A network whose channels are in order: bricks by one way to choose, at one budget or at several."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        classes: Classes,
+        data: Data,
+        *,
+        device: str | torch.device | None,
+        options: DisassembleOptions,
+        progress: bool,
+    ) -> None:
+        self.model, self.progress = model, progress
+        self.source = data.source if isinstance(data, ImageData) else None
+        self.subject = prepare(model, classes, data, device=device, output=options.output, seed=options.seed)
+        self.judge = Judge(self.subject.whole, self.subject.judged, self.subject.wanted, options.output)
+        self.unlabelled = self.subject.samples.some(options.images, options.seed)
+        self.cut_out = partial(repaired, self.subject, index=self.unlabelled, options=options, progress=progress)
+        wanted = self.subject.wanted
+        if not options.chosen and self.judge.before is None:
+            raise BadData(
+                "there is nothing to judge a part by: "
+                + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
+                + "; give more data, or one of `keep`, `budget`, `threshold`."
+            )
+        if options.polish is not None:
+            check_polish(self.subject, self.judge)
+        self.clock: Clock | None = None
+        if options.of == "latency":
+            timed = self.subject.samples.inputs(np.resize(self.subject.samples.use, options.batch))
+            self.clock = Clock(self.subject.whole, self.subject.bp, timed)
+        cuttable = spaces_above(self.subject.bp, options.depth)
+        self.choice = choose(self.subject, options, cuttable, self.cut_out, progress, self.clock)
+        if isinstance(self.choice, ByConfiguration):
+            self.cut_out = partial(self.cut_out, network=self.choice.network)
+        self.stuck: dict[str, str] = {}
+
+    def brick(self, options: DisassembleOptions) -> Brick:
+        """The part by these options, which differ from those of the choice in the budget alone."""
+        cut, note = self._cut(options)
+        subject, judge, seed, output = self.subject, self.judge, options.seed, options.output
+        note = "; ".join(filter(None, (note, _left_whole(self.stuck))))
+        samples = subject.samples
+        used: dict[str, Any] = {"images": len(self.unlabelled), "scored": self.choice.images}
+        used["judged"] = {"images": len(judge.index), "of": "test" if subject.judged is not samples else "held out"}
+        if options.polish is not None:
+            polished, used["polish"] = polish(
+                cut.model,
+                cut.kept,
+                subject,
+                judge,
+                options.polish,
+                source=self.source,
+                seed=seed,
+                progress=self.progress,
+            )
+            if used["polish"]["kept"] == "after":
+                cut = replace(cut, model=polished)
+        if self.clock is not None:
+            share = self.clock.share(cut.model)
+            used["latency"] = {"share": share, "whole": self.clock.whole, "batch": options.batch}
+            if options.budget is not None and share > options.budget:
+                slow = f"timed in the end it takes {share:.0%} of the whole's time, more than the budget of {options.budget:.0%}"
+                note = "; ".join(filter(None, (note, slow)))
+        full, left = subject.bp.count(), subject.bp.count(cut.kept)
+        some = samples.some(min(options.images, STATISTICS), seed)
+        logits = logits_on(cut.model, samples, some, output)
+        after = judge.of(cut.model)
+        return Brick(
+            model=cut.model.eval().to(device_of(self.model)),
+            classes=subject.names,
+            source=state_hash(self.model),
+            kept=cut.kept,
+            judged_by=judge.kind,
+            accuracy_before=judge.before,
+            accuracy_after=after,
+            parameters=left.parameters / full.parameters,
+            macs=left.macs / full.macs,
+            mean=tuple(logits.mean(0).tolist()),
+            std=tuple(logits.std(0, unbiased=False).tolist()),
+            spread=spread_of(subject.logits(some)),
+            input_shape=tuple(samples.inputs(self.unlabelled[:1]).shape[1:]),
+            output=output,
+            options=options,
+            used=used,
+            note=note,
+            fits=cut.fits,
+        ).with_provenance()
+
+    def _cut(self, options: DisassembleOptions) -> tuple[Cut, str]:
+        """Cut and repaired; spaces that turn out to be tied by the forward are left whole from then on."""
+        while True:
+            try:
+                if not options.chosen:
+                    return _smallest(self.choice, options, self.judge, self.cut_out)
                 try:
-                    kept = choice.kept(None)
+                    kept = self.choice.kept(options.budget)
                 except RequestError as error:
-                    raise RequestError("; ".join(filter(None, (str(error), _left_whole(stuck))))) from error
-                cut, note = cut_out(kept=kept), ""
-            break
-        except _Refused as refused:
-            more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=progress)
-            stuck |= more
-            choice = choice.within(set(choice.spaces) - set(more))
-            if not more or not choice.spaces:
-                raise refused.error from None
-    note = "; ".join(filter(None, (note, _left_whole(stuck))))
-    used: dict[str, Any] = {"images": len(unlabelled), "scored": choice.images}
-    used["judged"] = {"images": len(judge.index), "of": "test" if subject.judged is not samples else "held out"}
-    if options.polish is not None:
-        source = data.source if isinstance(data, ImageData) else None
-        polished, used["polish"] = polish(
-            cut.model, subject, judge, options.polish, source=source, seed=seed, progress=progress
-        )
-        if used["polish"]["kept"] == "after":
-            cut = replace(cut, model=polished)
-    full, left = bp.count(), bp.count(cut.kept)
-    some = samples.some(min(options.images, STATISTICS), seed)
-    logits = logits_on(cut.model, samples, some, output)
-    after = judge.of(cut.model)
-    return Brick(
-        model=cut.model.eval().to(device_of(model)),
-        classes=subject.names,
-        source=state_hash(model),
-        kept=cut.kept,
-        judged_by=judge.kind,
-        accuracy_before=judge.before,
-        accuracy_after=after,
-        parameters=left.parameters / full.parameters,
-        macs=left.macs / full.macs,
-        mean=tuple(logits.mean(0).tolist()),
-        std=tuple(logits.std(0, unbiased=False).tolist()),
-        spread=spread_of(subject.logits(some)),
-        input_shape=tuple(samples.inputs(unlabelled[:1]).shape[1:]),
-        output=output,
-        options=options,
-        used=used,
-        note=note,
-        fits=cut.fits,
-    ).with_provenance()
+                    raise RequestError("; ".join(filter(None, (str(error), _left_whole(self.stuck))))) from error
+                return self.cut_out(kept=kept), ""
+            except _Refused as refused:
+                bp, whole = self.subject.bp, self.subject.whole
+                more = uncuttable(bp, whole, refused.keep, settled=(CLASSES,), progress=self.progress)
+                self.stuck |= more
+                self.choice = self.choice.within(set(self.choice.spaces) - set(more))
+                if not more or not self.choice.spaces:
+                    raise refused.error from None
 
 
 class _Refused(Exception):
@@ -154,12 +198,13 @@ def repaired(
     progress: bool,
     repair: str | None = None,
     at_most: int | None = None,
+    network: Callable[[nn.Module, Kept], nn.Module] | None = None,
 ) -> Cut:
-    """Cut and repaired on these images; at_most: on so many of them, as a trial."""
+    """Cut and repaired on these images; at_most: on so many of them, as a trial. network: see `cut_and_repair`."""
     if at_most is not None and at_most < len(index):
         index = index[np.linspace(0, len(index) - 1, at_most).round().astype(np.int64)]
     how: dict[str, Any] = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
-    how["progress"] = progress and at_most is None
+    how |= {"progress": progress and at_most is None, "network": network}
     bp, classes = subject.bp, subject.wanted
     try:
         return cut_and_repair(subject.whole, bp, kept, classes, subject.samples.lazy(index), **how)

@@ -16,7 +16,8 @@ from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.assembly import rescaling
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import DistilOptions
-from brickwork.data.pixels import Images
+from brickwork.data.datasets import images_of
+from brickwork.data.streamed import Images
 from brickwork.devices import device_of, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
@@ -65,6 +66,7 @@ def distil(
     teachers = [teachers] if isinstance(teachers, nn.Module | Brick) else list(teachers)
     if not teachers:
         raise RequestError("distil needs at least one teacher.")
+    images = images_of(images)  # a Dataset's labels are not used: they may not be the student's numbers
     where = pick(device, of=student)
     models = [copy.deepcopy(t.model if isinstance(t, Brick) else t).eval().to(where) for t in teachers]
     for model in models:

@@ -10,7 +10,7 @@ from torch import nn
 from brickwork.bricks.assembly import Folder, assemble
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import AssembleOptions
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.errors import RequestError
 from brickwork.options import takes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from brickwork.options import MOST_SEED, Options, option
+from brickwork.options import MOST_SEED, Options, fields_of, option
 from brickwork.training.options import FineTuneOptions
 
 ATTRIBUTIONS = ("taylor", "frat", "frat-negative", "frat-absolute", "contribution")
@@ -30,7 +30,10 @@ class DisassembleOptions(Options):
         default=None, above=0, at_most=1, help="Share of the channels of every layer that stays."
     )
     budget: float | None = option(default=None, above=0, at_most=1, help="Share of what --of counts that may stay.")
-    of: Literal["parameters", "macs"] = option(default="parameters", help="What a budget counts.")
+    of: Literal["parameters", "macs", "latency"] = option(
+        default="parameters", help="What a budget counts; latency: time of a forward pass, measured on the device."
+    )
+    batch: int = option(default=1, at_least=1, help="Images in the forward pass whose latency is measured.")
     threshold: float | None = option(
         default=None, at_least=0, help="The paper's rule: channels that score above this × the layer's mean stay."
     )
@@ -56,6 +59,10 @@ class DisassembleOptions(Options):
         "answers better on held-out images.",
     )
     round_to: int | None = option(default=None, at_least=1, help="Widths are a multiple of this.")
+    uniform: bool = option(
+        default=False,
+        help="Widths that timm's, torchvision's or transformers' own arguments can say: one number per family of layers.",
+    )
     output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
     seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
 
@@ -75,6 +82,12 @@ class DisassembleOptions(Options):
             yield f"{named} are given; one of them says how much stays, or none"
         if self.attribution == "rebuild" and self.threshold is not None:
             yield "`threshold` compares scores, and `attribution` rebuild gives none; choose another attribution"
+        if self.of == "latency" and self.chosen_by != "rebuild":
+            yield f"`of` latency needs `attribution` rebuild, not {self.chosen_by}; budgets by a score count parameters or macs"
+        if self.uniform and self.chosen_by != "rebuild":
+            yield f"`uniform` needs `attribution` rebuild, not {self.chosen_by}"
+        if self.uniform and self.of == "latency":
+            yield "`uniform` counts parameters or macs; `of` latency needs widths of every layer's own"
         yield from (f"`{name}` is not used {why}; leave it out" for name, why in self._unused().items())
 
     def _unused(self) -> dict[str, str]:
@@ -85,9 +98,43 @@ class DisassembleOptions(Options):
             why["tolerance"] = f"beside `{self.chosen[0]}`"
         if self.chosen and self.budget is None and "of" in changed:
             why["of"] = f"beside `{self.chosen[0]}`"
+        if self.of != "latency" and "batch" in changed:
+            why["batch"] = f"beside `of` {self.of}"
+        if self.uniform:
+            why |= {name: "beside `uniform`" for name in ("depth", "round_to") if name in changed}
         if self.repair != "match" and "ridge" in changed:
             why["ridge"] = f"by `repair` {self.repair}"
         return why
+
+
+class CompressOptions(DisassembleOptions):
+    """The same, for one budget or for several that are compared."""
+
+    budget: float | tuple[float, ...] | None = option(  # type: ignore[assignment]
+        default=None,
+        above=0,
+        at_most=1,
+        separator=",",
+        metavar="SHARE",
+        help="Share of what --of counts that may stay; several, as in 0.7,0.5,0.25, are compared in a table.",
+    )
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """All of them; none: something else says how much stays."""
+        assert not isinstance(self.budget, float)  # a single one is made a tuple, too
+        return self.budget or ()
+
+    def rules(self) -> Iterator[str]:
+        yield from super().rules()
+        if len(set(self.budgets)) < len(self.budgets):
+            yield "`budget` names a share twice"
+        if self.budget == ():
+            yield "`budget` names no share"
+
+    def at(self, budget: float | None) -> DisassembleOptions:
+        """The options of one of the budgets."""
+        return DisassembleOptions(**{**{n: getattr(self, n) for n in fields_of(DisassembleOptions)}, "budget": budget})
 
 
 class RoutesOptions(Options):
@@ -167,3 +214,40 @@ class AdaptOptions(Options):
     images: int = option(default=2000, at_least=1, help="Pairs of images to match on, at most.")
     ridge: float = option(default=1e-3, at_least=0, help="Ridge penalty of the matching.")
     seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+
+
+class ForgetOptions(Options):
+    """How classes are forgotten."""
+
+    strength: float = option(
+        default=1.0, above=0, help="What all images of the classes to forget count together, beside 1 of all others."
+    )
+    depth: str | int | None = option(
+        default=None,
+        help="Solve only from the last layer down to this one, by name or by number from the input.",
+        default_text="the last third",
+    )
+    outputs: Literal["drop", "keep"] = option(
+        default="drop", help="What becomes of the outputs of these classes: gone, or left and never the answer."
+    )
+    images: int = option(
+        default=3000, at_least=1, help="Images of the classes to forget that are used, and of the others, at most."
+    )
+    ridge: float | None = option(
+        default=None,
+        at_least=0,
+        help="Ridge penalty of the matching.",
+        default_text="the least of 1e-4, 0.01, 0.1 and 1 within --tolerance",
+    )
+    tolerance: float = option(
+        default=0.01,
+        at_least=0,
+        at_most=1,
+        help="Accuracy on the other classes that may be lost, on a fifth of their images held out to choose the ridge.",
+    )
+    output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
+    seed: int = option(default=0, at_least=0, at_most=MOST_SEED, help=SEED)
+
+    def rules(self) -> Iterator[str]:
+        if self.ridge is not None:
+            yield from self.idle(("tolerance",), "beside `ridge`")

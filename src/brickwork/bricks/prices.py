@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from brickwork.blueprint.plan import Blueprint
 
 Shares = dict[str, float]  # of one axis: which share of it runs over which space; the rest is never cut
+
+
+class PriceList(Protocol):
+    """What channels cost, in whatever a budget counts."""
+
+    @property
+    def what(self) -> str: ...
+    def total(self, left: Mapping[str, float]) -> float: ...
+    def of(self, left: Mapping[str, float]) -> dict[str, float]: ...
+    def share(self, bp: Blueprint, kept: Mapping[str, list[int]]) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,7 @@ class Prices:
     """
 
     terms: tuple[tuple[float, tuple[Shares, ...]], ...]
+    what: str = "parameters"
 
     @cached_property
     def _tables(self) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -45,6 +57,10 @@ class Prices:
         cost = self._tables[1]
         return float(cost @ self._rest(left).prod(0)) / (float(cost.sum()) or 1.0)
 
+    def share(self, bp: Blueprint, kept: Mapping[str, list[int]]) -> float:
+        """The true cost of what is kept, as a share of the whole's."""
+        return float(getattr(bp.count(dict(kept)), self.what) / getattr(bp.count(), self.what))
+
     def of(self, left: Mapping[str, float]) -> dict[str, float]:
         """{space: what all its channels together cost now}, as shares of the whole network's cost."""
         names, cost, shares = self._tables
@@ -55,8 +71,13 @@ class Prices:
         return dict(zip(names, (prices / (cost.sum() or 1.0)).tolist(), strict=True))
 
 
-def prices_of(bp: Blueprint, of: str) -> Prices:
-    """Prices in "parameters" or "macs"."""
+def left_of(axis: Shares, left: Mapping[str, float]) -> float:
+    """What is left of an axis."""
+    return 1 - sum(share * (1 - left.get(name, 1.0)) for name, share in axis.items())
+
+
+def axis_shares(bp: Blueprint) -> Callable[[np.ndarray | None], Shares]:
+    """Tells of the channels along an axis which share of them is of which space."""
     names = list(bp.spaces)
     owner = np.full(len(bp.classes), -1)
     for k, name in enumerate(names):
@@ -68,6 +89,12 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
         result, count = np.unique(owner[units], return_counts=True)
         return {names[k]: float(n) / len(units) for k, n in zip(result, count, strict=True) if k >= 0}
 
+    return shares
+
+
+def prices_of(bp: Blueprint, of: str) -> Prices:
+    """Prices in "parameters" or "macs"."""
+    shares = axis_shares(bp)
     terms = []
     if of == "parameters":
         seen = set()
@@ -93,4 +120,4 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
                 alone = site.groups > 1 and site.groups == inside
                 both = [shares(site.makes)] if alone else [shares(site.reads), shares(site.makes)]
                 terms.append((cost, tuple(both)))
-    return Prices(tuple(terms))
+    return Prices(tuple(terms), of)

@@ -42,6 +42,12 @@ class Curve:
         """
         return sorted(set(range(size)) - set(self.order[: size - width]))
 
+    def rank(self, size: int) -> np.ndarray:
+        """A score of each channel: the later it goes, the better."""
+        scores = np.full(size, float(size))
+        scores[list(self.order)] = np.arange(len(self.order))
+        return scores
+
 
 def rebuild_curves(
     model: nn.Module,

@@ -9,21 +9,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brickwork.data.datasets import TorchData, pair_of_dataset
 from brickwork.data.images import ImageData, hold_out
-from brickwork.data.pixels import Images, as_input
+from brickwork.data.pixels import as_input
 from brickwork.data.spec import class_indices
+from brickwork.data.streamed import Images, StreamedImages, unread
 from brickwork.errors import BadData, RequestError, UnknownName
 from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
 
-Data = tuple[Images, np.ndarray | Tensor] | ImageData
+Data = tuple[Images, np.ndarray | Tensor] | ImageData | TorchData
 
 
 @dataclass(frozen=True)
 class Samples:
     """Raw images and labels (numbers of the model's classes), and which of them are held out."""
 
-    images: Tensor
+    images: Tensor | StreamedImages
     labels: np.ndarray
     use: np.ndarray  # indices to score and match on
     held: np.ndarray  # indices to judge on
@@ -33,8 +35,12 @@ class Samples:
 
     def inputs(self, index: np.ndarray) -> Tensor:
         """Network input of these images."""
-        tensor = as_input(self.images[torch.from_numpy(index)], self.preprocessing, self.device)
+        tensor = as_input(self.raw(index), self.preprocessing, self.device)
         return tensor.to(self.dtype)
+
+    def raw(self, index: np.ndarray) -> Tensor | StreamedImages:
+        """These images as they came."""
+        return self.images[index if isinstance(self.images, StreamedImages) else torch.from_numpy(index)]
 
     def lazy(self, index: np.ndarray) -> LazyInputs:
         """Network input of these images, made slice by slice."""
@@ -118,7 +124,7 @@ def load_samples(
     if isinstance(data, ImageData) and len(data.test_labels):
         none, every = np.arange(0), np.arange(len(data.test_labels))
         numbers = _renumbered(data, known, named)[data.test_labels].astype(np.int64)
-        judged = Samples(torch.from_numpy(data.test_images), numbers, none, every, preprocessing, device, dtype)
+        judged = Samples(unread(data.test_images), numbers, none, every, preprocessing, device, dtype)
         return Samples(images, labels, np.arange(len(labels)), none, preprocessing, device, dtype), judged
     use, held = hold_out(labels, key=(seed, 0))
     samples = Samples(images, labels, use, held, preprocessing, device, dtype)
@@ -135,17 +141,20 @@ def class_numbers(data: Data, known: Sequence[str], named: bool) -> np.ndarray:
     return labels.astype(np.int64)
 
 
-def pair_of(data: Data) -> tuple[Tensor, np.ndarray]:
+def pair_of(data: Data) -> tuple[Tensor | StreamedImages, np.ndarray]:
     """Images and labels as they come; an ImageData's training split, numbered by its own classes."""
+    data = pair_of_dataset(data)
     if isinstance(data, ImageData):
-        images, labels = torch.from_numpy(data.train_images), data.train_labels
+        images, labels = unread(data.train_images), data.train_labels
     else:
         try:
             given, answers = () if isinstance(data, Tensor | np.ndarray) else data
         except (TypeError, ValueError):
             what = type(data).__name__
-            raise BadData(f"data is a pair (images, labels) or an ImageData, not this {what}.") from None
-        images, labels = torch.as_tensor(given), torch.as_tensor(answers).cpu().numpy()
+            raise BadData(
+                f"data is a pair (images, labels), an ImageData, a Dataset or a DataLoader, not this {what}."
+            ) from None
+        images, labels = unread(given), torch.as_tensor(answers).cpu().numpy()
     if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
         raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")
     if len(labels) == 0:

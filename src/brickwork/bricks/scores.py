@@ -12,14 +12,17 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import Graph, Value
+from brickwork.blueprint.walk import rule_name
 from brickwork.bricks.attribution import Attribution, get
 from brickwork.bricks.contribution import contributions
 from brickwork.bricks.image_rows import Rows, image_rows, two_or_more
 from brickwork.errors import BadData
-from brickwork.moments.layers import find_layers
+from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import run_with_grad
 from brickwork.prediction import eval_mode
 from brickwork.progress import bar
+
+ACTIVATIONS = ("relu", "leaky_relu", "hardtanh", "gelu", "silu", "elu", "hardswish", "threshold")
 
 
 def above_mean(table: np.ndarray, factor: float) -> np.ndarray:
@@ -55,12 +58,14 @@ def score_channels(
     labels: Tensor,
     *,
     attribution: str = "taylor",
+    at: str | None = None,
     batch_size: int | None = None,
     answered: Callable[[Tensor], None] | None = None,
     progress: bool = True,
 ) -> Scores:
     """One forward and backward pass a sample (contribution: forward only); a sample counts for its own class.
 
+    at: where responses are looked at ("layer", "norm", "activation"), if not where the attribution says.
     answered: hears of every sample's output that is computed on the way, batch after batch in their order.
     """
     how = get(attribution)
@@ -79,7 +84,7 @@ def score_channels(
     batch_size = max(2, math.ceil(len(images) / math.ceil(len(images) / batch_size)))
     with eval_mode(model), bar("scoring", len(images), show=progress) as advance:
         here = trace(model, two_or_more(images[:batch_size]), output=bp.output)
-        responses = {f.path: f.response for f in find_layers(here.graph, model)}
+        responses = {f.path: _looked_at(f, here.graph, at or how.at) for f in find_layers(here.graph, model)}
         looked_at = _places(model, here, responses, bp, images)
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
             output = _score_batch(model, here.graph, looked_at, x, y, batch_size, how, points, counts)
@@ -110,6 +115,17 @@ class _Place:
     units: np.ndarray
     channels: int  # their axis
     rows: Rows
+
+
+def _looked_at(layer: Layer, graph: Graph, at: str) -> Value:
+    """Where a layer's response is looked at; behind its norm where no activation follows."""
+    if at == "layer":
+        return layer.output
+    if at == "activation":
+        for op in graph.live():
+            if op.outputs[0] is not None and layer.response in op.inputs() and rule_name(op) in ACTIVATIONS:
+                return op.outputs[0]
+    return layer.response
 
 
 def _places(

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.attention import explicit_attention
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
+from brickwork.data.datasets import pair_of_dataset
 from brickwork.devices import pick
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
@@ -84,9 +86,10 @@ def prepare(
     """Check a request against network and data; the network given is left as it is."""
     refuse_scripted(model)
     one_dtype(model)
+    data = pair_of_dataset(data, origin_of(model).classes)
     origin = origin_of(model)
     where = pick(device, of=model)
-    whole = copy.deepcopy(model).eval().to(where)
+    whole = explicit_attention(copy.deepcopy(model)).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
     known, bp = origin.classes, None
     if known is None:  # without names, their number is known only once the network has been traced

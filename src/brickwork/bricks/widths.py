@@ -18,7 +18,7 @@ def by_ratio(bp: Blueprint, scores: Mapping[str, np.ndarray], ratio: float, *, l
     """The best-scored share of every space; at least `least` channels, widths a multiple of `step`."""
     if not 0 < ratio <= 1:
         raise RequestError(f"a keep ratio must be above 0 and at most 1, not {ratio}")
-    return {name: _best(bp, name, s, round(len(s) * ratio), least, step) for name, s in scores.items()}
+    return {name: best_channels(bp, name, s, round(len(s) * ratio), least, step) for name, s in scores.items()}
 
 
 def by_threshold(bp: Blueprint, tables: Mapping[str, np.ndarray], factor: float = 1.0) -> Kept:
@@ -43,7 +43,7 @@ def rounded(bp: Blueprint, scores: Mapping[str, np.ndarray], kept: Kept, step: i
     for name, ids in kept.items():
         lifted = scores[name].astype(np.float64).copy()
         lifted[ids] += lifted.max() + 1  # what is kept stays kept
-        wide[name] = _best(bp, name, lifted, len(ids), 1, step)
+        wide[name] = best_channels(bp, name, lifted, len(ids), 1, step)
     return wide
 
 
@@ -91,7 +91,7 @@ def by_worth(
         if moved < 1e-3:
             break
     widths = {name: round(shares[name] * len(s)) for name, s in scores.items()}
-    return {name: _best(bp, name, s, widths[name], least, step) for name, s in scores.items()}
+    return {name: best_channels(bp, name, s, widths[name], least, step) for name, s in scores.items()}
 
 
 def within(
@@ -121,7 +121,8 @@ def within(
     return best
 
 
-def _best(bp: Blueprint, name: str, scores: np.ndarray, count: int, least: int, step: int) -> list[int]:
+def best_channels(bp: Blueprint, name: str, scores: np.ndarray, count: int, least: int = 1, step: int = 1) -> list[int]:
+    """The best of a space, in as many as asked for or as few more as its groups, fixed channels and `step` need."""
     size = len(scores)
     count = min(size, max(count, min(least, size), 1))
     if step > 1:

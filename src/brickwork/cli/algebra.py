@@ -11,6 +11,7 @@ from brickwork.cli.printing import typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
 
+CALIBRATION = 1000  # images on which batch-norm statistics are measured
 SWEEP = "sweep.csv"  # marks a folder of a sweep
 
 
@@ -45,6 +46,7 @@ def assign(
     *,
     out: OutFolder,
     alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
+    data: Annotated[str | None, Setting("Images to measure batch-norm statistics on: digits:A, a folder, …")] = None,
     run: Reading,
     options: AssignOptions,
 ) -> Report:
@@ -54,10 +56,20 @@ def assign(
 
     brickwork assign other g.safetensors --alpha 5 --out other_g
     """
+    from brickwork import data as data_sets
     from brickwork import store
     from brickwork.algebra import Delta, assign
+    from brickwork.data.images import drawn_images
+    from brickwork.origin import origin_of
 
-    moved = assign(store.load(model, arch=run.arch), Delta.load(delta), alpha, options=options)
+    options.statistics(images=data is not None)
+    spec = None if data is None else data_sets.check(data)
+    network, g = store.load(model, arch=run.arch), Delta.load(delta)
+    images = None
+    if spec is not None:
+        found = data_sets.load_for(origin_of(network).preprocessing, spec)
+        images = drawn_images(found.train_images if len(found.train_images) else found.test_images, CALIBRATION, 0)
+    moved = assign(network, g, alpha, images=images, options=options)
     store.save(moved, out, force=run.force, provenance={"command": "assign", "delta": str(delta)})
     report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
     return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")

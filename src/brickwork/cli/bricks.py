@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from brickwork.bricks.options import AssembleOptions, DisassembleOptions, RoutesOptions
+from brickwork.bricks.options import AssembleOptions, CompressOptions, DisassembleOptions, RoutesOptions
 from brickwork.cli.command import Given, Report
-from brickwork.cli.folders import hash_of, images_for, save
+from brickwork.cli.folders import check_classes, hash_of, images_for, save
 from brickwork.cli.parameters import (
     BrickFolders,
     Data,
@@ -19,6 +19,7 @@ from brickwork.cli.parameters import (
     Seed,
     data_option,
     optional,
+    out_folder,
 )
 from brickwork.cli.printing import typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
@@ -39,14 +40,37 @@ def disassemble(
     return _cut("disassemble", (model, classes, data, out), run, options)
 
 
-def compress(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, options: DisassembleOptions) -> Report:
+def compress(
+    model: ModelFolder,
+    *,
+    data: Data,
+    out: out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
+    run: Running,
+    options: CompressOptions,
+) -> Report:
     """Drop what no class of a model folder needs.
 
-    What is left is a brick of all classes.
+    What is left is a brick of all classes. Several budgets give a folder with a brick for each, a table and a picture of
+    accuracy against size and time.
 
     brickwork compress a --data digits:A --budget 0.4 --out small
+
+    brickwork compress a --data digits:A --budget 0.7,0.5,0.25 --out several
+
+    brickwork compress vit --data pics --budget 0.5 --uniform --out small
     """
-    return _cut("compress", (model, None, data, out), run, options)
+    if len(options.budgets) < 2:
+        return _cut("compress", (model, None, data, out), run, options.at(next(iter(options.budgets), None)))
+    from brickwork import store
+    from brickwork.bricks import compress
+    from brickwork.report.tradeoff import draw_tradeoff
+
+    network = store.load(model, arch=run.arch, device=run.where)
+    result = compress(network, images_for(network, data, options.seed), options=options)
+    picture = {"tradeoff.svg": draw_tradeoff(result).svg()}
+    result.save(out, force=run.force, files=picture, command="compress", data=str(data))
+    report = {"folder": str(out), "model": str(model), "data": str(data), **result.to_dict()}
+    return Report(report, f"{result}\nsaved in {out}, with tradeoff.csv and tradeoff.svg")
 
 
 def _cut(
@@ -57,22 +81,12 @@ def _cut(
     from brickwork.bricks import disassemble
 
     folder, classes, spec, out = request
-    _check_classes(folder, classes)
+    check_classes(folder, classes)
     model = store.load(folder, arch=run.arch, device=run.where)
     brick = disassemble(model, classes, images_for(model, spec, options.seed), options=options)
     brick.save(out, force=run.force, command=command, data=str(spec))
     report = {"folder": str(out), "model": str(folder), "data": str(spec), **brick.to_dict()}
     return Report(report, f"{brick}\nsaved in {out}")
-
-
-def _check_classes(folder: Path, classes: str | None) -> None:
-    """Refuse classes that the folder's model does not have, before its weights are read."""
-    from brickwork.bricks.samples import find_classes
-    from brickwork.store import read_config
-
-    known = read_config(folder).classes
-    if known is not None and classes is not None:
-        find_classes(classes, known)
 
 
 def assemble(
@@ -177,7 +191,7 @@ def routes(
     from brickwork.bricks import routes
     from brickwork.report import draw_routes
 
-    _check_classes(model, classes)
+    check_classes(model, classes)
     network = store.load(model, arch=run.arch, device=run.where)
     result = routes(network, images_for(network, data, options.seed), classes, options=options)
     replace(draw_routes(result), command=typed_line()).save(out, force=run.force)

@@ -10,9 +10,11 @@ A parameter of type `Given` is told which of all these were given.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import os
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,8 @@ from brickwork.options import REQUIRED, Field, Options, Setting, fields_of, one_
 WHOLE = "\u2011"  # a hyphen at which lines are not broken: an option split in two cannot be copied
 JSON = "One JSON object on stdout; logs go to stderr."
 DEBUG = "Show the traceback of an error."
+SKIP_BAD = "skip_bad"
+LEFT_OUT = "Leave out image files that cannot be read, with a warning, instead of refusing them."
 FROM_FILE = "YAML file with options, by the same names; what is typed wins."
 
 
@@ -78,6 +82,8 @@ class _Parameters:
                 result.arguments[name] = field, about
             else:
                 result.options[name] = Field.of(name, kind, default, about)
+        if any(getattr(field.setting.check, "reads_images", False) for field in result._fields().values()):
+            result.options[SKIP_BAD] = Field.of(SKIP_BAD, bool, False, Setting(LEFT_OUT))
         return result
 
     def read(self, words: Mapping[str, Any], file: str | None) -> dict[str, Any]:
@@ -162,7 +168,9 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
     def callback(**words: Any) -> None:
         as_json = words.pop("json")
         words.pop("debug")
-        report = function(**parameters.read(words, words.pop("options_file", None)))
+        call = parameters.read(words, words.pop("options_file", None))
+        with _skipping(call.pop(SKIP_BAD, False)):
+            report = function(**call)
         if report is not None:
             emit(report.data, report.text, as_json=as_json)
 
@@ -175,6 +183,21 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
     command = Command(name, params=params, callback=reporting(callback), help=inspect.getdoc(function))
     command.options_classes = tuple(parameters.classes.values())
     return command
+
+
+@contextlib.contextmanager
+def _skipping(skip: bool) -> Iterator[None]:
+    """Unreadable images left out inside, in this process and those it starts."""
+    name = f"BRICKWORK_{SKIP_BAD.upper()}"
+    before = os.environ.get(name)
+    if skip:
+        os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if skip:
+            os.environ.pop(name)
+            os.environ.update({name: before} if before is not None else {})
 
 
 def spelling(name: str) -> str:

@@ -98,11 +98,14 @@ def continual(
     from brickwork import data as data_sets
     from brickwork.continual import run
     from brickwork.continual.running import check_pool
+    from brickwork.data.class_groups import class_groups
     from brickwork.training.starts import find_start
 
     chosen: Any = methods  # by name: `_methods` has read them
     given: Any = pool  # and that one, too
     refuse([*split.rules_for(len(data))])
+    if split.groups is not None:
+        class_groups(split.groups)
     check_pool(chosen.values(), given)
     begun = find_start(start, arg or {}, size)
     if begun.segments:
@@ -161,7 +164,9 @@ def _scenario(sets: list[Any], split: SplitOptions) -> Scenario:
     if len(sets) > 1:
         scenario = sequence(sets)
     else:
-        scenario = split_classes(sets[0], tasks=split.tasks, per=split.classes_per_task, seed=split.class_seed)
+        scenario = split_classes(
+            sets[0], tasks=split.tasks, per=split.classes_per_task, seed=split.class_seed, groups=split.groups
+        )
         every, used = len(sets[0].classes), sum(len(task.classes) for task in scenario.tasks)
         if used < every:
             log(f"{every - used} of {counted(every, 'class')} of {sets[0].name} are left out: {scenario.name}.")

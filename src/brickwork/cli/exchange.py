@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Arch, ArchArguments, Force, ModelFolder, OutFolder
+from brickwork.cli.parameters import Arch, ArchArguments, Force, ModelFolder, OutFolder, data_option, optional
 from brickwork.export.options import ExportOptions
 from brickwork.options import Setting
 from brickwork.store.options import ImportOptions
@@ -52,21 +52,34 @@ def import_model(
 def export_model(
     model: ModelFolder,
     *,
-    out: Annotated[Path, Setting("File to write (.onnx, .pt2), or folder (torch).", metavar="PATH")],
+    out: Annotated[
+        Path, Setting("File to write (.onnx, .pt2), or folder (torch, transformers, timm).", metavar="PATH")
+    ],
+    data: optional(
+        data_option("Images to compare on; with --int8, scales are set on training images, and test images judge.")
+    ) = None,
     arch: Arch = None,
     force: Force = False,
     options: ExportOptions,
 ) -> Report:
     """Write a model folder for use without Brickwork.
 
-    Class names and preprocessing go with it, and it is compared with the model on random images before it is there.
+    Class names and preprocessing go with it, and it is compared with the model on random images, and on those of
+    --data, before it is there.
 
     brickwork export net --to onnx --dynamic-batch --out net.onnx
 
     brickwork export net --to torch --out plain
+
+    brickwork export part --to transformers --out part-hf
+
+    brickwork export net --to onnx --int8 --data pics --out net8.onnx
     """
     from brickwork import store
+    from brickwork.cli.folders import images_for
     from brickwork.export.exporting import export_model
 
-    result = export_model(store.load(model, arch=arch), out, force=force, options=options)
-    return Report({"model": str(model), **result.to_dict()}, str(result))
+    network = store.load(model, arch=arch)
+    images = None if data is None else images_for(network, data, 0)
+    result = export_model(network, out, data=images, force=force, options=options)
+    return Report({"model": str(model), "data": data and str(data), **result.to_dict()}, str(result))

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from brickwork.errors import BrickworkError, RequestError, Unverified, did_you_mean
+from brickwork.errors import BrickworkError, Doubtful, RequestError, did_you_mean
 
 STOPPED = "stopped by Ctrl-C; nothing half-written was left behind."
 
@@ -29,7 +29,7 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
     def run(**words: Any) -> Any:
         debug = bool(words.get("debug"))
         try:
-            with telling_unverified():
+            with telling_doubts():
                 return callback(**words)
         except BrickworkError as error:
             complain(in_words_of_options(error), debug)
@@ -111,14 +111,14 @@ def _machine(error: OSError) -> str:
 
 
 @contextlib.contextmanager
-def telling_unverified() -> Iterator[None]:
-    """A file without a recorded hash is one line on stderr, as everything else that people are told."""
+def telling_doubts() -> Iterator[None]:
+    """What a user should know of is one line on stderr, as everything else that people are told."""
     with warnings.catch_warnings():
-        warnings.simplefilter("always", Unverified)
+        warnings.simplefilter("always", Doubtful)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
-            if issubclass(category, Unverified):
+            if issubclass(category, Doubtful):
                 complain(str(message))
             else:
                 usual(message, category, *rest, **named)

@@ -43,3 +43,13 @@ def save(model: nn.Module, out: Path, *, force: bool, command: str, **facts: Any
 
     known = {name: value for name, value in facts.items() if value is not None}
     store.save(model, out, force=force, provenance={"command": command, **known})
+
+
+def check_classes(folder: Path, classes: str | None) -> None:
+    """Refuse classes that the folder's model does not have, before its weights are read."""
+    from brickwork.bricks.samples import find_classes
+    from brickwork.store import read_config
+
+    known = read_config(folder).classes
+    if known is not None and classes is not None:
+        find_classes(classes, known)

@@ -14,15 +14,19 @@ from brickwork.words import counted, table
 
 # the registries hold these names, but reading them would import numpy; a test compares the two
 METHODS = (
-    "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*; with --data, on "
-    "model folders: match, regmean, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs --base."
+    "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*, iso_cts*, wudi*; with "
+    "--data, on model folders: match, regmean, regmean++, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs "
+    "--base."
 )
 
 
 class ImagesOptions(Options):
     """What a method that looks at images is given."""
 
-    data: tuple[str, ...] = option(default=(), help="Images; repeatable. One per model for match, regmean and fisher.")
+    data: tuple[str, ...] = option(
+        default=(),
+        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics.",
+    )
     split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
     images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
     device: str = option(default="auto", help=DEVICE)
@@ -69,14 +73,17 @@ def merge(
     method = method.replace("-", "_")
     _refuse_unused(method, for_files, for_images)
     chosen = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
-    from brickwork.algebra.data_methods import DATA_METHODS
+    from brickwork.algebra.data_methods import DATA_METHODS, find
 
-    if method in DATA_METHODS:
-        seed = {"seed": options.seed} if "seed" in DATA_METHODS[method].options else {}
+    if method not in DATA_METHODS:
+        options.statistics(images=bool(images.data))
+    if method in DATA_METHODS or images.data:
+        own: dict[str, Any] = {"seed": options.seed} if "seed" in find(method).options else {}
+        own |= {"bn": options.bn} if options.bn is not None else {}
         if "seed" in chosen:
             raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
         return _merge_on_images(
-            list(models), out, (method, base, {**chosen, **seed}), images, run.arch, options.seed, run.force
+            list(models), out, (method, base, {**chosen, **own}), images, run.arch, options.seed, run.force
         )
     entries = {"method": method, "models": [str(m) for m in models], "options": chosen, **options.to_dict()}
     return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, run.force)
@@ -84,6 +91,7 @@ def merge(
 
 def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Report:
     from brickwork.algebra.agreement import other_names
+    from brickwork.algebra.companions import other_tokenizers
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
     from brickwork.atomic import check_output
@@ -93,7 +101,7 @@ def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Pa
     result = merge_files(recipe, out, force=force)
     for line in other_names(recipe.models):
         log(line)
-    notes = _unnormalised(recipe.request.rules)
+    notes = [*_unnormalised(recipe.request.rules), *other_tokenizers(recipe.models)]
     text = "\n".join([str(result), *(f"note: {note}." for note in notes)])
     return Report({**result.to_dict(), "recipe": recipe.to_dict(), "notes": notes}, text)
 
@@ -120,9 +128,12 @@ def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[s
 
     if method not in DATA_METHODS and method not in registry():
         raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
-    others, what = (
-        ([n for n in for_files if n != "seed"], "images") if method in DATA_METHODS else (for_images, "weights alone")
-    )
+    if method in DATA_METHODS:
+        others, what = [n for n in for_files if n != "seed"], "images"
+    elif "data" in for_images:  # for batch-norm statistics
+        others, what = [n for n in for_files if n not in ("seed", "bn")], "weights, with images for batch norms"
+    else:
+        others, what = list(for_images), "weights alone"
     for name in others:
         own = method in DATA_METHODS and name in DATA_METHODS[method].options
         instead = f"give --arg {name}=…" if own else "leave it out"

@@ -18,11 +18,15 @@ from brickwork.cli.parameters import (
     OutFolder,
     Seed,
     data_argument,
+    optional,
+    out_file,
+    picture_suffix,
 )
 from brickwork.cli.printing import is_first_process, log
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
+from brickwork.options import Setting
 from brickwork.training.options import RunningOptions, TrainOptions
 from brickwork.words import counted, table
 
@@ -121,8 +125,13 @@ def evaluate(
     data: Images,
     *,
     arch: Arch = None,
+    confusion: Annotated[bool, Setting("Show how often each class was taken for each.")] = False,
+    picture: optional(
+        out_file("Picture of the confusion matrix to write: .svg, .png or .html.", picture_suffix)
+    ) = None,
     seed: Seed = 0,
     device: Device = "auto",
+    force: Force = False,
     options: EvalOptions,
 ) -> Report:
     """Evaluate a model folder on a data set.
@@ -130,6 +139,8 @@ def evaluate(
     The classes of the data are found among the model's by name.
 
     brickwork eval a digits:A --json
+
+    brickwork eval a digits:A --restrict 3,4 --confusion
     """
     from brickwork import store
     from brickwork.evaluation import evaluate_data, judged_split
@@ -148,9 +159,17 @@ def evaluate(
     prepared = origin_of(model).preprocessing
     if prepared is None:
         notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
-    result = evaluate_data(model, images, split="train" if split == "train" else "test", batch_size=options.batch_size)
+    result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
+    result = replace(result, note="")  # said above, with the name of the folder
     report = {"folder": str(folder), "data": str(data), "split": split, "notes": notes, **result.to_dict()}
-    return Report(report, "\n".join([str(result), *(f"note: {note}." for note in notes)]))
+    lines = [str(result), *(["", result.confusion_table()] if confusion else []), *(f"note: {n}." for n in notes)]
+    if picture is not None:
+        from brickwork.report.confusion import draw_confusion
+
+        draw_confusion(result, f"{folder} on {data}").save(picture, force=force)
+        report["picture"] = str(picture)
+        lines.append(f"picture in {picture}")
+    return Report(report, "\n".join(lines))
 
 
 def info(
@@ -173,8 +192,8 @@ def info(
 
     options.keep()
     if target is None:
-        if options.dry_run:
-            raise RequestError("`dry_run` needs a model: an architecture or a model folder.")
+        for name in options.changed():
+            raise RequestError(f"`{name}` needs a model: an architecture or a model folder.")
         return _architectures()
     if Path(target).is_dir():
         if arg:

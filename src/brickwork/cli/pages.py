@@ -6,7 +6,7 @@ from typing import Annotated
 import click
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Device, Force, Seed, out_file, out_folder
+from brickwork.cli.parameters import Arch, Device, Force, Seed, out_file, out_folder
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError
 from brickwork.options import Setting
@@ -71,24 +71,32 @@ def report(
 def studio(
     folder: Annotated[Path, Argument("Where the model folders are, and where new ones go.", "FOLDER")],
     *,
+    data: Annotated[
+        Path | None, Setting("Folder below which images may be named, too.", metavar="DIR", default_text="FOLDER alone")
+    ] = None,
+    arch: Arch = None,
     port: Annotated[int, Setting("Port to listen on; 0: any that is free.", at_least=0, at_most=65535)] = 0,
     device: Device = "auto",
 ) -> None:
-    """Open a local page to build networks from classes of others.
+    """Open a local page to build, merge, compare and export networks.
 
-    Drag classes onto a board, press Build, download the network.
+    Drag classes of networks onto a board, press Build, see the new network beside those it comes from, export it.
 
-    It listens on 127.0.0.1 alone, answers only to the token in the address it prints, and reads and writes nothing
-    outside FOLDER.
+    It listens on 127.0.0.1 alone, answers only to the token in the address it prints, reads nothing outside FOLDER and
+    DIR, and writes nothing outside FOLDER.
+
+    brickwork studio models --data pics --arch mynet:Net
     """
     import secrets
     import socket
 
     if not folder.is_dir():
         raise RequestError(f"{folder} is no folder; give the one that holds your model folders.")
+    if data is not None and not data.is_dir():
+        raise RequestError(f"`data` is {data}, which is no folder; give one that holds images.")
     import uvicorn
 
-    from brickwork.studio import make_app  # says what to install where something is missing
+    from brickwork.studio import Shelf, make_app  # says what to install where something is missing
 
     token = secrets.token_urlsafe(24)
     with socket.socket() as listening:
@@ -99,5 +107,6 @@ def studio(
             raise RequestError(f"port {port} cannot be used ({error}); choose another, or 0 for any.") from error
         click.echo(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}")
         log("Open this address in a browser; Ctrl-C ends the studio.")
-        config = uvicorn.Config(make_app(folder, token, str(device)), log_level="warning")
+        shelf = Shelf(folder, data, arch or ())
+        config = uvicorn.Config(make_app(shelf, token, str(device)), log_level="warning")
         uvicorn.Server(config).run(sockets=[listening])

@@ -19,8 +19,14 @@ def _data(spec: str, given: Mapping[str, Any]) -> Any:
     return data.check(spec, size=given.get("size"), split=given.get("split"))
 
 
+_data.reads_images = True  # type: ignore[attr-defined]
+
+
 def _several(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
     return tuple(_data(spec, given) for spec in specs)
+
+
+_several.reads_images = True  # type: ignore[attr-defined]
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Any:
@@ -56,7 +62,7 @@ def _file(ending: str | Callable[[Path], Any]) -> Any:
     return check
 
 
-def _picture(path: Path) -> None:
+def picture_suffix(path: Path) -> None:
     from brickwork.report.drawing import check_suffix
 
     check_suffix(path)
@@ -130,7 +136,7 @@ BrickFolders = Annotated[
 OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
 Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
 OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
-OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", _picture)
+OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", picture_suffix)
 Arch = Annotated[tuple[str, ...] | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
     dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")

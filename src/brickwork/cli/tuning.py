@@ -1,17 +1,17 @@
-"""`brickwork treat`, `distil`, `transfer` and `adapt`: a model folder tuned or matched, and judged before and after."""
+"""`brickwork treat`, `distil`, `transfer`, `adapt` and `forget`: a model folder tuned or matched, judged before and after."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from brickwork.bricks.options import AdaptOptions, DistilOptions, TransferOptions, TreatOptions
+from brickwork.bricks.options import AdaptOptions, DistilOptions, ForgetOptions, TransferOptions, TreatOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.folders import accuracy, hash_of, images_for, save
+from brickwork.cli.folders import accuracy, check_classes, hash_of, images_for, save
 from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
 from brickwork.errors import BadData, RequestError
 from brickwork.options import Setting, refuse
-from brickwork.words import counted
+from brickwork.words import counted, table
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,6 +143,53 @@ def adapt(
     save(result, out, force=run.force, command="adapt", **facts, source=hash_of(model), test_accuracy=judged["after"])
     text = f"matched on {counted(count, 'pair')}; {_line(judged)}\nsaved in {out}"
     return Report({"folder": str(out), "model": str(model), **facts, **judged}, text)
+
+
+def forget(
+    model: ModelFolder,
+    *,
+    classes: Annotated[str, Setting("Classes to forget, by number or name: 0-2, cat,dog.")],
+    data: Data,
+    out: OutFolder,
+    run: Running,
+    options: ForgetOptions,
+) -> Report:
+    """Make a network without some of its classes.
+
+    In closed form, nothing is trained: the late layers come to treat images of these classes as if they were of others.
+    Says what the network knew of them before and after, and what a linear probe can still recover.
+
+    brickwork forget a --classes 3 --data digits --out a-without-3
+    """
+    from brickwork import store
+    from brickwork.bricks import forget
+
+    check_classes(model, classes)
+    whole = store.load(model, arch=run.arch, device=run.where)
+    images = images_for(whole, data, options.seed)
+    result = forget(whole, classes, images, options=options)
+    facts = {"data": str(data), "source": hash_of(model), "forgotten": list(result.forgotten)}
+    save(result.model, out, force=run.force, command="forget", **facts, test_accuracy=result.after.retained)
+    shares = [
+        [
+            about,
+            *("-" if getattr(at, name) is None else f"{getattr(at, name):.2%}" for at in (result.before, result.after)),
+        ]
+        for name, about in FORGOTTEN.items()
+    ]
+    judged = result.used["judged"]
+    seen = f"on {counted(judged['images'], 'image')} ({judged['of']})"
+    text = "\n".join(
+        [f"{', '.join(result.forgotten)} forgotten; {seen}", table(["", "before", "after"], shares), f"saved in {out}"]
+    )
+    return Report({"folder": str(out), "model": str(model), "data": str(data), **result.to_dict()}, text)
+
+
+FORGOTTEN = {
+    "retained": "accuracy on the other classes",
+    "forgotten": "images of these classes answered by them",
+    "probed": "the same by a linear probe of the features",
+}
 
 
 def _judged(before: nn.Module, after: nn.Module, images: ImageData) -> dict[str, float | None]:

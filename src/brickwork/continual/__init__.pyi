@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from os import PathLike
+from typing import Literal
 
 from torch import device
 from torch.nn.modules.module import Module
@@ -27,7 +28,7 @@ __all__ = [
 # from brickwork.continual.running import run
 def run(
     scenario: Scenario, methods: str | Sequence[str | ContinualMethod], start: Module, *, epochs: int = 30,
-    batch_size: int | None = None, augment: str | None = None, forward: bool = False, seed: int = 0,
-    out: str | PathLike[str] | None = None, pool: KernelPool | None = None, device: str | device | None = None,
-    progress: bool = True, options: ContinualOptions | None = None,
+    batch_size: int | None = None, augment: str | None = None, protocol: Literal["task", "class"] = "task",
+    forward: bool = False, seed: int = 0, out: str | PathLike[str] | None = None, pool: KernelPool | None = None,
+    device: str | device | None = None, progress: bool = True, options: ContinualOptions | None = None,
 ) -> Comparison: ...

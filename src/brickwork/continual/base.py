@@ -39,6 +39,10 @@ class ContinualMethod(Options, ABC):
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
         """The network of a task as it is after task `after`, read from the files; None: there is none yet."""
 
+    def whole(self, bench: Bench, after: int) -> nn.Module | None:
+        """One network of all classes so far, read from the files; None: the networks of the tasks answer side by side."""
+        return None
+
     def own(self, bench: Bench, number: int) -> list[Path]:
         """The files of one task alone."""
         return [bench.task_path(number)]

@@ -12,6 +12,15 @@ def average_accuracy(matrix: np.ndarray) -> float:
     return float(np.mean(matrix[-1]))
 
 
+def incremental_accuracy(matrix: np.ndarray) -> float:
+    """The mean over all steps of the accuracy on the tasks learned by then: what class-incremental tables call average.
+
+    >>> round(incremental_accuracy(np.array([[0.9, np.nan], [0.7, 0.8]])), 3)
+    0.825
+    """
+    return float(np.mean([np.mean(row[: i + 1]) for i, row in enumerate(matrix)]))
+
+
 def forgetting(matrix: np.ndarray) -> float:
     """How far tasks fell from their best to the end: mean over j < T of max_{i<T} R[i][j] − R[T][j].
 

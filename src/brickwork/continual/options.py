@@ -1,7 +1,7 @@
 """The options of continual learning, and those that methods have in common."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from brickwork.options import Options, option, seed_option
 from brickwork.training.options import AUGMENTATIONS, TRAINING
@@ -19,6 +19,11 @@ class ContinualOptions(Options, panel=TRAINING):
     augment: str | None = option(
         default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data"
     )
+    protocol: Literal["task", "class"] = option(
+        default="task",
+        help="What is known of a test image: its task, or nothing, so that all classes learned so far compete (class).",
+        panel=TASKS,
+    )
     forward: bool = option(default=False, help="Also measure every task just before it is learned.", panel=TASKS)
     seed: int = seed_option()
 
@@ -31,6 +36,11 @@ class SplitOptions(Options, panel=TASKS):
     class_seed: int | None = option(
         default=None, at_least=0, help="Seed to shuffle the classes with.", default_text="their order"
     )
+    groups: str | None = option(
+        default=None,
+        metavar="superclass|FILE",
+        help="A task per group of classes: CIFAR-100's superclasses, or a JSON file of groups.",
+    )
     holdout: float | None = option(
         default=None,
         above=0,
@@ -40,11 +50,13 @@ class SplitOptions(Options, panel=TASKS):
 
     def rules_for(self, sets: int) -> Iterator[str]:
         """Problems with so many data sets."""
-        given = [self.tasks, self.classes_per_task, self.class_seed]
+        given = [self.tasks, self.classes_per_task, self.class_seed, self.groups]
         if sets > 1 and any(value is not None for value in given):
-            yield "several data sets are one task each; leave out `tasks`, `classes_per_task` and `class_seed`"
-        if sets == 1 and self.tasks is None and self.classes_per_task is None:
-            yield "give `tasks` or `classes_per_task` to split the data set, or several data sets"
+            yield "several data sets are one task each; leave out `tasks`, `classes_per_task`, `class_seed` and `groups`"
+        if self.groups is not None and (self.classes_per_task is not None or self.class_seed is not None):
+            yield "`groups` say which classes a task has; leave out `classes_per_task` and `class_seed`"
+        if sets == 1 and self.tasks is None and self.classes_per_task is None and self.groups is None:
+            yield "give `tasks`, `classes_per_task` or `groups` to split the data set, or several data sets"
 
 
 def rate(default: float) -> Any:

@@ -5,7 +5,7 @@ from torch import nn
 
 from brickwork.continual.networks import head_of
 from brickwork.data.images import ImageData
-from brickwork.pools.starts import head_features, linear_readout
+from brickwork.moments.readout import linear_answers, read_features
 
 
 def readout(model: nn.Module, task: ImageData, device: torch.device, head: str | None = None) -> float:
@@ -14,6 +14,6 @@ def readout(model: nn.Module, task: ImageData, device: torch.device, head: str |
     head: the layer whose inputs the features are; without a name it is looked for.
     """
     model, head = model.to(device), head or head_of(model)
-    train, test = (head_features(model, head, images) for images in (task.train_images, task.test_images))
-    labels = (torch.as_tensor(task.train_labels), torch.as_tensor(task.test_labels))
-    return linear_readout(train, labels[0], test, labels[1])
+    train, test = (read_features(model, head, images) for images in (task.train_images, task.test_images))
+    answers = linear_answers(train, torch.as_tensor(task.train_labels), len(task.classes), test)
+    return float((answers.argmax(1) == torch.as_tensor(task.test_labels)).double().mean())

@@ -22,6 +22,7 @@ MB = 2**20
 COLUMNS = (
     "method",
     "average_accuracy",
+    "incremental_accuracy",
     "forgetting",
     "backward_transfer",
     "forward_transfer",
@@ -59,6 +60,10 @@ class ContinualResult(JsonResult):
         return metrics.average_accuracy(self.matrix)
 
     @property
+    def incremental_accuracy(self) -> float:
+        return metrics.incremental_accuracy(self.seen)
+
+    @property
     def forgetting(self) -> float:
         return metrics.forgetting(self.seen)
 
@@ -70,6 +75,11 @@ class ContinualResult(JsonResult):
     def forward_transfer(self) -> float:
         """NaN unless it was asked for."""
         return float("nan") if self.untouched is None else metrics.forward_transfer(self.matrix, self.untouched)
+
+    @property
+    def among_all(self) -> bool:
+        """Whether tasks were judged among the classes of all tasks learned by then."""
+        return self.provenance.get("protocol") == "class"
 
     @property
     def seen(self) -> np.ndarray:
@@ -154,6 +164,8 @@ class ContinualResult(JsonResult):
 
     def __str__(self) -> str:
         forward = "" if self.untouched is None else f", forward transfer {_percent(self.forward_transfer, '+')}"
+        if self.among_all:
+            forward += f", mean over the steps {self.incremental_accuracy:.2%}"
         return (
             f"{self.method}: {counted(len(self.tasks), 'task')}, average accuracy {self.average_accuracy:.2%}, forgetting "
             f"{_percent(self.forgetting)} points, backward transfer {_percent(self.backward_transfer, '+')}{forward}; "
@@ -234,11 +246,19 @@ class Comparison:
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         forward = any(result.untouched is not None for result in self.results.values())
-        head = ["method", "accuracy", "forgetting", "backward", *(["forward"] if forward else [])]
+        steps = any(result.among_all for result in self.results.values())
+        head = [
+            "method",
+            "accuracy",
+            *(["over the steps"] if steps else []),
+            "forgetting",
+            "backward",
+            *(["forward"] if forward else []),
+        ]
         head += ["MB per task", "shared", "in all", "seconds", "front"]
         front, rows = set(self.front()), []
         for name, result in self.results.items():
-            scores = [result.average_accuracy, result.forgetting]
+            scores = [result.average_accuracy, *([result.incremental_accuracy] if steps else []), result.forgetting]
             transfers = [result.backward_transfer, *([result.forward_transfer] if forward else [])]
             own, shared, total = (
                 size / MB for size in (result.bytes_per_task, result.shared_bytes, result.total_bytes)

@@ -20,7 +20,7 @@ from torch import nn
 
 from brickwork.atomic import write_file
 from brickwork.continual.base import ContinualMethod
-from brickwork.continual.bench import Bench
+from brickwork.continual.bench import DEFAULTS, Bench
 from brickwork.continual.files import fingerprint, weigh
 from brickwork.continual.options import ContinualOptions
 from brickwork.continual.readout import readout
@@ -60,7 +60,8 @@ def run(
 
     methods: "finetune,lora(rank=8)", or a list. out: a folder with a sub-folder per method, found again by a second run;
     without one the files are weighed and thrown away. augment: as in `train`; by default what suits the data of the first
-    task. forward: also measure each task just before it is learned. pool: else one is clustered from the start.
+    task. forward: also measure each task just before it is learned. pool: else one is clustered from the start. protocol:
+    "task" judges an image among the classes of its own task, "class" among all classes learned so far, of whatever task.
 
     >>> from brickwork import data, zoo
     >>> from brickwork.continual import split_classes
@@ -78,7 +79,8 @@ def run(
         for name, method in chosen.items():
             bench = Bench(scenario, begun, folder / folder_name(name), where, options, pool=pool)
             results[name] = run_method(name, method, bench, advance=advance)
-    return Comparison(str(scenario), results, options)
+    unknown = "; the task of an image is not known" if options.protocol == "class" else ""
+    return Comparison(f"{scenario}{unknown}", results, options)
 
 
 def check_pool(methods: Iterable[ContinualMethod], pool: KernelPool | None) -> None:
@@ -131,18 +133,61 @@ def run_method(name: str, method: ContinualMethod, bench: Bench, *, advance: Any
 
 def _judged(method: ContinualMethod, bench: Bench, after: int, earlier: list[dict[str, Any]]) -> dict[str, Any]:
     """Accuracy on every task so far and the bytes; a task whose files did not change keeps its accuracy."""
-    accuracy, signs = [], []
-    for number in range(after + 1):
-        sign = fingerprint(method.sources(bench, number, after))
-        signs.append(sign)
-        if number < after and earlier[-1]["signs"][number] == sign and earlier[-1]["accuracy"][number] is not None:
-            accuracy.append(earlier[-1]["accuracy"][number])
-            continue
-        model = method.network(bench, number, after)
-        accuracy.append(None if model is None else share_right(model, bench.task(number), bench.device))
+    signs = [fingerprint(method.sources(bench, number, after)) for number in range(after + 1)]
+    if bench.options.protocol == "class":
+        accuracy = _among_all(method, bench, signs)
+    else:
+        accuracy = []
+        for number, sign in enumerate(signs):
+            if number < after and earlier[-1]["signs"][number] == sign and earlier[-1]["accuracy"][number] is not None:
+                accuracy.append(earlier[-1]["accuracy"][number])
+                continue
+            model = method.network(bench, number, after)
+            accuracy.append(None if model is None else share_right(model, bench.task(number), bench.device))
     own = [weigh(method.own(bench, number)) for number in range(after + 1)]
     total = sum(own) + weigh(method.shared(bench, after))
     return {"accuracy": accuracy, "signs": signs, "own": own[-1], "total": total}
+
+
+def _among_all(method: ContinualMethod, bench: Bench, signs: list[str]) -> list[float | None]:
+    """Share right on every task so far where its classes compete with those of all others: the highest logit wins.
+
+    signs: of the files that each task's network is read from.
+    """
+    tasks = [bench.task(number) for number in range(len(signs))]
+    whole = method.whole(bench, len(signs) - 1)
+    if whole is not None:
+        answers = [predict(whole, task.test_images, device=bench.device) for task in tasks]
+    else:
+        columns = _side_by_side(method, bench, signs)
+        if columns is None:
+            return [None] * len(tasks)
+        answers = [torch.cat(parts, 1) for parts in zip(*columns, strict=True)]
+    firsts = np.cumsum([0, *(len(task.classes) for task in tasks)])
+    return [
+        float((logits.argmax(1).numpy() == task.test_labels + first).mean())
+        for logits, task, first in zip(answers, tasks, firsts, strict=False)
+    ]
+
+
+def _side_by_side(method: ContinualMethod, bench: Bench, signs: list[str]) -> list[list[torch.Tensor]] | None:
+    """The logits of each task's network on each task's test images; None where a network is not there yet.
+
+    What a network whose files did not change has said before is not asked again.
+    """
+    said, new = bench.held.get("said", {}), {}
+    for number, sign in enumerate(signs):
+        asked = [k for k in range(len(signs)) if (number, sign, k) not in said]
+        model = method.network(bench, number, len(signs) - 1) if asked else None
+        if asked and model is None:
+            return None
+        for k in range(len(signs)):
+            if model is not None and k in asked:
+                new[number, sign, k] = predict(model, bench.task(k).test_images, device=bench.device)
+            else:
+                new[number, sign, k] = said[number, sign, k]
+    bench.held["said"] = new
+    return [[new[number, sign, k] for k in range(len(signs))] for number, sign in enumerate(signs)]
 
 
 def share_right(model: nn.Module, task: ImageData, device: torch.device) -> float:
@@ -164,8 +209,10 @@ class Journal:
             theirs, tasks = record["facts"], record["tasks"]
         except (ValueError, KeyError, TypeError) as error:
             raise RequestError(f"{path} is damaged; remove {path.parent} to start over.") from error
-        # a journal that was written before a fact was recorded cannot tell, and is gone on with
-        different = [key for key in facts if theirs.get(key, facts[key]) != facts[key]]
+        # a journal that was written before there was an option had what is its default now; before another fact was
+        # recorded it cannot tell, and is gone on with
+        unsaid = {**facts, **DEFAULTS.to_dict()}
+        different = [key for key in facts if theirs.get(key, unsaid[key]) != facts[key]]
         if different:
             raise RequestError(
                 f"{path.parent} holds another run (other {', '.join(different)}); choose another `out`, or give `force` "

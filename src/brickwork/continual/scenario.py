@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from brickwork.data.class_groups import class_groups, places_of
 from brickwork.data.images import SPLITS, ImageData, hold_out
 from brickwork.errors import BadData, RequestError
 from brickwork.words import counted
@@ -15,7 +17,7 @@ from brickwork.words import counted
 
 @dataclass(frozen=True)
 class Scenario:
-    """Tasks in the order they are learned. At test time it is known which task an image is of (task-incremental)."""
+    """Tasks in the order they are learned. Whether the task of a test image is known is a matter of the run (`protocol`)."""
 
     name: str
     tasks: tuple[ImageData, ...] = field(repr=False)
@@ -79,13 +81,19 @@ class Scenario:
 
 
 def split_classes(
-    data: ImageData, *, tasks: int | None = None, per: int | None = None, seed: int | None = None
+    data: ImageData,
+    *,
+    tasks: int | None = None,
+    per: int | None = None,
+    seed: int | None = None,
+    groups: Mapping[str, Sequence[str]] | str | Path | None = None,
 ) -> Scenario:
-    """The classes of one data set dealt out to tasks: `tasks` of them, `per` classes each.
+    """The classes of one data set dealt out to tasks: `tasks` of them, `per` classes each; or a task per group.
 
     With one of the two left out, it is as large as the classes allow. Every task has as many classes; where they do not
     divide evenly, or fewer are asked for, those at the end of the order are left out. seed: the classes are shuffled first;
-    None: in their order.
+    None: in their order. groups: names of classes, by the name of their task; "superclass": CIFAR-100's twenty groups of
+    five similar classes, which are paper 4's tasks; or a JSON file of groups. With `tasks`, the first so many.
 
     >>> from brickwork import data
     >>> two = split_classes(data.load("digits@5", size=8), tasks=2, per=3, seed=0)
@@ -93,9 +101,17 @@ def split_classes(
     [('4', '6', '2'), ('7', '3', '5')]
     """
     count = len(data.classes)
+    if groups is not None and (per is not None or seed is not None):
+        raise RequestError("groups say which classes a task has; leave out `per` and `seed`.")
     for name, value in (("tasks", tasks), ("per", per)):
         if value is not None and value < 1:
             raise RequestError(f"{name} is {value}; it must be 1 or more.")
+    if groups is not None:
+        given = class_groups(groups) if isinstance(groups, str | Path) else dict(groups)
+        if tasks is not None and tasks > len(given):
+            raise RequestError(f"tasks is {tasks}, and there are {len(given)} groups; ask for fewer.")
+        dealt = places_of(given, data.classes, data.name)[:tasks]
+        return _dealt(data, dealt, f"{data.name} in {len(dealt)} groups")
     if tasks is None and per is None:
         raise RequestError("say into how many tasks to split (tasks) or how many classes each has (per).")
     per = count // int(tasks or 1) if per is None else per
@@ -106,12 +122,17 @@ def split_classes(
         )
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
     dealt = [order[k * per : (k + 1) * per].tolist() for k in range(tasks)]
-    width = len(str(tasks - 1))
+    return _dealt(data, dealt, f"{data.name} in {tasks} × {per}")
+
+
+def _dealt(data: ImageData, dealt: list[list[int]], name: str) -> Scenario:
+    """A task for each list of classes."""
+    width = len(str(len(dealt) - 1))
     parts = [
-        replace(data.select(own), name=f"{data.name}#{k:0{width}d}") if tasks > 1 else data.select(own)
+        replace(data.select(own), name=f"{data.name}#{k:0{width}d}") if len(dealt) > 1 else data.select(own)
         for k, own in enumerate(dealt)
     ]
-    return Scenario(f"{data.name} in {tasks} × {per}", tuple(parts))
+    return Scenario(name, tuple(parts))
 
 
 def sequence(sets: Sequence[ImageData], *, size: int | None = None, name: str | None = None) -> Scenario:

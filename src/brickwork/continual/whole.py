@@ -55,10 +55,9 @@ class Joint(ContinualMethod):
         write_tensors(self._path(bench), dict(model.state_dict()))
 
     def network(self, bench: Bench, number: int, after: int) -> nn.Module | None:
-        if after + 1 < len(bench.scenario):
+        model = self.whole(bench, after)
+        if model is None:
             return None
-        model = self._all(bench)
-        load_partly(model, read_safetensors(self._path(bench)))
         first = sum(len(task.classes) for task in bench.scenario.tasks[:number])
         rows = slice(first, first + len(bench.task(number).classes))
         small = bench.fresh(number, model)
@@ -67,6 +66,13 @@ class Joint(ContinualMethod):
                 whole = head_tensors(model)[name]
                 value.copy_(whole[rows] if name in ("weight", "bias") else whole)
         return small.eval()
+
+    def whole(self, bench: Bench, after: int) -> nn.Module | None:
+        if after + 1 < len(bench.scenario):
+            return None
+        model = self._all(bench)
+        load_partly(model, read_safetensors(self._path(bench)))
+        return model.eval()
 
     def own(self, bench: Bench, number: int) -> list[Path]:
         return []

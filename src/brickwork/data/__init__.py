@@ -7,12 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brickwork.data.datasets import from_dataset
 from brickwork.data.images import IGNORE, SPLITS, ImageData
 from brickwork.data.spec import HUGGING_FACE, DataSpec, class_indices, parse
 from brickwork.errors import BadFile, RequestError
 from brickwork.origin import Framing, Preprocessing
 
-__all__ = ["IGNORE", "SPLITS", "DataSpec", "ImageData", "check", "class_indices", "load", "load_for", "parse"]
+__all__ = [
+    "IGNORE",
+    "SPLITS",
+    "DataSpec",
+    "ImageData",
+    "check",
+    "class_indices",
+    "from_dataset",
+    "load",
+    "load_for",
+    "parse",
+]
+
+SKIP_BAD = "BRICKWORK_SKIP_BAD"  # of the environment, so that the processes of a job inherit it
 
 
 def load(
@@ -25,6 +39,7 @@ def load(
     channels: int | None = None,
     framing: Framing | None = None,
     mirror: str | None = None,
+    skip_bad: bool | None = None,
     progress: bool = True,
 ) -> ImageData:
     """The images that SOURCE[:CLASSES][@AMOUNT] names, labels renumbered in the order asked.
@@ -32,7 +47,8 @@ def load(
     `root` is the folder of named sets (else $BRICKWORK_DATA, else the user's cache). `size` and `channels` (1 or 3) bring
     every image to one shape, `framing` says how (the middle, by default). `@AMOUNT` limits the training images, or those
     of `split` if given, to so many a class, drawn with `seed`. `mirror` (else $BRICKWORK_MIRROR) replaces the official
-    download address.
+    download address. skip_bad: unreadable files of a folder are left out with a warning, not refused (the default, unless
+    $BRICKWORK_SKIP_BAD is 1, as --skip-bad sets it).
 
     >>> small = load("digits:3,1@10", size=8, channels=1)
     >>> small.classes, small.train_images.shape
@@ -40,7 +56,8 @@ def load(
     """
     parsed = check(spec, root=root, split=split, size=size, channels=channels)
     shape: dict[str, Any] = {"size": size, "channels": channels, "framing": framing}
-    images = _source(parsed.source, root=root, mirror=mirror, progress=progress, **shape)
+    skip = os.environ.get(SKIP_BAD) == "1" if skip_bad is None else skip_bad
+    images = _source(parsed.source, root=root, mirror=mirror, skip_bad=skip, progress=progress, **shape)
     images = images.select(class_indices(parsed.classes, images.classes))
     if parsed.amount is not None:
         images = images.take(parsed.amount, split=split or "train", seed=seed)
@@ -98,6 +115,7 @@ def _source(
     channels: int | None,
     framing: Framing | None,
     mirror: str | None,
+    skip_bad: bool,
     progress: bool,
 ) -> ImageData:
     if source == "digits":
@@ -121,7 +139,7 @@ def _source(
     if _is_path(source):
         from brickwork.data.folders import load_folder
 
-        return load_folder(Path(source), size=size, channels=channels or 3, framing=framing)
+        return load_folder(Path(source), size=size, channels=channels or 3, framing=framing, skip_bad=skip_bad)
     from brickwork.data.arrays import load_npz
     from brickwork.data.named import find
 

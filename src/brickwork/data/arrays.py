@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from brickwork.data.images import IGNORE, ImageData, hold_out
 from brickwork.data.pixels import check_raw
+from brickwork.data.streamed import StreamedImages
 from brickwork.errors import BadData, BadFile
 from brickwork.limits import read_npy, read_npz
 
@@ -53,12 +55,18 @@ def load_npy_pair(source: str) -> ImageData:
     parts = source.split("+")
     if len(parts) != 2:
         raise BadFile(f"{source!r}: .npy files come as a pair, images+labels, as in 'x.npy+y.npy'.")
-    arrays = [read_npy(Path(part)) for part in parts]
-    return from_arrays(arrays[0], arrays[1], name=source)
+    images = _images(read_npy(Path(parts[0]), mapped=True))
+    # mapped anew for every batch: a map that stays keeps every page that was looked at
+    rows = StreamedImages(partial(_rows, Path(parts[0])), np.arange(len(images)), images.shape[1:])
+    return from_arrays(rows.kept(), read_npy(Path(parts[1])), name=source)
+
+
+def _rows(path: Path, index: np.ndarray) -> np.ndarray:
+    return _images(np.asarray(read_npy(path, mapped=True)))[index]
 
 
 def from_arrays(
-    images: np.ndarray,
+    images: np.ndarray | StreamedImages,
     labels: np.ndarray,
     *,
     name: str = "arrays",
@@ -88,7 +96,7 @@ def from_arrays(
     )
 
 
-def _images(images: np.ndarray) -> np.ndarray:
+def _images(images: Any) -> Any:
     if images.ndim == 3:  # grey, without a channel axis
         images = images[..., None]
     check_raw(images)

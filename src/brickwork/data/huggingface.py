@@ -9,6 +9,7 @@ import numpy as np
 
 from brickwork.data.folders import picture_array
 from brickwork.data.images import ImageData, hold_out
+from brickwork.data.streamed import StreamedImages
 from brickwork.errors import BadData, BadFile, MissingExtra
 from brickwork.origin import Framing
 
@@ -38,7 +39,7 @@ def load_hugging_face(
     if test is None:
         keep, held = hold_out(labels)
         return ImageData(f"hfds:{source}", classes, images[keep], labels[keep], images[held], labels[held], piled=True)
-    tested = _arrays(test, columns, images.shape[1:3], channels, framing, source)
+    tested = _arrays(test, columns, (images.shape[1], images.shape[2]), channels, framing, source)
     return ImageData(f"hfds:{source}", classes, images, labels, *tested)
 
 
@@ -57,11 +58,22 @@ def _arrays(
     channels: int,
     framing: Framing | None,
     source: str,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray | StreamedImages, np.ndarray]:
     if len(rows) == 0:
         raise BadData(f"hfds:{source} holds no images.")
     image, label = columns
-    images = [picture_array(row[image], size, channels, framing) for row in rows]
-    if len({array.shape for array in images}) > 1:
+    if size is None:
+        size = _one_size(rows, image, source)
+
+    def read(index: np.ndarray) -> np.ndarray:
+        return np.stack([picture_array(row[image], size, channels, framing) for row in rows.select(index)])
+
+    images = StreamedImages(read, np.arange(len(rows)), (*size, channels))
+    return images.kept(), np.array(rows[label], np.int64)
+
+
+def _one_size(rows: Any, image: str, source: str) -> tuple[int, int]:
+    sizes = {(row[image].height, row[image].width) for row in rows}
+    if len(sizes) > 1:
         raise BadData(f"hfds:{source} holds images of different sizes; give one `size` for all, as in 64.")
-    return np.stack(images), np.array(rows[label], np.int64)
+    return sizes.pop()

@@ -1,4 +1,4 @@
-"""ImageData: training and test images of one data set, as plain arrays."""
+"""ImageData: training and test images of one data set, as plain arrays or read when wanted."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brickwork.data.pixels import as_input, change_channels, check_raw, measure, resize, resize_masks
+from brickwork.data.streamed import StreamedImages, concatenated
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import Framing, Preprocessing
 from brickwork.words import counted
@@ -24,6 +26,8 @@ IGNORE = 255  # a mask value that neither trains nor counts
 class ImageData:
     """Images (N, H, W, C) uint8 and labels (N,) int64, for training and for testing.
 
+    Images of more than 128 MB from files are StreamedImages: indexed like arrays, read when they are wanted.
+
     >>> from brickwork import data
     >>> data.load("digits:A@20")
     ImageData(digits:A@20: 100 training, 180 test images, 32×32×3, 5 classes)
@@ -31,9 +35,9 @@ class ImageData:
 
     name: str
     classes: tuple[str, ...]
-    train_images: np.ndarray
+    train_images: Any  # an array, or StreamedImages, which are indexed like one
     train_labels: np.ndarray
-    test_images: np.ndarray
+    test_images: Any
     test_labels: np.ndarray
     train_masks: np.ndarray | None = None  # (N, H, W) uint8 class numbers; 255: ignored
     test_masks: np.ndarray | None = None
@@ -72,7 +76,7 @@ class ImageData:
         height, width, channels = self.train_images.shape[1:]
         return height, width, channels
 
-    def split(self, split: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def split(self, split: str) -> tuple[Any, np.ndarray, np.ndarray | None]:
         """Images, labels and masks (None without) of 'train' or 'test'."""
         if split not in SPLITS:
             raise RequestError(f"split is {split!r}; it must be 'train' or 'test'.")
@@ -122,7 +126,7 @@ class ImageData:
     def pooled(self) -> ImageData:
         """All images as test images: a pile that none of them was trained on is judged on whole."""
         parts = [
-            None if one is None or two is None else np.concatenate([one, two])
+            None if one is None or two is None else concatenated([one, two])
             for one, two in zip(self.split("train"), self.split("test"), strict=True)
         ]
         none = self._where({"train": np.zeros(0, np.int64)})
@@ -137,7 +141,9 @@ class ImageData:
         if (*target, target_channels) == self.shape:
             return self
 
-        def images(array: np.ndarray) -> np.ndarray:
+        def images(array: Any) -> Any:
+            if isinstance(array, StreamedImages):
+                return array.mapped(images)
             tensor = torch.from_numpy(array).permute(0, 3, 1, 2)
             if target_channels != self.shape[2]:
                 tensor = change_channels(tensor, target_channels)
@@ -166,12 +172,12 @@ class ImageData:
         return replace(self, train_images=images, train_labels=labels, train_masks=None)
 
     def _where(self, rows: dict[str, np.ndarray]) -> ImageData:
-        changes: dict[str, np.ndarray] = {}
+        changes: dict[str, Any] = {}
         for split, index in rows.items():
             for field, array in zip(("images", "labels", "masks"), self.split(split), strict=True):
                 if array is not None:
                     changes[f"{split}_{field}"] = array[index]
-        return replace(self, **changes)  # type: ignore[arg-type]
+        return replace(self, **changes)
 
 
 HELD_OUT = 0.2  # share of every class that only judges
@@ -197,7 +203,7 @@ def hold_out(
     return np.setdiff1d(np.arange(len(labels)), held), held
 
 
-def drawn_images(images: np.ndarray, count: int, seed: int) -> np.ndarray:
+def drawn_images(images: Any, count: int, seed: int) -> Any:
     """At most so many of the images, drawn with the seed, in their order; the same places for every array."""
     drawn = np.random.default_rng([seed, 3]).permutation(len(images))[:count]
     return images[np.sort(drawn)]

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from brickwork.data.streamed import BATCH, Images, StreamedImages, tensor_of
 from brickwork.errors import BadData
 from brickwork.origin import Framing, Preprocessing
 
-Images = np.ndarray | Tensor
 
-
-def measure(images: np.ndarray) -> Preprocessing:
+def measure(images: np.ndarray | StreamedImages) -> Preprocessing:
     """Per-channel mean and standard deviation of raw images, on the 0..1 scale.
 
     >>> measure(np.full((2, 4, 4, 1), 51, np.uint8))
@@ -26,9 +25,13 @@ def measure(images: np.ndarray) -> Preprocessing:
     height, width, channels = images.shape[1:]
     # A histogram a channel is exact and needs no float copy of the images.
     levels = np.arange(256) / 255
+    counts = np.zeros((channels, 256), np.int64)
+    parts = range(0, len(images), BATCH) if isinstance(images, StreamedImages) else (0,)
+    for start in parts:
+        part = np.asarray(images[start : start + BATCH]) if isinstance(images, StreamedImages) else images
+        counts += [np.bincount(part[..., channel].ravel(), minlength=256) for channel in range(channels)]
     mean, std = [], []
-    for channel in range(channels):
-        share = np.bincount(images[..., channel].ravel(), minlength=256) / images[..., channel].size
+    for share in counts / counts.sum(1, keepdims=True):
         centre = float(share @ levels)
         spread = float(np.sqrt(share @ (levels - centre) ** 2))
         mean.append(round(centre, 6))
@@ -49,7 +52,7 @@ def as_input(
     >>> as_input(np.zeros((2, 8, 8, 3), np.uint8), Preprocessing((4, 4), 1, (0.5,), (0.5,))).shape
     torch.Size([2, 1, 4, 4])
     """
-    tensor = torch.as_tensor(images).to(device)
+    tensor = tensor_of(images).to(device)
     if tensor.is_floating_point():
         return tensor
     check_raw(tensor)

@@ -6,7 +6,7 @@
     cifar100:seal,man,palm_tree   classes by name, in this order
     cifar10@4                     four images a class, drawn with the seed
     cifar10:A@100                 both
-    photos/                       a folder with a sub-folder a class     (also photos/:cat,dog@10)
+    photos/                       a folder with a sub-folder a class     (also photos/:cat,dog@10), or of one class
     set.npz    x.npy+y.npy        arrays
     hfds:NAME_OR_FOLDER           a Hugging Face data set                (also hfds:beans:0-1@20)
 
@@ -15,6 +15,7 @@ It is the same on the command line, in YAML and in Python.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,12 +45,16 @@ class DataSpec:
 
 
 def parse(text: str | DataSpec) -> DataSpec:
-    """Read SOURCE[:CLASSES][@AMOUNT]; nothing is opened, only the form is checked."""
+    """Read SOURCE[:CLASSES][@AMOUNT]; nothing is opened. Of a path that is there, ':' and '@' are part of its name."""
     if isinstance(text, DataSpec):
         return text
     prefix, rest = (HUGGING_FACE, text[len(HUGGING_FACE) :]) if text.startswith(HUGGING_FACE) else ("", text)
     # Only the last path component can carry a selection: folders higher up may hold ':' and '@' themselves.
     cut = rest.rfind("/") + 1
+    if not prefix:  # of a folder whose own name has them, only what stands behind that name
+        ends = [k for k, c in enumerate(rest) if k > cut and c in ":@"]
+        odd = [k for k in [*ends, len(rest)] if set(rest[cut:k]) & set(":@") and os.path.exists(rest[:k])]
+        cut = odd[-1] if odd else cut
     folder, name = rest[:cut], rest[cut:]
     name, at, amount_text = name.partition("@")
     if at and not re.fullmatch(r"[1-9][0-9]*", amount_text):
@@ -76,12 +81,27 @@ def class_indices(selection: str | None, classes: Sequence[str]) -> list[int]:
     if selection is None:
         return list(range(len(classes)))
     chosen: list[int] = []
-    for item in selection.split(","):
-        chosen += _item_indices(item.strip(), classes)
+    for item in _items(selection, classes):
+        chosen += _item_indices(item, classes)
     repeated = sorted({classes[i] for i in chosen if chosen.count(i) > 1})
     if repeated:
         raise RequestError(f"classes {selection!r} name {', '.join(repeated)} more than once.")
     return chosen
+
+
+def _items(selection: str, classes: Sequence[str]) -> list[str]:
+    """What stands between the commas; a name that has commas itself is one item.
+
+    >>> _items("dog,cat, small,0-1", ["cat, small", "dog"])
+    ['dog', 'cat, small', '0-1']
+    """
+    words, items = selection.split(","), []
+    while words:
+        ends = range(len(words), 0, -1)
+        count = next((n for n in ends if ",".join(words[:n]).strip() in classes), 1)
+        items.append(",".join(words[:count]).strip())
+        del words[:count]
+    return items
 
 
 def _named(item: str, first: int, last: int, classes: Sequence[str]) -> list[int]:
@@ -111,4 +131,4 @@ def _item_indices(item: str, classes: Sequence[str]) -> list[int]:
         if first > last or last >= count:
             raise RequestError(f"classes {item!r} are out of range; there are {count}, numbered 0 to {count - 1}.")
         return list(range(first, last + 1))
-    raise UnknownName("class", item, classes, "Or numbers (0-4), or a half (A, B).")
+    raise UnknownName("class", item, classes, f"Or numbers (0-{count - 1}), or a half (A, B).")

@@ -5,6 +5,8 @@ from typing import Any, Literal
 from numpy import ndarray
 from torch import Tensor
 from torch.nn.modules.module import Module
+from torch.utils.data.dataloader import DataLoader
+from torch.utils.data.dataset import Dataset
 
 from brickwork.data.images import ImageData
 from brickwork.dependencies.covlasso import CovLasso as CovLasso
@@ -25,14 +27,14 @@ __all__ = [
 
 # from brickwork.dependencies.new_classes import add_classes
 def add(
-    model: Module, data: ImageData | tuple[Any, Any], *, epochs: int | None = None, batch_size: int | None = None,
-    lr: float | None = None, optimizer: str | None = None, schedule: str | None = None,
+    model: Module, data: ImageData | tuple[Any, Any] | Dataset[Any] | DataLoader[Any], *, epochs: int | None = None,
+    batch_size: int | None = None, lr: float | None = None, optimizer: str | None = None, schedule: str | None = None,
     milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,
     nesterov: bool | None = None, label_smoothing: float | None = None, augment: str | None = None,
     precision: Literal["auto", "float32", "bf16"] = "auto", seed: int = 0, how: Literal["train", "ridge"] = "train",
     on: Literal["logits", "features", "depths", "branch"] = "logits", strength: float | None = None,
-    base_data: ImageData | tuple[Any, Any] | None = None, classes: Sequence[str] | None = None, progress: bool = False,
-    options: AddOptions | None = None,
+    base_data: ImageData | tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | None = None,
+    classes: Sequence[str] | None = None, progress: bool = False, options: AddOptions | None = None,
 ) -> Module: ...
 
 # from brickwork.dependencies.mapping import fit_map

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.data.pixels import as_input, check_raw, fitted
+from brickwork.data.streamed import tensor_of
 from brickwork.dependencies.branching import BranchedClasses, branched_classes, branching_place
 from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel
@@ -81,7 +82,7 @@ def train_branch(
 
 def _one_array(images: Sequence[Any], preprocessing: Preprocessing | None) -> Tensor:
     """Images of known and of new classes as one array: raw ones as the network reads them but for mean and spread."""
-    parts = [torch.as_tensor(part).cpu() for part in images]
+    parts = [tensor_of(part).cpu() for part in images]
     if any(part.is_floating_point() for part in parts):
         parts = [as_input(part, preprocessing) for part in parts]
     else:

@@ -13,8 +13,8 @@ from brickwork.dependencies.decision import DecisionProblem
 from brickwork.dependencies.gram import LogitGram, Logits, check_labels, load_rows, logit_gram
 from brickwork.dependencies.greedy import choose_greedily
 from brickwork.dependencies.options import LOSSES, CovLassoOptions
-from brickwork.dependencies.path import DependencyPath, covlasso_path, solve_at_most
-from brickwork.dependencies.problem import Floats, Problem, Solution, check_gram
+from brickwork.dependencies.path import DependencyPath, covlasso_path, in_blocks, solve_at_most
+from brickwork.dependencies.problem import Floats, Lasso, Problem, Solution, check_gram
 from brickwork.dependencies.threads import threads
 from brickwork.errors import BadData, RequestError
 from brickwork.options import fields_of, takes
@@ -74,8 +74,14 @@ class CovLasso:
         targets: another network's logits on the same rows; its classes are then the targets.
         labels: needed by every loss but "plain"; chunks may bring their own.
         """
+        return self.fit_moments(None, logits, labels, targets=targets)
+
+    def fit_moments(
+        self, moments: LogitGram | None, logits: Logits, labels: Any = None, *, targets: Logits | None = None
+    ) -> CovLasso:
+        """`fit` where the Gram matrix of these logits is known already."""
         self.check()
-        problem, self.n_rows_ = self._problem(logits, labels, targets)
+        problem, self.n_rows_ = self._problem(logits, labels, targets, moments)
         return self._solve(problem)
 
     def fit_gram(
@@ -152,9 +158,11 @@ class CovLasso:
             return np.arange(count)
         return np.full(count, -1, np.int64)
 
-    def _problem(self, logits: Logits, labels: Any, targets: Logits | None) -> tuple[Problem | DecisionProblem, int]:
+    def _problem(
+        self, logits: Logits, labels: Any, targets: Logits | None, moments: LogitGram | None = None
+    ) -> tuple[Problem | DecisionProblem, int]:
         if self.options.loss == "plain":
-            moments = logit_gram(logits, targets)
+            moments = moments or logit_gram(logits, targets)
             own = self.own_features(moments)
             return Problem.plain(moments, own, solver=self._solver, device=self.device), moments.rows
         rows, brought = load_rows(logits)
@@ -163,7 +171,7 @@ class CovLasso:
         if labels is None:
             raise RequestError(f"loss={self.options.loss!r} needs labels: which class each row of logits is of.")
         known = check_labels(labels, len(rows), values.shape[1])
-        moments = logit_gram(rows, None if targets is None else values)
+        moments = moments or logit_gram(rows, None if targets is None else values)
         base = Problem.plain(moments, self.own_features(moments), solver=self._solver, device=self.device)
         weight = (
             LOSSES[self.options.loss] if self.options.positive_weight is None else float(self.options.positive_weight)
@@ -208,6 +216,9 @@ class CovLasso:
                 raise RequestError(f"lam has shape {given.shape}; it must be one number, or {len(lam)}, one a class.")
             lam = np.broadcast_to(given, lam.shape) * (self.lam_max_ if self.options.relative else 1.0)
             lam = np.where(lam > 0, lam, 1.0)  # a column of zeros has λ_max 0, and any λ does
+        return in_blocks(problem, lam, self._solve_some)
+
+    def _solve_some(self, problem: Lasso, lam: Floats) -> Solution:
         if self.options.max_dependencies is None:
             return problem.solve(lam, tol=self.options.tol)
         return solve_at_most(problem, self.options.max_dependencies, lowest=lam, tol=self.options.tol)

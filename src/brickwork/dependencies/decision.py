@@ -84,6 +84,10 @@ class DecisionProblem:
             base, logits, values, labels, log_sum, top, log_rest, targets, positive_weight, strength, label_share
         )
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.base.shape
+
     @cached_property
     def lam_max(self) -> Floats:
         zero = np.zeros_like(self.base.cross)

@@ -56,8 +56,11 @@ def logit_gram(logits: Logits, targets: Logits | None = None, *, chunk: int = CH
         seen += len(x)
     if moments is None or not seen:
         raise BadData("there are no rows of logits; give one row an image, at least one.")
-    gram = (moments.gram / seen).numpy()
-    gram = (gram + gram.T) / 2
+    gram = moments.gram.div_(seen).reshape(moments.gram.shape[-2:]).numpy()
+    for start in range(0, len(gram), 512):  # in place: what rounding made of it is made symmetric
+        own, rest = slice(start, start + 512), slice(start, None)
+        gram[own, rest] = (gram[own, rest] + gram[rest, own].T) / 2
+        gram[rest, own] = gram[own, rest].T
     if targets is None:
         return LogitGram(gram, gram, gram.diagonal().copy(), seen, True)
     cross, squares = (moments.cross.T / seen).contiguous().numpy(), (moments.sum_yy / seen).numpy()

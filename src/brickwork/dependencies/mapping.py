@@ -82,9 +82,11 @@ def fit_map(
         where = f"{keep.sum()} rows held out of the fit"
     x, y, known = fitted
     other = None if within else y
-    fit = chosen.fit(x, known, targets=other)
     moments = logit_gram(x, other)
-    columns, facts = _theory(fit, moments)
+    bounds = redundancies(moments, chosen.own_features(moments))  # before there are coefficients: both take n² numbers
+    fit = chosen.fit_moments(moments, x, known, targets=other)
+    columns, facts = _theory(fit, moments, bounds)
+    del moments  # as large as the coefficients
     columns |= measure(*measured, fit.coef_, delta=delta)
     frequency = None
     if options.bootstrap:
@@ -169,10 +171,10 @@ def _picked(rows: np.ndarray, mask: NDArray[np.bool_]) -> np.ndarray:
         return np.memmap(file, rows.dtype, "r", shape=(int(mask.sum()), rows.shape[1]))
 
 
-def _theory(fit: CovLasso, moments: LogitGram) -> tuple[dict[str, Floats], dict[str, Any]]:
+def _theory(fit: CovLasso, moments: LogitGram, bounds: dict[str, Floats]) -> tuple[dict[str, Floats], dict[str, Any]]:
     own = fit.own_features(moments)
     columns = {"lam": fit.lam_, "lam_max": fit.lam_max_, "kkt": fit.kkt_, "gap": fit.gap_}
-    columns |= redundancies(moments, own)
+    columns |= bounds
     facts: dict[str, Any] = {"screening": None}  # the statements are on plain CovLasso at a λ
     if fit.options.loss == "plain" and fit.options.selection == "lasso" and not fit.options.refit:
         facts["screening"] = check_theory(moments, own, fit.coef_, fit.lam_, columns["redundancy"])

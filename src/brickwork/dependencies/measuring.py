@@ -6,10 +6,13 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from brickwork.dependencies.gram import row_chunks
 from brickwork.dependencies.problem import Floats
 from brickwork.dependencies.replacing import accuracies, chebyshev
+
+_SPARSE = 0.02  # share of coefficients that are not 0 below which a sparse product is faster
 
 
 def measure(
@@ -29,9 +32,10 @@ def measure(
     own = None if labels is None else np.bincount(labels, minlength=count)
     position = (rows - 1) * (1 - delta)
     largest = _Largest(count, rows - math.floor(position))  # of each class the errors from the quantile on
+    few = sparse.csr_array(coef) if np.count_nonzero(coef) < _SPARSE * coef.size else None
     for (x, at), (y, _) in zip(row_chunks(features), row_chunks(values, like=features), strict=True):
         wide = y.astype(np.float64)
-        scores = x.astype(np.float64) @ coef.T
+        scores = x.astype(np.float64) @ coef.T if few is None else (few @ x.T.astype(np.float64)).T
         left = np.abs(wide - scores)
         errors += left.sum(0)
         sizes += np.abs(wide).sum(0)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.blueprint.parts import more_classes, widen_output
+from brickwork.data.datasets import TorchData, class_names_of, pair_of_dataset
 from brickwork.data.images import ImageData
 from brickwork.dependencies.branches import train_branch
 from brickwork.dependencies.depths import deeper_classes, pooled, several_depths, watched
@@ -22,7 +23,7 @@ from brickwork.origin import origin_of, record_step
 from brickwork.prediction import input_of, predict
 from brickwork.training import default_augment
 
-Labelled = ImageData | tuple[Any, Any]  # (images, labels)
+Labelled = ImageData | tuple[Any, Any] | TorchData  # (images, labels)
 Source = str | list[str] | None  # what new logits are made of: a layer's input, the answers of several, the logits
 
 
@@ -172,7 +173,8 @@ def _taken(
         if absent:
             raise BadData(f"{data.name} has no training image of {names[absent[0]]!r}.")
     else:
-        images, labels = data
+        (images, labels), named = pair_of_dataset(data), class_names_of(data)
+        names = names or named
     if len(images) == 0:
         raise BadData(f"there are no images of {which} classes.")
     return images, labels, names

@@ -1,5 +1,6 @@
 """Along λ: the whole path with warm starts, and the smallest λ that leaves at most k dependencies."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from brickwork.dependencies.problem import Floats, Lasso, Solution
 from brickwork.errors import RequestError
 
 _STEP, _BISECTIONS = 0.85, 5  # from one λ to the next while k is searched, and how closely it is met then
+_AT_ONCE, _FEWEST = 2**22, 64  # coefficients of all targets at hand (32 MB), but no fewer targets than threads like
 _FLOOR = 1e-3  # the share of λ_max below which the search for k ends: what has not entered by then is noise
 
 
@@ -75,6 +77,21 @@ def solve_at_most(problem: Lasso, k: int, *, lowest: Floats, tol: float) -> Solu
         _keep(best, now, active, fits)
         good[active[fits]], bad[active[~fits]] = lam[fits], lam[~fits]
     return best
+
+
+def in_blocks(problem: Lasso, lam: Floats, solve: Callable[[Lasso, Floats], Solution]) -> Solution:
+    """All targets, some at a time: what a solver keeps beside the coefficients is then memory for those alone."""
+    count, width = problem.shape
+    some = max(_FEWEST, _AT_ONCE // width)
+    if count <= some:
+        return solve(problem, lam)
+    coef = np.zeros((count, width))
+    facts = np.zeros((3, count))
+    for start in range(0, count, some):
+        ids = np.arange(start, min(start + some, count))
+        result = solve(problem.subset(ids), lam[ids])
+        coef[ids], facts[:, ids] = result.coef, (result.lam, result.kkt, result.gap)
+    return Solution(coef, *facts)
 
 
 def _keep(best: Solution, now: Solution, ids: np.ndarray, fits: np.ndarray) -> None:

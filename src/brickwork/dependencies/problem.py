@@ -39,6 +39,9 @@ class Lasso(Protocol):
     """What the path, the limit on the number of dependencies and the refit need of a problem."""
 
     @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
     def lam_max(self) -> Floats: ...
 
     def solve(self, lam: Floats, *, tol: float, start: Solution | None = None) -> Solution: ...
@@ -86,12 +89,20 @@ class Problem:
         heavy = np.concatenate([*weights, np.zeros(0)])
         return replace(self, cross=cross, squares=squares, rows=rows, first=first, index=index, weight=heavy)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Targets and features."""
+        return self.cross.shape[0], self.cross.shape[1]
+
     @cached_property
     def lam_max(self) -> Floats:
-        size = np.abs(self.cross)
-        has = self.own >= 0
-        size[np.flatnonzero(has), self.own[has]] = 0
-        return 2 * size.max(1)
+        result = np.empty(len(self.cross))
+        for t, own in enumerate(self.own):
+            size = np.abs(self.cross[t])
+            if own >= 0:
+                size[own] = 0
+            result[t] = 2 * size.max()
+        return result
 
     def solve(self, lam: Floats, *, tol: float, start: Solution | None = None) -> Solution:
         """Every target at its own λ, from the start if one is given. λ of a target that is all zero does not matter."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import linalg, sparse
 
 from brickwork.dependencies.gram import LogitGram
 from brickwork.dependencies.problem import Floats
@@ -27,14 +28,15 @@ def redundancies(moments: LogitGram, own: NDArray[np.int64]) -> dict[str, Floats
     ([1.0, 1.0], [0.0, 0.0])
     """
     gram, size = moments.gram, moments.squares
-    values, vectors = np.linalg.eigh(gram)
+    values, vectors = _eigen(gram)
     floor = max(len(gram) * np.finfo(np.float64).eps * values[-1], np.finfo(np.float64).tiny)
-    inverse = (vectors / np.maximum(values, floor)) @ vectors.T
     if moments.within:
         # an axis with a part in the null space is an exact combination of the others
-        lost = (vectors[:, values <= 10 * floor] ** 2).sum(1) > 1e-8
-        left = np.where(lost, 0.0, 1 / inverse.diagonal())
+        np.square(vectors, out=vectors)
+        lost = vectors[:, values <= 10 * floor].sum(1) > 1e-8
+        left = np.where(lost, 0.0, 1 / (vectors @ (1 / np.maximum(values, floor))))
     else:
+        inverse = (vectors / np.maximum(values, floor)) @ vectors.T
         left = size - _explained(moments.cross, inverse, own)
         left = np.where(left > 1e-11 * size, left, 0.0)  # a difference: below this it is rounding
     left = np.minimum(left, size)
@@ -44,7 +46,24 @@ def redundancies(moments: LogitGram, own: NDArray[np.int64]) -> dict[str, Floats
     result = {"redundancy": left, "size": size, "unexplained": unexplained, "information": information}
     if moments.within:
         near = values <= _NEAR * values.mean()
-        result["near_null"] = (vectors[:, near] ** 2).sum(1)
+        result["near_null"] = vectors[:, near].sum(1)
+    return result
+
+
+def _eigen(gram: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues and eigenvectors in the memory of the vectors alone: LAPACK works in one triangle, made good afterwards."""
+    if not (gram.flags.c_contiguous and gram.flags.writeable):
+        return linalg.eigh(gram, driver="evr", check_finite=False)
+    diagonal = gram.diagonal().copy()
+    try:
+        result = linalg.eigh(gram.T, driver="evr", lower=True, overwrite_a=True, check_finite=False)
+    finally:  # the lower triangle of the transpose is this one's upper
+        for start in range(0, len(gram), _BLOCK):
+            some, rest = slice(start, start + _BLOCK), slice(start + _BLOCK, None)
+            gram[some, rest] = gram[rest, some].T
+            corner = gram[some, some]
+            corner[...] = np.tril(corner, -1) + np.tril(corner, -1).T
+        np.fill_diagonal(gram, diagonal)
     return result
 
 
@@ -67,29 +86,62 @@ def check_theory(
     Eq. 5: redundancy ≤ err(λ) ≤ Cov_ii. Theorem 3 and Conjecture 1 (|Cov_ij| < λ/2) say which coefficients are zero;
     the conjecture is a rule of thumb, so it is counted, never used.
     """
-    size, cross = moments.squares, np.abs(moments.cross)
+    scales = np.sqrt(moments.gram.diagonal())
+    counts = dict.fromkeys(_COUNTED, 0)
+    for start in range(0, len(coef), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        part = _check_some(moments, own[some], coef[some], lam[some], redundancy[some], scales, some)
+        counts = {name: total + part[name] for name, total in counts.items()}
+    return {
+        **{name: counts[name] for name in _COUNTED[:4]},
+        "theorem_3": {"ruled_out": counts["theorem"], "violated": counts["theorem_violated"]},
+        "conjecture_1": {"ruled_out": counts["conjecture"], "violated": counts["conjecture_violated"]},
+    }
+
+
+_COUNTED = (
+    *("targets", "pairs", "dependencies", "bounds_violated"),
+    *("theorem", "theorem_violated", "conjecture", "conjecture_violated"),
+)
+_BLOCK = 256  # targets looked at together
+
+
+def _check_some(
+    moments: LogitGram,
+    own: NDArray[np.int64],
+    coef: Floats,
+    lam: Floats,
+    redundancy: Floats,
+    scales: Floats,
+    some: slice,
+) -> dict[str, int]:
+    """The same for some targets."""
+    size, cross = moments.squares[some], np.abs(moments.cross[some])
     has = np.flatnonzero(own >= 0)
     open_ = np.ones(cross.shape, bool)
     open_[has, own[has]] = False
     cross = np.where(open_, cross, 0.0)
     largest = cross.max(1)
-    left = size - 2 * (coef * moments.cross).sum(1) + ((coef @ moments.gram) * coef).sum(1)
+    left = size - 2 * (coef * moments.cross[some]).sum(1) + ((sparse.csr_array(coef) @ moments.gram) * coef).sum(1)
     slack = 1e-9 * size
     inside = (left >= redundancy - slack) & (left <= size + slack)
     on = (lam > 0) & (lam < 2 * largest)
     safe = np.where(on, lam, 1.0)
     reach = np.sqrt(np.maximum(size - redundancy, 0))  # ‖A⁻ᵀb‖₂
     lean = np.abs(1 / safe - 1 / np.where(largest > 0, 2 * largest, 1.0))
-    bound = 1 - 2 * np.sqrt(moments.gram.diagonal())[None, :] * (reach * lean)[:, None]
+    bound = 1 - 2 * scales[None, :] * (reach * lean)[:, None]
     share = cross / np.where(largest > 0, largest, 1.0)[:, None]
     theorem = open_ & on[:, None] & (share < bound)
     conjecture = open_ & on[:, None] & (cross < lam[:, None] / 2)
     used = coef != 0
-    return {
-        "targets": int(on.sum()),
-        "pairs": int((open_ & on[:, None]).sum()),
-        "dependencies": int((used & on[:, None]).sum()),
-        "bounds_violated": int((~inside).sum()),
-        "theorem_3": {"ruled_out": int(theorem.sum()), "violated": int((theorem & used).sum())},
-        "conjecture_1": {"ruled_out": int(conjecture.sum()), "violated": int((conjecture & used).sum())},
-    }
+    found = (
+        on,
+        open_ & on[:, None],
+        used & on[:, None],
+        ~inside,
+        theorem,
+        theorem & used,
+        conjecture,
+        conjecture & used,
+    )
+    return {name: int(mask.sum()) for name, mask in zip(_COUNTED, found, strict=True)}

@@ -82,6 +82,11 @@ class JobResult:
     def ok(self) -> bool:
         return self.error is None
 
+    @property
+    def cause(self) -> str:
+        """The last line of the error: what was wrong, without where."""
+        return ((self.error or "").strip().splitlines() or [""])[-1]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -152,7 +157,10 @@ class ResultStore:
         if not failed:
             path.unlink(missing_ok=True)
             return
-        rows = [{"name": r.job.name or r.job.path, "key": r.job.key, "error": (r.error or "").strip()} for r in failed]
+        rows = [
+            {"name": r.job.name or r.job.path, "key": r.job.key, "cause": r.cause, "error": (r.error or "").strip()}
+            for r in failed
+        ]
         with write_file(path) as draft:
             draft.write_text(json.dumps({"missing": rows}, indent=1) + "\n", encoding="utf-8")
 

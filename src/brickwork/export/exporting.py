@@ -16,15 +16,22 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.atomic import check_file, check_output, write_file, write_folder
+from brickwork.data.datasets import images_of
+from brickwork.data.images import ImageData
 from brickwork.errors import BadModel, JobFailed, MissingExtra, RequestError
+from brickwork.export.library import LIBRARIES, check_library, write_library
 from brickwork.export.options import ENDINGS, ExportOptions
 from brickwork.export.plain import NAME, write_plain
+from brickwork.export.quantising import quantise, real_batches
 from brickwork.options import takes
 from brickwork.origin import Origin, Preprocessing, origin_of
 from brickwork.outputs import logits_of
+from brickwork.ownership import RECORD
 from brickwork.prediction import eval_mode
+from brickwork.words import counted
 
 MOST = 2**31 - 2**20  # bytes of weights in one ONNX file
+REAL = 64  # images of the data that are compared
 TOLERANCE = 1e-3  # of the largest logit: other kernels add in another order
 
 
@@ -37,9 +44,11 @@ class Exported:
     classes: tuple[str, ...] | None
     checked_with: str  # onnxruntime, torch, …
     images: int  # that it was compared on
+    real: int  # of them from `data`; the others are random
     largest_difference: float
     batch: str  # "any" or "1"
     takes: str  # what goes in, in words
+    int8: dict[str, Any] | None = None  # what 8 bits change: agreement, accuracy, bytes, milliseconds
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""
@@ -50,9 +59,25 @@ class Exported:
         }
 
     def __str__(self) -> str:
+        before = " before it was brought to 8 bits" if self.int8 else ""
         return (
-            f"takes {self.takes}; {self.images} images in {self.checked_with} differ from the module by at most "
-            f"{self.largest_difference:.1e}\nwritten: {self.path}"
+            f"takes {self.takes}; {self._compared()} in {self.checked_with} differ from the module by at most "
+            f"{self.largest_difference:.1e}{before}\n{self._eight_bits()}written: {self.path}"
+        )
+
+    def _compared(self) -> str:
+        random = counted(self.images - self.real, "random image")
+        return f"{counted(self.real, 'image')} of the data and {random}" if self.real else random
+
+    def _eight_bits(self) -> str:
+        if self.int8 is None:
+            return ""
+        facts = self.int8
+        accuracy = "" if facts["accuracy"] is None else "accuracy {:.2%} → {:.2%}, ".format(*facts["accuracy"])
+        (large, small), (slow, fast) = facts["bytes"], facts["ms"]
+        return (
+            f"8 bits: the same answer for {facts['agreement']:.2%} of {counted(facts['judged_on'], facts['of'] + ' image')}, "
+            f"{accuracy}{large:,} → {small:,} bytes, {slow:.2f} → {fast:.2f} ms per image\n"
         )
 
 
@@ -81,11 +106,21 @@ class Deployed(nn.Module):
 
 @takes(ExportOptions)
 def export_model(
-    model: nn.Module, out: str | Path, *, force: bool = False, output: str | int | None = None, options: ExportOptions
+    model: nn.Module,
+    out: str | Path,
+    *,
+    data: Any = None,
+    force: bool = False,
+    output: str | int | None = None,
+    options: ExportOptions,
 ) -> Exported:
     """Write a network as ONNX, as a torch.export program, or as a Python file with its weights that needs torch alone.
 
+    A network of transformers or timm can also be written as the folder that its library loads.
+
     Class names and preprocessing go with it. What was written is read again and compared with the module on random images.
+    data: unlabelled images, or an ImageData, whose test images are taken: to compare on as well, and for `int8`, which sets its
+    scales on the training images.
 
     >>> import tempfile
     >>> from brickwork import zoo
@@ -94,36 +129,72 @@ def export_model(
     ['network.py', 'weights.safetensors']
     """
     out, origin = Path(out), origin_of(model)
+    if options.int8 and data is None:
+        raise RequestError("`int8` sets its scales on images; give `data`.")
+    given = data if data is None or isinstance(data, ImageData) else images_of(data)
     _check(out, origin, options, force)
+    if options.to in LIBRARIES:
+        return _to_library(model, out, given, output, options, force)
+    eight: dict[str, Any] | None = None
     whole = Deployed(model, origin.preprocessing if options.with_preprocessing else None, output)
     home = next((p.device for p in model.parameters()), torch.device("cpu"))
     with eval_mode(whole), _on_cpu(whole, home):
         inputs = {n: example(origin, n, options.with_preprocessing, model) for n in (1, 2, 3)}
         program, any_batch = _program(whole, inputs, options)
         facts = _facts(origin, options)
-        expected = {}
+        shown = _shown(inputs if any_batch else {1: inputs[1]}, given, model, options, any_batch)
         with torch.no_grad():
-            for count in (1, 2, 3) if any_batch else (1,):
-                expected[count] = whole(inputs[count])
+            expected = [whole(images) for images in shown]
         if options.to == "torch":
             with write_folder(out, force=force, owns=(NAME,)) as draft:
                 how = write_plain(program, draft, facts, any_batch)
-                difference = _compare(how, inputs, expected, out)
+                difference = _compare(how, shown, expected, out)
             how_named = "torch"
         else:
             with write_file(out, force=force) as file:
                 write = _write_onnx if options.to == "onnx" else _write_pt2
                 how, how_named = write(program, file, facts, inputs[2 if any_batch else 1])
-                difference = _compare(how, inputs, expected, out)
+                difference = _compare(how, shown, expected, out)
+                if options.int8:
+                    eight = quantise(file, given, origin, options.with_preprocessing, any_batch)
     return Exported(
         path=out,
         to=options.to,
         classes=origin.classes,
         checked_with=how_named,
-        images=sum(expected),
+        images=sum(map(len, expected)),
+        real=_real(given, expected, any_batch),
         largest_difference=difference,
         batch="any" if any_batch else "1",
         takes=_takes(inputs[1], options, any_batch),
+        int8=eight,
+    )
+
+
+def _to_library(
+    model: nn.Module, out: Path, given: Any, output: str | int | None, options: ExportOptions, force: bool
+) -> Exported:
+    """The folder of the library that a network came from, read again by that library."""
+    origin, args = origin_of(model), check_library(model, options.to)
+    home = next((p.device for p in model.parameters()), torch.device("cpu"))
+    with eval_mode(model), _on_cpu(model, home), quiet():
+        inputs = {n: example(origin, n, False, model) for n in (1, 2, 3)}
+        shown = _shown(inputs, given, model, options, True)
+        with torch.no_grad():
+            expected = [logits_of(model(images), output) for images in shown]
+        with write_folder(out, force=force, owns=(RECORD,)) as draft:
+            run = write_library(model, draft, options.to, args)
+            difference = _compare(run, shown, expected, out)
+    return Exported(
+        path=out,
+        to=options.to,
+        classes=origin.classes,
+        checked_with=options.to,
+        images=sum(map(len, expected)),
+        real=_real(given, expected, True),
+        largest_difference=difference,
+        batch="any",
+        takes=_takes(inputs[1], options, True),
     )
 
 
@@ -132,7 +203,7 @@ def _check(out: Path, origin: Origin, options: ExportOptions, force: bool) -> No
     if ending and out.suffix.lower() != ending:
         raise RequestError(f"`out` is {out}; by `to` {options.to} it must end in {ending}.")
     if not ending and out.suffix:
-        raise RequestError(f"`out` is {out}; by `to` torch a folder is written, whose name has no ending.")
+        raise RequestError(f"`out` is {out}; by `to` {options.to} a folder is written, whose name has no ending.")
     if origin.input_shape is None:
         raise BadModel(
             "the network does not say which images it takes; train or import it, or attach an Origin with its input_shape."
@@ -142,7 +213,7 @@ def _check(out: Path, origin: Origin, options: ExportOptions, force: bool) -> No
     if ending:
         check_file(out, force=force)
     else:
-        check_output(out, force=force, owns=(NAME,))
+        check_output(out, force=force, owns=(NAME if options.to == "torch" else RECORD,))
 
 
 @contextmanager
@@ -236,11 +307,25 @@ def _takes(one: Tensor, options: ExportOptions, any_batch: bool) -> str:
 Runner = Any  # images (N, …) -> logits (N, classes)
 
 
-def _compare(run: Runner, inputs: dict[int, Tensor], expected: dict[int, Tensor], out: Path) -> float:
+def _shown(
+    random: dict[int, Tensor], given: Any, model: nn.Module, options: ExportOptions, any_batch: bool
+) -> list[Tensor]:
+    """What module and file are compared on: random images, and real ones where there are any."""
+    if given is None:
+        return list(random.values())
+    batches = real_batches(given, origin_of(model).preprocessing, options.with_preprocessing, any_batch, REAL)
+    return [*random.values(), *(batch.to(random[1].dtype) for batch in batches)]
+
+
+def _real(given: Any, expected: list[Tensor], any_batch: bool) -> int:
+    return 0 if given is None else sum(map(len, expected)) - (6 if any_batch else 1)
+
+
+def _compare(run: Runner, shown: list[Tensor], expected: list[Tensor], out: Path) -> float:
     """The largest difference of a logit; JobFailed where it is more than rounding."""
     largest = 0.0
-    for count, logits in expected.items():
-        result = torch.as_tensor(run(inputs[count])).to(logits.dtype)
+    for images, logits in zip(shown, expected, strict=True):
+        result = torch.as_tensor(run(images)).to(logits.dtype)
         if result.shape != logits.shape:
             raise JobFailed(
                 f"{out} would give {tuple(result.shape)}, the network {tuple(logits.shape)}; nothing was written."
@@ -295,18 +380,23 @@ def _write_onnx(program: Any, file: Path, facts: dict[str, Any], given: Tensor) 
 
 def _onnx_runner(file: Path) -> tuple[Runner, str]:
     """onnxruntime where it is installed, else the slow reference that comes with onnx."""
+    session: Any
     try:
         import onnxruntime
-
-        settings = onnxruntime.SessionOptions()
-        settings.log_severity_level = 3
-        settings.intra_op_num_threads = torch.get_num_threads()
-        session: Any = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
-        name = "onnxruntime"
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
         session, name = ReferenceEvaluator(str(file)), "onnx's reference evaluator"
+    else:
+        settings = onnxruntime.SessionOptions()
+        settings.log_severity_level = 3
+        settings.intra_op_num_threads = torch.get_num_threads()
+        try:
+            session = onnxruntime.InferenceSession(str(file), settings, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has errors of many kinds; many operations it has in float32 alone
+            why = str(error).splitlines()[0].removesuffix(".")
+            raise BadModel(f"onnxruntime cannot run this network ({why}); bring it to float32 first.") from error
+        name = "onnxruntime"
 
     def run(images: Tensor) -> np.ndarray:
         logits: np.ndarray = session.run(None, {"images": images.numpy()})[0]

@@ -124,6 +124,15 @@ def _neutralise(norm: _BatchNorm) -> None:
             norm.bias.zero_()
 
 
+def without_statistics(model: nn.Module) -> nn.Module:
+    """A copy whose batch norms have no statistics of their own: they take those of every batch, in eval mode too."""
+    new = copy.deepcopy(model)
+    for norm in new.modules():
+        if isinstance(norm, _BatchNorm):
+            norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+    return new
+
+
 def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Module:
     """A copy whose batch norms have the mean and variance of these batches (unlabelled), all taken together.
 
@@ -168,18 +177,28 @@ def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
 def _adding_to(sums: dict[str, list[Any]], name: str) -> Any:
     def hook(norm: _BatchNorm, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         assert norm.running_mean is not None and norm.running_var is not None
-        n = inputs[0].numel() // inputs[0].shape[1]
-        mean, var = norm.running_mean.double(), norm.running_var.double()  # the unbiased variance
-        now = [n, n * mean, (n - 1) * var + n * mean.square()]
+        now = batch_sums(inputs[0], norm.running_mean, norm.running_var)
         sums[name] = [a + b for a, b in zip(sums[name], now, strict=True)] if name in sums else now
 
     return hook
 
 
+def batch_sums(x: Tensor, mean: Tensor, var: Tensor) -> list[Any]:
+    """How many numbers a channel of a batch has, their sum and that of their squares, from mean and unbiased variance."""
+    n = x.numel() // x.shape[1]
+    mean, var = mean.double(), var.double()
+    return [n, n * mean, (n - 1) * var + n * mean.square()]
+
+
+def pooled_statistics(n: int, total: Tensor, squares: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and unbiased variance of all batches together, from their sums."""
+    mean = total / n
+    return mean, (squares - n * mean.square()).clamp(min=0) / max(1, n - 1)
+
+
 def _set_statistics(norm: _BatchNorm, name: str, n: int, total: Tensor, squares: Tensor) -> None:
     assert norm.running_mean is not None and norm.running_var is not None
-    mean = total / n
-    var = (squares - n * mean.square()).clamp(min=0) / max(1, n - 1)
+    mean, var = pooled_statistics(n, total, squares)
     if not bool(torch.isfinite(mean).all() and torch.isfinite(squares).all()):
         raise BadData(f"activations at {name} became NaN or infinite while batch norms were re-estimated")
     norm.running_mean.copy_(mean)

@@ -74,5 +74,6 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
         return a.mT @ b
     total = torch.zeros(*a.shape[:-2], a.shape[-1], b.shape[-1], dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-2], _PIECE):
-        total += a[..., start : start + _PIECE, :].mT @ b[..., start : start + _PIECE, :]
+        # a product of half-precision numbers would be rounded to (or overflow) half precision itself
+        total += a[..., start : start + _PIECE, :].float().mT @ b[..., start : start + _PIECE, :].float()
     return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,32 @@ from torch.utils._pytree import tree_map
 from brickwork.blueprint.record import Graph, Op, Value
 from brickwork.errors import Unsupported
 from brickwork.moments.batches import ImageBatches
+
+
+@dataclass(frozen=True)
+class _State:
+    """What is stored of one batch."""
+
+    store: dict[int, Tensor]
+    uses: dict[int, int]  # how often each value will still be read
+    done: frozenset[int]  # operations whose results were stored, or are not wanted any more
+
+    @property
+    def size(self) -> int:
+        return sum(map(_size, self.store.values()))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What to run of a batch, and its state afterwards."""
+
+    ops: list[int]
+    last: dict[int, int]  # the last operation that reads each value
+    keep: set[int]  # new values to be stored
+    still: list[int]  # stored ones that stay
+    uses: dict[int, int]
+    done: frozenset[int]
+    size: int  # bytes stored then
 
 
 class Program:
@@ -35,12 +62,14 @@ class Program:
         self.ops = graph.live()
         self.made_by = {v.index: k for k, op in enumerate(self.ops) for v in op.outputs if v is not None}
         self.named = {v.index: name for name, v in graph.tensors.items()}
-        self.uses: dict[int, int] = {graph.output.index: 1}
+        uses: dict[int, int] = {graph.output.index: 1}
         for op in self.ops:
             for value in op.inputs():
-                self.uses[value.index] = self.uses.get(value.index, 0) + 1
-        self.store: dict[int, list[Tensor]] = {}
-        self.done: set[int] = set()  # operations whose results were stored, or are not wanted any more
+                uses[value.index] = uses.get(value.index, 0) + 1
+        self.constants = {
+            v.index: v.constant.to(self.device) for op in self.ops for v in op.inputs() if v.constant is not None
+        }
+        self.states = [_State({}, uses, frozenset()) for _ in range(len(batches))]
 
     def get(self, value: Value) -> list[Tensor]:
         """The value for every batch, computing what it needs and does not have yet."""
@@ -49,45 +78,29 @@ class Program:
     def each(self, values: Sequence[Value]) -> Iterator[list[Tensor]]:
         """Batch by batch, these values.
 
-        What later operations need is stored where there is room for it; else they start again from what is stored.
+        What later operations need is stored, of as many batches as there is room for; the others start again from what is
+        stored of them.
         """
-        plan = self._plan(values)
-        uses = dict(self.uses)
-        for k in plan:
-            if k not in self.done:
-                for value in self.ops[k].inputs():
-                    uses[value.index] -= 1
-        made = {v.index: v for k in plan for v in self.ops[k].outputs if v is not None}
-        keep = [v for index, v in made.items() if uses.get(index, 0) > 0]
-        still = [index for index in self.store if uses.get(index, 0) > 0]
-        if self.room is not None:
-            size = sum(_bytes(v) for v in keep) * len(self.batches)
-            size += sum(t.numel() * t.element_size() for index in still for t in self.store[index])
-            advance = size <= self.room
-        else:
-            advance = True
-        wanted = {v.index for v in values} | {v.index for v in keep if advance}
-        last = {v.index: k for k in plan for v in self.ops[k].inputs()}
-        new: dict[int, list[Tensor]] = {v.index: [] for v in keep}
-        gone, nothing = [index for index in self.store if index not in still], torch.empty(0)
-        for number in range(len(self.batches)):
+        held = sum(state.size for state in self.states)
+        plans: dict[tuple[frozenset[int], frozenset[int]], _Plan] = {}
+        for number, state in enumerate(self.states):
+            key = frozenset(state.store), state.done
+            plan = plans.get(key) or plans.setdefault(key, self._plan(values, state))
+            advance = self.room is None or held - state.size + plan.size <= self.room
+            wanted = {v.index for v in values} | (plan.keep if advance else set())
             here: dict[int, Tensor] = {}
-            for k in plan:
-                self._run(self.ops[k], number, here)
-                for used in (*self.ops[k].inputs(), *self.ops[k].outputs):
-                    if used is not None and used.index not in wanted and last.get(used.index, k) == k:
+            for k in plan.ops:
+                op = self.ops[k]
+                self._run(op, number, here)
+                for used in (*op.inputs(), *op.outputs):
+                    if used is not None and used.index not in wanted and plan.last.get(used.index, k) == k:
                         here.pop(used.index, None)
-            if advance:
-                for index, slot in new.items():
-                    slot.append(here[index])
             yield [self._read(value, number, here) for value in values]
-            if advance:  # what is not needed any more goes at once: the old and the new never lie side by side
-                for index in gone:
-                    self.store[index][number] = nothing
-        if advance:
-            self.store = {index: self.store[index] for index in still} | new
-            self.uses = uses
-            self.done.update(plan)
+            if advance:
+                still = {index: state.store[index] for index in plan.still}
+                after = _State({**still, **{index: here[index] for index in plan.keep}}, plan.uses, plan.done)
+                held += after.size - state.size
+                self.states[number] = after
 
     def forget(self, value: Value) -> None:
         """A weight in front of this value was changed: whatever was computed behind it is stale."""
@@ -95,25 +108,37 @@ class Program:
         for op in self.ops:
             if any(v.index in stale for v in op.inputs()):
                 stale.update(v.index for v in op.outputs if v is not None)
-        for index in stale & set(self.store):
-            del self.store[index]
+        for state in self.states:
+            for index in stale & set(state.store):
+                del state.store[index]
 
-    def _plan(self, values: Sequence[Value]) -> list[int]:
-        """The operations that have to run for these values, by their numbers."""
-        result: set[int] = set()
-        pending = [v for v in values if not self._have(v)]
+    def _plan(self, values: Sequence[Value], state: _State) -> _Plan:
+        """Which operations have to run for these values, and what is to be stored afterwards."""
+        chosen: set[int] = set()
+        pending = [v for v in values if not self._have(v, state)]
         while pending:
             value = pending.pop()
             if value.index not in self.made_by:
                 raise _unknown()
             k = self.made_by[value.index]
-            if k not in result:
-                result.add(k)
-                pending.extend(v for v in self.ops[k].inputs() if not self._have(v))
-        return sorted(result)
+            if k not in chosen:
+                chosen.add(k)
+                pending.extend(v for v in self.ops[k].inputs() if not self._have(v, state))
+        ops = sorted(chosen)
+        uses = dict(state.uses)
+        for k in ops:
+            if k not in state.done:
+                for value in self.ops[k].inputs():
+                    uses[value.index] -= 1
+        made = {v.index: v for k in ops for v in self.ops[k].outputs if v is not None}
+        keep = {index for index in made if uses.get(index, 0) > 0}
+        still = [index for index in state.store if uses.get(index, 0) > 0]
+        size = sum(_bytes(made[index]) for index in keep) + sum(_size(state.store[index]) for index in still)
+        last = {v.index: k for k in ops for v in self.ops[k].inputs()}
+        return _Plan(ops, last, keep, still, uses, state.done | chosen, size)
 
-    def _have(self, value: Value) -> bool:
-        known = value.index in self.store or value.index in self.named or value.constant is not None
+    def _have(self, value: Value, state: _State) -> bool:
+        known = value.index in state.store or value.index in self.named or value.constant is not None
         return known or value is self.graph.inputs[0]
 
     def _read(self, value: Value, number: int, here: Mapping[int, Tensor]) -> Tensor:
@@ -121,12 +146,13 @@ class Program:
             return here[value.index]
         if value is self.graph.inputs[0]:
             return self.batches[number]
-        if value.index in self.store:
-            return self.store[value.index][number]
-        tensor = self.tensors[self.named[value.index]] if value.index in self.named else value.constant
-        if tensor is None:
+        if value.index in self.states[number].store:
+            return self.states[number].store[value.index]
+        if value.index in self.named:
+            return self.tensors[self.named[value.index]].to(self.device)
+        if value.index not in self.constants:
             raise _unknown()
-        return tensor.to(self.device)
+        return self.constants[value.index]
 
     def _run(self, op: Op, number: int, here: dict[int, Tensor]) -> None:
         function, kwargs = _functional(op), dict(op.kwargs)
@@ -143,6 +169,10 @@ class Program:
                 here[value.index] = part
 
 
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 def _bytes(value: Value) -> int:
     return math.prod(value.shape) * value.dtype.itemsize
 
@@ -154,32 +184,54 @@ def run_with_grad(
 
     While that runs, tell(index, value, gradient) hears of every wanted value, and nothing is kept after it.
     """
-    program = Program(model, graph, [images])
-    values: dict[int, Any] = {graph.inputs[0].index: images}
-    last = {value.index: op for op in program.ops for value in op.inputs()}
+
+    def listen(value: Value, part: Tensor) -> Tensor:
+        if value.index in wanted:
+            part = part if part.requires_grad else part.detach().requires_grad_()
+            part.register_hook(partial(tell, value.index, part.detach()))
+        return part
+
     with torch.enable_grad():
-        for op in program.ops:
-            kwargs = dict(op.kwargs)
-            if kwargs.get("device") is not None:
-                kwargs["device"] = images.device
+        return run_values(Program(model, graph, [images]), images, each=listen)[graph.output.index]
 
-            def fill(x: Any) -> Any:
-                if not isinstance(x, Value):
-                    return x
-                return values[x.index] if x.index in values else program._read(x, 0, {}).detach()
 
-            made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
-            for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
-                if value is None:
-                    continue
-                if value.index in wanted:
-                    part = part if part.requires_grad else part.detach().requires_grad_()
-                    part.register_hook(partial(tell, value.index, part.detach()))
-                values[value.index] = part
-            for value in op.inputs():
-                if last[value.index] is op and value is not graph.output:
-                    values.pop(value.index, None)
-    return values[graph.output.index]
+def run_values(
+    program: Program,
+    images: Tensor,
+    *,
+    wanted: Collection[int] = (),
+    each: Callable[[Value, Tensor], Tensor] | None = None,
+    learn: bool = False,
+) -> dict[int, Tensor]:
+    """One batch through a recorded network, with gradients where they are on: {index: value} of the output and the wanted.
+
+    each(value, made) gives what the rest of the forward sees. learn: gradients of the parameters, too.
+    """
+    graph = program.graph
+    values: dict[int, Any] = {graph.inputs[0].index: images}
+    stay = {graph.output.index, *wanted}
+    last = {value.index: op for op in program.ops for value in op.inputs()}
+
+    def fill(x: Any) -> Any:
+        if not isinstance(x, Value):
+            return x
+        if x.index in values:
+            return values[x.index]
+        found = program._read(x, 0, {})
+        return found if learn else found.detach()
+
+    for op in program.ops:
+        kwargs = dict(op.kwargs)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = images.device
+        made = _functional(op)(*tree_map(fill, op.args), **tree_map(fill, kwargs))
+        for value, part in zip(op.outputs, made if isinstance(made, (tuple, list)) else [made], strict=False):
+            if value is not None:
+                values[value.index] = part if each is None else each(value, part)
+        for value in op.inputs():
+            if last[value.index] is op and value.index not in stay:
+                values.pop(value.index, None)
+    return {index: values[index] for index in stay}
 
 
 def _unknown() -> Unsupported:

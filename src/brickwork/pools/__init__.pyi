@@ -6,6 +6,7 @@ from torch import Tensor, device
 from torch.nn.modules.module import Module
 
 from brickwork.data.images import ImageData
+from brickwork.data.streamed import StreamedImages
 from brickwork.pools.folder import PoolFolder as PoolFolder
 from brickwork.pools.growth import Growth as Growth
 from brickwork.pools.options import ClusterOptions as ClusterOptions
@@ -23,22 +24,22 @@ __all__ = [
 
 # from brickwork.pools.clustering import cluster
 def cluster(
-    models: Sequence[Module] | Module, data: ImageData | ndarray | Tensor | None = None, *, size: int = 512,
-    group: int = 1, head: str | None = None, seed: int = 0, device: str | device | None = "cpu", progress: bool = False,
-    options: ClusterOptions | None = None,
+    models: Sequence[Module] | Module, data: ImageData | ndarray | Tensor | StreamedImages | None = None, *,
+    size: int = 512, group: int = 1, head: str | None = None, seed: int = 0, device: str | device | None = "cpu",
+    progress: bool = False, options: ClusterOptions | None = None,
 ) -> KernelPool: ...
 
 # from brickwork.pools.encoding import encode
 def encode(
-    pool: KernelPool, model: Module, data: ImageData | ndarray | Tensor | None = None, *, grow: int | None = None,
-    grow_bytes: int | None = None, metric: Literal["gram", "weight"] = "gram", stay: float = 0.0, bits: int = 16,
-    ridge: float = 0.01, seed: int = 0, reference: PoolTask | None = None, device: str | device | None = None,
-    progress: bool = True, options: EncodeOptions | None = None,
+    pool: KernelPool, model: Module, data: ImageData | ndarray | Tensor | StreamedImages | None = None, *,
+    grow: int | None = None, grow_bytes: int | None = None, metric: Literal["gram", "weight"] = "gram",
+    stay: float = 0.0, bits: int = 16, ridge: float = 0.01, seed: int = 0, reference: PoolTask | None = None,
+    device: str | device | None = None, progress: bool = True, options: EncodeOptions | None = None,
 ) -> PoolTask: ...
 
 # from brickwork.pools.learning import learn
 def learn(
-    pool: KernelPool, data: ImageData | ndarray | Tensor, labels: Any = None, *, epochs: int = 30,
+    pool: KernelPool, data: ImageData | ndarray | Tensor | StreamedImages, labels: Any = None, *, epochs: int = 30,
     batch_size: int | None = None, lr: float = 0.02, optimizer: str | None = None, schedule: str | None = None,
     milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,
     nesterov: bool | None = None, label_smoothing: float | None = None, augment: str | None = None,
@@ -52,7 +53,7 @@ def learn(
 
 # from brickwork.pools.pretraining import pretrain
 def pretrain(
-    model: Module, data: ImageData | ndarray | Tensor, labels: Any = None, *, epochs: int = 6,
+    model: Module, data: ImageData | ndarray | Tensor | StreamedImages, labels: Any = None, *, epochs: int = 6,
     batch_size: int | None = None, lr: float = 0.02, optimizer: str | None = None, schedule: str | None = None,
     milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,
     nesterov: bool | None = None, label_smoothing: float | None = None, augment: str | None = None,

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes

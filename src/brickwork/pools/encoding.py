@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.data.datasets import images_of
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.devices import pick
 from brickwork.errors import BadData, RequestError
 from brickwork.moments import Source, match_responses, reestimate_batch_norm
@@ -52,7 +53,7 @@ def encode(
     3
     """
     metric, stay = options.metric, options.stay
-    images = data.train_images if isinstance(data, ImageData) else data
+    images = images_of(data)
     pool.check(model)
     other = reference or pool.base
     if other is not None:

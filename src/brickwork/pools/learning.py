@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from brickwork import zoo
+from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images, unread
 from brickwork.devices import pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
@@ -62,6 +64,7 @@ def learn(
     >>> learn(pool, digits, epochs=1, device="cpu", progress=False).classes
     ('0', '1', '2')
     """
+    data, labels, classes = unpacked(data, labels, classes)  # type: ignore[arg-type]
     images, names = labelled(data, labels, classes)
     reference = start if isinstance(start, PoolTask) else pool.base
     if reference is not None:
@@ -158,10 +161,10 @@ def measured_norms(
     """The task with batch-norm statistics measured on these (unlabelled) images through the network as it is stored."""
     where = pick(device)
     model = pool.rebuild(task, device=where)
-    inputs = torch.as_tensor(images)
-    batches = inputs.tensor_split(max(1, -(-len(inputs) // batch_size)))
-    prepared = (input_of(model, batch, where) for batch in batches)
-    model = reestimate_batch_norm(model, prepared).cpu()
+    inputs = unread(images)
+    pieces = max(1, -(-len(inputs) // batch_size))
+    parts_of = (inputs[torch.from_numpy(part)] for part in np.array_split(np.arange(len(inputs)), pieces))
+    model = reestimate_batch_norm(model, (input_of(model, part, where) for part in parts_of)).cpu()
     parts: dict[str, Any] = {"codes": task.codes, "facts": task.facts, "brings": task.brings}
     return pool.for_task(task).task_of(model, bits=task.precision, reference=task.reference, fold=fold, **parts)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.errors import BadModel
 from brickwork.html_table import rows_table
 from brickwork.options import Options, takes

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of
 from brickwork.pools.codebook_weight import CodebookWeight
@@ -47,6 +48,7 @@ def pretrain(
     >>> pretrain(net, digits, size=16, epochs=1, device="cpu", progress=False)
     KernelPool(lenet: 4 layers of up to 16 kernels, 2,328 bytes)
     """
+    data, labels, classes = unpacked(data, labels, classes)  # type: ignore[arg-type]
     images, names = labelled(data, labels, classes)
     size, group, seed = options.size, options.group, options.seed
     pool = KernelPool.cluster([model], size=size, group=group, head=options.head, seed=seed)

@@ -5,16 +5,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
+from brickwork.data.datasets import images_of
 from brickwork.data.images import hold_out
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images, unread
 from brickwork.devices import pick
 from brickwork.errors import RequestError
-from brickwork.moments import Moments, solve_ridge
+from brickwork.moments.readout import linear_answers, read_features
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.task import PoolTask, class_names
-from brickwork.prediction import logit_batches
 
 
 def rank_starts(
@@ -37,39 +36,14 @@ def rank_starts(
     class_names(None, labels)  # refuses what are no labels
     truth = np.asarray(torch.as_tensor(labels).cpu())
     some = np.sort(np.random.default_rng(seed).permutation(len(truth))[:most])
-    truth, seen = truth[some], torch.as_tensor(images)[torch.from_numpy(some)]
+    truth, seen = truth[some], unread(images_of(images))[some]
     train, test = hold_out(truth)
     if not len(test):
         raise RequestError(f"{len(truth)} images are too few to hold some out; name the task to start from.")
     target = torch.from_numpy(truth)
     scores = {}
     for name, task in tasks.items():
-        features = head_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
-        scores[name] = linear_readout(features[train], target[train], features[test], target[test], ridge=ridge)
+        features = read_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
+        answers = linear_answers(features[train], target[train], int(target.max()) + 1, features[test], ridge=ridge)
+        scores[name] = float((answers.argmax(1) == target[test]).double().mean())
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
-
-
-def linear_readout(x: Tensor, y: Tensor, x_test: Tensor, y_test: Tensor, *, ridge: float = 1e-2) -> float:
-    """Share right on the test features (n, d) of a linear layer in closed form; labels are (n,) class numbers."""
-    count = int(max(y.max(), y_test.max())) + 1
-    target = torch.nn.functional.one_hot(y.long(), count).double()
-    fit = solve_ridge(Moments.empty(x.shape[1], count, x.device).add(x, target), ridge=ridge)
-    assert fit.bias is not None
-    return float(((x_test @ fit.weight + fit.bias).argmax(1) == y_test).double().mean())
-
-
-def head_features(model: nn.Module, head: str, images: Images) -> Tensor:
-    """What the head reads (n, d), float64 on the CPU."""
-    seen: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        read = inputs[0].double().cpu()
-        seen.append(read.flatten(2).mean(2) if read.ndim > 2 else read)  # of a convolution: the mean over places
-
-    hook = model.get_submodule(head).register_forward_pre_hook(keep)
-    try:
-        for _ in logit_batches(model, images, 250, None):
-            pass
-    finally:
-        hook.remove()
-    return torch.cat(seen)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images
 from brickwork.errors import BadData, RequestError
 from brickwork.html_table import facts_table
 from brickwork.origin import Origin

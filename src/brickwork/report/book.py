@@ -53,7 +53,13 @@ class Book:
             for key, c in zip(keys, self.chapters, strict=True)
         ]
         _group(chapters)
-        return page("page.html", title=self.title, about=[self.about] if self.about else [], chapters=chapters)
+        return page(
+            "page.html",
+            title=self.title,
+            about=[self.about] if self.about else [],
+            chapters=chapters,
+            sided=len(self.drawings) > 1,
+        )
 
     def save(self, path: str | Path, *, force: bool = True) -> Path:
         """Write the page, whole or not at all."""

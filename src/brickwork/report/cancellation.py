@@ -16,11 +16,15 @@ NETWORKS = {
     "assigned + ggc": "assigned + GGC",
 }
 WHAT = (
-    "D is the network trained on the first task and then on the second, minus θ₀ + g₁ + g₂. At first order D is 0, an error "
+    "To understand why training on a second task undoes the first, and how far that can be foretold from gradients.\n"
+    "θ₀ is the common start, g₁ and g₂ what each task alone would add to it. D is the network trained on the "
+    "first task and then on the second, minus θ₀ + g₁ + g₂. At first order D is 0, an error "
     "of 1 (the red line); below it a prediction helps. GGC is the paper's term, Ĥ₂ĝ₁ at θ₀, with T steps taken as one of T "
     "times the rate; the path's prediction uses the Hessian at every step; the secant needs no Hessian, and is exact for "
-    "one step on all images. Where GGC fails already at one step, the gradient changed otherwise than its derivative says: "
-    "ReLU and maxima switched, or the step is too long. Errors below 0.0001 and above 100 are drawn at the edge."
+    "one step on all images. Errors below 0.0001 and above 100 are drawn at the edge.\n"
+    "A curve below the red line foretells more than the assumption that tasks simply add up. Where"
+    " GGC fails already at one step, the gradient changed otherwise than its derivative says: "
+    "ReLU and maxima switched, or the step is too long."
 )
 
 

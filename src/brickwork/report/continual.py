@@ -15,7 +15,7 @@ from brickwork.report.heat import cell, shade_bar
 from brickwork.report.ticks import log_range, log_ticks, percent_levels, percent_range
 
 PART = "pools"  # of a report: pools are what these comparisons are for
-LEFT, TOP, WIDE, HIGH = 74.0, 84.0, 400.0, 280.0
+LEFT, TOP, WIDE, HIGH = 60.0, 84.0, 270.0, 260.0
 
 
 def draw_comparison(comparison: Comparison) -> Book:
@@ -62,7 +62,7 @@ def draw_course(comparison: Comparison) -> Drawing:
             ("mean accuracy on the tasks so far", means, (low, high), percent_levels(low, high), "{:g}%", "{:.2f} %"),
         )
     ):
-        left = LEFT + number * (WIDE + 110)
+        left = LEFT + number * (WIDE + 86)
         panel = Panel(Axis(0.5, count + 0.5, left, left + WIDE), Axis(*y, TOP + HIGH, TOP, log=number == 0))
         marks += [panel.title(title), *panel.levels(levels, form), panel.below("tasks learned")]
         marks += panel.ticks(range(1, count + 1, max(1, count // 10)), room=0)
@@ -70,9 +70,14 @@ def draw_course(comparison: Comparison) -> Drawing:
             known = [(k, value) for k, value in enumerate(own, 1) if not math.isnan(value)]
             points = [(k, value, f"{name}\nafter task {k}\n{unit.format(value)}") for k, value in known]
             marks += panel.curve(points, colours[name], size=5)
-    left = LEFT + 2 * (WIDE + 110) - 60
+    left = LEFT + 2 * (WIDE + 86) - 46
     names, bottom = legend(colours.items(), left, TOP + 10, left)
-    return Drawing("Over the tasks", left + 210, max(TOP + HIGH + 52, bottom), (*marks, *names), part=PART)
+    about = (
+        "To see what every further task costs.\nLeft, the megabytes of all files after each task; right, the mean accuracy "
+        "on the tasks so far.\nA curve that rises at the left buys each task with disk; one that falls at the right forgets."
+    )
+    size, cuts = (left + 210, max(TOP + HIGH + 52, bottom)), (LEFT + WIDE + 40, left - 16)
+    return Drawing("Over the tasks", *size, (*marks, *names), about, part=PART, cuts=cuts)
 
 
 def draw_matrices(comparison: Comparison) -> Drawing:
@@ -94,7 +99,10 @@ def draw_matrices(comparison: Comparison) -> Drawing:
             marks += cell(left + j * size, top + i * size, size, (value - floor) / (1 - floor), tip)
     bottom = 84 + -(-len(results) // columns) * (side + 62)
     marks += shade_bar(40, bottom - 24, (f"{floor:.0%}", "100%"))
-    about = "Down: after which task; across: on which. A row that fades to the left is forgetting."
+    about = (
+        "To see which tasks are forgotten, and when.\nDown: after which task; across: on which task; a light cell is right "
+        "more often.\nA row that fades to the left is forgetting; a method whose columns keep their colour forgets nothing."
+    )
     width = max(60 + min(columns, len(results)) * (side + 60), 900.0)
     return Drawing("Accuracy matrices", width, bottom + 22, tuple(marks), about, part=PART)
 

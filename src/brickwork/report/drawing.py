@@ -1,6 +1,8 @@
 """A drawing: marks in pixels and the numbers beside them. It becomes SVG, PNG, a page, or a file for `brickwork report`."""
 
+import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from brickwork.atomic import write_file
@@ -94,8 +96,9 @@ class Picture(Mark):
 class Drawing:
     """Marks on white, painted in their order; texts last.
 
-    head and rows are the numbers beside the picture, cards the key numbers (label, value), command what made it, part
-    the chapter of a report it belongs to (brickwork.report.parts).
+    about: three lines, what it is for, what is to be seen, what follows from it. head and rows are the numbers beside
+    the picture, cards the key numbers (label, value), command what made it, part the chapter of a report it belongs to
+    (brickwork.report.parts). cuts: places across where a page may break the picture, so that a phone stacks its panels.
     """
 
     title: str
@@ -108,6 +111,19 @@ class Drawing:
     cards: tuple[tuple[str, str], ...] = ()
     command: str = ""
     part: str = ""
+    cuts: tuple[float, ...] = ()
+
+    @property
+    def panels(self) -> list[tuple[float, float]]:
+        """From where to where the panels of the picture reach."""
+        return list(pairwise((0.0, *self.cuts, self.width)))
+
+    @property
+    def least(self) -> int:
+        """As narrow as a page may make the widest panel: letters stay eleven pixels high, up to 760 pixels."""
+        widest = max(end - start for start, end in self.panels)
+        smallest = min((mark.size for mark in self.marks if isinstance(mark, Text)), default=11.0)
+        return math.ceil(min(760.0, widest * min(1.0, 11 / smallest)))
 
     def svg(self, *, inline: bool = False) -> str:
         """SVG text; inline: for a page, which has a size, a background and a style of its own."""

@@ -36,7 +36,7 @@ def from_json(text: str, where: str = "the figure") -> Drawing:
         value = json.loads(text)
         if value.pop("kind") != KIND:
             raise ValueError("of another kind")
-        tables = {name: _frozen(value[name]) for name in ("head", "rows", "cards")}
+        tables = {name: _frozen(value.get(name, [])) for name in ("head", "rows", "cards", "cuts")}
         drawing = Drawing(**{**value, **tables, "marks": tuple(_mark(*mark) for mark in value["marks"])})
         _check(drawing)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -94,6 +94,8 @@ def _check(drawing: Drawing) -> None:
         raise ValueError("a table or a card with something else than texts")
     if not (drawing.width > 0 and drawing.height > 0):
         raise ValueError(f"a size of {drawing.width} by {drawing.height}")
+    if not all(map(_finite, drawing.cuts)) or any(end <= start for start, end in drawing.panels):
+        raise ValueError(f"cuts at {drawing.cuts!r}")
 
 
 def _finite(value: Any) -> bool:

@@ -12,10 +12,11 @@ from brickwork.report.ticks import log_range, log_ticks, percent_levels, percent
 
 LEFT, TOP, WIDE, HIGH, GAP = 66.0, 84.0, 624.0, 360.0, 70.0  # 760 in all: a phone does not shrink it
 LONGEST = 180  # pixels of a line of a name, which has two at most
+SMALL, FEW = 280.0, 6  # so few spots fit a phone
 ABOUT = (
-    "Every byte that is needed to have all tasks counts: what is kept once (a trunk, a pool) and the file of each task. "
-    "Large squares, joined: no other method has as few megabytes and as good an accuracy. A network is judged as it is "
-    "read back from these files. Point at a square for its name and numbers; in a crowd not every name has room."
+    "To choose how to keep many tasks: what accuracy do how many megabytes buy?\n"
+    "A square is a method; up and to the left is better. Every byte that all tasks need counts: what is kept once (a trunk, a "
+    "pool) and the file of each task. Large squares, joined: no other method has as few megabytes and as good an accuracy.\n"
 )
 
 
@@ -45,9 +46,10 @@ def best_of(spots: Sequence[Spot]) -> list[str]:
 def draw_spots(spots: Sequence[Spot]) -> Drawing:
     """The spots over a logarithmic axis of megabytes; the caller adds its table."""
     front = best_of(spots)
+    wide, gap = (SMALL, 16.0) if len(spots) <= FEW else (WIDE, GAP)
     low, high = log_range(spot.megabytes for spot in spots)
     floor, roof = percent_range(_near_the_best([spot.percent for spot in spots]))
-    panel = Panel(Axis(low, high, LEFT, LEFT + WIDE, log=True), Axis(floor, roof, TOP + HIGH, TOP))
+    panel = Panel(Axis(low, high, LEFT, LEFT + wide, log=True), Axis(floor, roof, TOP + HIGH, TOP))
     marks = heading("Accuracy against megabytes", "average accuracy after the last task")
     marks += panel.levels(percent_levels(floor, roof), "{:g}%")
     marks += panel.ticks(log_ticks(low, high), room=0, lines=True)
@@ -60,12 +62,17 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
     ordered = sorted(spots, key=lambda spot: (spot.name not in front, -spot.percent))
     labels = {s.name: s.name if s.percent >= floor else f"{s.name}, {s.percent:.1f}% ↓" for s in ordered}
     points = {name: Point(*places[name], sizes[name], *_extent(text)) for name, text in labels.items()}
-    marks += _names(points, labels, joins, front)
+    marks += _names(points, labels, joins, front, LEFT + wide + gap)
     for number, spot in enumerate(spots):
         name, *numbers = spot.tip.split("\n")
         tip = "\n".join([f"{name}, on the front" if spot.name in front else name, *numbers])
         marks.append(dot(*places[spot.name], sizes[spot.name], SERIES[number % len(SERIES)], tip))
-    return Drawing("Accuracy against megabytes", LEFT + WIDE + GAP, TOP + HIGH + 56, tuple(marks), ABOUT)
+    top, light = max(best, key=lambda spot: spot.percent), best[0]
+    so = f"Most accurate is {top.name}, {top.percent:.1f} % at {top.megabytes:.3g} MB"
+    if light is not top:
+        so += f"; smallest on the front is {light.name}, {light.percent:.1f} % at {light.megabytes:.3g} MB"
+    size = LEFT + wide + gap, TOP + HIGH + 56
+    return Drawing("Accuracy against megabytes", *size, tuple(marks), f"{ABOUT}{so}.")
 
 
 def _near_the_best(percents: Sequence[float]) -> list[float]:
@@ -80,10 +87,10 @@ def _near_the_best(percents: Sequence[float]) -> list[float]:
 
 
 def _names(
-    points: Mapping[str, Point], labels: Mapping[str, str], lines: Sequence[Segment], front: Sequence[str]
+    points: Mapping[str, Point], labels: Mapping[str, str], lines: Sequence[Segment], front: Sequence[str], right: float
 ) -> list[Mark]:
     """Names beside their spots, those on the front first; where no place is free near by, the tip and the table tell."""
-    frame = (LEFT, TOP - 14, LEFT + WIDE + GAP, TOP + HIGH)
+    frame = (LEFT, TOP - 14, right, TOP + HIGH)
     marks: list[Mark] = []
     for name, label in place_labels(points, frame, lines, first=front).items():
         if label.line:

@@ -19,14 +19,32 @@ def draw_sweep(sweep: SweepResult) -> Drawing:
     """Heat maps with the balanced point framed; curves over α for a sweep of one dimension."""
     best = sweep.balanced()
     point = f"α = {best['alpha']:g}" + (f", β = {best['beta']:g}" if len(sweep.beta) > 1 else "")
-    summary = ", ".join(f"{name} {value:.1%}" for name, value in best["accuracy"].items())
-    about = f"{sweep.formula}. The frame marks the balanced point, {point}: {summary}."
+    summary = " and ".join(f"{value:.1%} of {name}" for name, value in best["accuracy"].items())
+    kind = (
+        "A curve is one data set" if len(sweep.beta) == 1 else "A light cell is a network that gets most images right"
+    )
+    about = (
+        "To find how much of each network to take when their weights are added up.\n"
+        f"θ₀ is the start that both were trained from, {sweep.formula} the network that is tried. {kind}; "
+        f"{'the red line' if len(sweep.beta) == 1 else 'the red frame'} marks the balanced point, where the worst data set "
+        "does best.\n"
+        f"At the balanced point, {point}, one network gets {summary} right{_ends(sweep)}."
+    )
     head = ("alpha", "beta", "data", "accuracy")
     rows = tuple((f"{a:g}", f"{b:g}", n, f"{v:.2%}") for a, b, n, v in sweep.rows)
-    marks, width, height = _curves(sweep) if len(sweep.beta) == 1 else _maps(sweep)
-    cards = (("the worse task at the balanced point", f"{min(best['accuracy'].values()):.1%}"),)
-    every = (*heading(f"Accuracy of {sweep.formula}"), *marks)
-    return Drawing(f"Sweep: {sweep.formula}", width, height, every, about, head, rows, cards, part="algebra")
+    marks, width, height, cuts = _curves(sweep) if len(sweep.beta) == 1 else _maps(sweep)
+    cards = (("worst data set, best weighted sum", f"{min(best['accuracy'].values()):.1%}"),)
+    every = (*heading("Accuracy of the sum", sweep.formula), *marks)
+    title = "How much of each network"
+    return Drawing(title, width, height, every, about, head, rows, cards, part="algebra", cuts=cuts)
+
+
+def _ends(sweep: SweepResult) -> str:
+    """What the better of the two networks gets right of every data set, where the grid has both of them."""
+    alone = {n: [v for a, b, name, v in sweep.rows if name == n and (a, b) in ((1, 0), (0, 1))] for n in sweep.data}
+    if len(sweep.beta) == 1 or any(len(found) < 2 for found in alone.values()):
+        return ""
+    return "; the better of the two alone " + " and ".join(f"{max(found):.1%} of {n}" for n, found in alone.items())
 
 
 def shade(value: float) -> str:
@@ -63,20 +81,20 @@ def shade_bar(x: float, y: float, labels: Sequence[str]) -> list[Mark]:
     ]
 
 
-def _maps(sweep: SweepResult) -> tuple[list[Mark], float, float]:
+def _maps(sweep: SweepResult) -> tuple[list[Mark], float, float, tuple[float, ...]]:
     panels = [*sweep.data, *(["the worst of them"] if len(sweep.data) > 1 else [])]
     columns, rows = len(sweep.alpha), len(sweep.beta)
-    size = float(min(46, max(14, 380 // max(columns, rows))))
-    top, wide, high = 84.0, columns * size, rows * size
-    step = max(wide + 90, 240)
+    size = float(min(46, max(14, 250 // max(columns, rows))))
+    top, wide, high = 104.0, columns * size, rows * size
+    step = max(wide + 66, 320.0)  # a panel is as narrow as a phone, and three fit a desk
     best = sweep.balanced()
     marks: list[Mark] = []
     for number, name in enumerate(panels):
         grid = sweep.grid(None if number == len(sweep.data) else name)
-        left = 70 + number * step
+        left = 56 + number * step
         x, y = Axis(0, columns, left, left + wide), Axis(0, rows, top + high, top)
         panel = Panel(x, y)
-        marks += [panel.title(name, 14), panel.below("α", 13), Text(left - 46, top + high / 2, "β", 13, "middle")]
+        marks += [panel.title(name, 14), panel.below("α", 13), Text(left - 42, top + high / 2, "β", 13, "middle")]
         for i, j in np.ndindex(grid.shape):
             value = float(grid[i, j])
             accuracy = "not measured" if math.isnan(value) else f"{value:.2%}"
@@ -87,8 +105,9 @@ def _maps(sweep: SweepResult) -> tuple[list[Mark], float, float]:
         for i in _labelled(rows, size):
             marks.append(Text(left - 8, y(i + 0.5) + 4, f"{sweep.beta[i]:g}", 11, "end", colour=PALE))
         marks += _frame(x(sweep.alpha.index(best["alpha"])) - 1, y(sweep.beta.index(best["beta"]) + 1) - 1, size + 1)
-    marks += shade_bar(70, top + high + 62, ("0%", "50%", "100%"))
-    return marks, max(70 + len(panels) * step, 520.0), top + high + 116
+    marks += shade_bar(56, top + high + 52, ("0%", "50%", "100%"))
+    width = 16 + len(panels) * step
+    return marks, width, top + high + 96, tuple(4 + step * k for k in range(1, len(panels)))
 
 
 def _labelled(count: int, size: float) -> list[int]:
@@ -101,7 +120,7 @@ def _frame(x: float, y: float, size: float) -> list[Mark]:
     return [Line(*corners[k], *corners[(k + 1) % 4], RED, 2.5) for k in range(4)]
 
 
-def _curves(sweep: SweepResult) -> tuple[list[Mark], float, float]:
+def _curves(sweep: SweepResult) -> tuple[list[Mark], float, float, tuple[float, ...]]:
     panel = Panel(Axis(min(sweep.alpha), max(sweep.alpha), 70, 690), Axis(0, 1, 390, 70))
     marks = panel.levels((0.0, 0.25, 0.5, 0.75, 1.0), "{:.0%}")
     marks += [*panel.ticks(sweep.alpha), panel.below("α", 13)]
@@ -111,4 +130,4 @@ def _curves(sweep: SweepResult) -> tuple[list[Mark], float, float]:
         marks += panel.curve(points, colour, size=6, series=name)
     marks += legend(colours.items(), 714, 88, 714)[0]
     best = panel.x(sweep.balanced()["alpha"])
-    return [*marks, Line(best, 70, best, 390, RED, 1.5, 0.6)], 950, 460
+    return [*marks, Line(best, 70, best, 390, RED, 1.5, 0.6)], 950, 460, ()

@@ -7,22 +7,21 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from brickwork.report.chart import heading
-from brickwork.report.drawing import Drawing, Picture, Text, shortened
+from brickwork.report.drawing import Drawing, Mark, Picture, Text
 
-LEFT, TOP, CELL, GAP = 230.0, 60.0, 74.0, 8.0
+LEFT, TOP, CELL, GAP, LINE = 4.0, 56.0, 66.0, 7.0, 24.0  # five images fit a phone
 
 
 def draw_images(title: str, rows: Mapping[str, np.ndarray], **words: Any) -> Drawing:
     """rows: names and images, (N, H, W) or (N, H, W, 3), numbers from 0 to 255. words: as of `draw_bars`."""
-    marks = heading(title)
+    marks: list[Mark] = [Text(LEFT, 30, title, 17, bold=True)]
     count = max((len(images) for images in rows.values()), default=0)
     for number, (name, images) in enumerate(rows.items()):
-        y = TOP + number * (CELL + GAP)
-        marks.append(Text(LEFT - 12, y + CELL / 2 + 4, shortened(name, 13, LEFT - 40), 13, "end"))
+        y = TOP + number * (CELL + LINE) + LINE
+        marks.append(Text(LEFT, y - 7, name, 13))
         for k, image in enumerate(images):
             marks.append(Picture(LEFT + k * (CELL + GAP), y, CELL, CELL, png_of(image)))
-    size = LEFT + count * (CELL + GAP) + 20, TOP + len(rows) * (CELL + GAP) + 10
+    size = 2 * LEFT + count * (CELL + GAP) - GAP, TOP + len(rows) * (CELL + LINE) + 6
     return Drawing(title, *size, tuple(marks), **words)
 
 

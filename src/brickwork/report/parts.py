@@ -7,41 +7,39 @@ from brickwork.report.drawing import Drawing
 
 #: part: title, what it is for
 PARTS = {
-    "networks": (
-        "The networks",
-        "Everything below starts from ordinary trained networks. Their folders hold weights, class names and how images are "
-        "prepared; nothing in them is code.",
+    "merge": (
+        "Merging: two networks become one",
+        "Two networks of one architecture that were trained apart are made one of the same size. match solves every layer's "
+        "weights so that it answers as the two did on unlabelled images.",
     ),
     "bricks": (
         "Bricks: take the classes you need",
-        "The channels that decide for some classes are cut out of a network, repaired without labels and joined with parts "
-        "of other networks. Look at how few channels two classes share, and at what is lost against the whole networks.",
+        "The channels that some classes need are cut out of a network, repaired without labels and joined with parts of other "
+        "networks, of any architecture.",
     ),
     "algebra": (
         "Weight algebra: add what was learned",
-        "Two networks from one start, added up as numbers: α times what one learned and β times what the other did. Light "
-        "cells keep that task; the frame marks where the worse of the two is best.",
+        "Two networks from one start, added up as numbers: α times what one learned and β times what the other did. It needs no "
+        "image.",
     ),
     "transplant": (
         "Transplanting: plug a category into a task",
         "The lower half of one network feeds the upper half of another, which never saw its categories, through a small "
-        "adapter. Compare the transplanted answers with the teacher's own.",
+        "adapter.",
     ),
     "pools": (
         "Pools: task after task from frozen kernels",
         "Every task chooses its kernels from one pool that never changes, so no earlier task can be forgotten, and a task "
-        "is a small file of numbers. Look at the megabytes, and at accuracy staying where it was.",
+        "is a small file of numbers.",
     ),
     "dependencies": (
         "Dependencies: which classes follow from others",
-        "How far a class's logit is a sum of a few others': the relative error says it, 0 is all of it, 1 nothing. Lines "
-        "lead to the classes it takes to write one; a class "
-        "that follows from others can be replaced, and a new one can be added on top of a network that stays as it is.",
+        "Which classes a network could do without, because their logits (its raw scores) follow from others', and how a class is "
+        "added to a network that stays as it is.",
     ),
     "studies": (
         "Studies: the papers' numbers and ours",
-        "Each line is a row of a paper's table: a ring is what the paper reports, a square what was measured here; without "
-        "a ring, the paper has no such number.",
+        "What the papers report and what was measured here, with the command that measures it again.",
     ),
 }
 

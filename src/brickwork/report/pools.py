@@ -59,8 +59,11 @@ def draw_selection(pool: KernelPool, name: str, task: PoolTask) -> Drawing:
         numbers = f"{places:,}", f"{len(used)} of {len(rate)}", f"{bits:.2f}", f"{most} ({rate[most]:.1%})"
         rows.append((layer, form, *numbers))
     about = (
+        "To see whether a task uses the whole pool or leans on a few kernels.\n"
         "Across: the index of a kernel in its layer's pool. Up: the selection rate, the share of places it takes; "
-        "the scale is each layer's own, and its top is written at the left. Point at a place for its numbers."
+        "the scale is each layer's own, and its top is written at the left.\n"
+        "The fewer kernels a task uses, the fewer bits its file needs: see the entropy in the "
+        "table."
     )
     head = ("layer", "kernel", "places", "kernels used", "bits of entropy", "most often")
     size = 24 + COLUMNS * (WIDE + 46), top + HIGH + 40
@@ -85,8 +88,9 @@ def draw_kernels(pool: KernelPool) -> Drawing:
         rows.append((layer, form, str(len(values)), f"{most:.4g}", f"{float(values.std()):.4g}"))
         top += high + 34
     about = (
-        "Kernels stand in the order of their indices. Kernels of one number, as of 1×1 convolutions and linear layers, are "
-        "one cell each."
+        "To look at what tasks can choose from.\nKernels stand in the order of their indices, blue below zero, red above; "
+        "kernels of one number, as of 1×1 convolutions and linear layers, are one cell each.\nThese never change, so no task "
+        "can spoil another."
     )
     head = ("layer", "kernel", "in the pool", "largest size", "spread")
     return Drawing("Kernels", 900.0, top, tuple(marks), about, head, tuple(rows), part="pools")
@@ -117,7 +121,10 @@ def draw_overlap(pool: KernelPool, tasks: Mapping[str, PoolTask], sizes: Mapping
     for name, task in tasks.items():
         changed = f"{task.changed():.2%}" if task.reference is not None else "–"
         rows.append((name, ", ".join(task.classes), changed, *([f"{sizes.get(name, 0):,}"] if sizes else [])))
-    about = "A task costs what its kernels differ from those of the task it is told relative to, its reference."
+    about = (
+        "To see which tasks are alike.\nA cell is the share of places at which two tasks chose the same kernel.\nA task costs "
+        "what its kernels differ from those of the task it is told relative to, its reference."
+    )
     height = max(top + len(names) * size + 30, top + 14.0 * len(pool.layers) + 40)
     return Drawing("Overlap", side + 470, height, tuple(marks), about, head, tuple(rows), part="pools")
 

@@ -11,12 +11,16 @@ from brickwork.report.route_colours import Scheme
 LEFT, TOP, NARROWEST = 28.0, 34.0, 640.0
 STYLES = ("auto", "cells", "bars")
 ABOUT = (
-    "Every column is a layer, from the input to the classes, and colours say which class needs a channel. Look at how many "
-    "channels the classes share: first layers often serve several classes, the last ones fewer. A channel is on the route "
-    "of a class if it scores above the threshold times the mean of its layer; every route has the whole input, and of the "
-    "classes its own. In the table, in brackets: the share of the layer's channels; on any: on at least one route; shared: "
-    "on at least two; sharing: shared / on any. A name with +3: three layers more write to the same channels."
+    "To see which channels a class needs before they are cut out: a class's route is the channels that decide for it.\n"
+    "Every column is a layer, from the input to the classes, and a channel has the colour of the classes that need it. {score} "
+    "A channel is on a route if it scores above {threshold:g} times the mean of its layer. In the table, on any: on at least "
+    "one route; shared: on at least two; in brackets the share of the layer.\n{so}"
 )
+#: what a channel's score says; other attributions are named and no more
+SCORES = {
+    "frat": "The score, frat (feature route attribution), is how steeply the probability of the class rises with a channel.",
+    "taylor": "The score, taylor, is about how much the class would lose of its lead over the others without the channel.",
+}
 
 
 def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
@@ -49,8 +53,25 @@ def draw_routes(routes: Routes, *, style: str = "auto") -> Drawing:
         y += 17
         frame.append(Text(LEFT, y + 5, line, 11.5, colour=PALE))
     head, rows = routes.table()
-    marks = (*frame, *names, *columns)
-    return Drawing(routes.title(), width, y + 28, marks, ABOUT, tuple(head), tuple(map(tuple, rows)), part="bricks")
+    marks, by = (*frame, *names, *columns), routes.options.attribution
+    score = SCORES.get(by, f"The score is {by}.")
+    about = ABOUT.format(score=score, threshold=routes.options.threshold, so=_so(routes))
+    return Drawing(routes.title(), width, y + 28, marks, about, tuple(head), tuple(map(tuple, rows)), part="bricks")
+
+
+def _so(routes: Routes) -> str:
+    """What the picture says, in numbers of its own columns."""
+    inner = [layer for layer in routes.layers if layer.kind == "layer"]
+    used = sum(len(routes.either(layer.name)) for layer in inner)
+    every = sum(layer.size for layer in inner)
+    said = (
+        f"{used} of {every} channels are on a route; the other {every - used} score lower and are candidates for a cut"
+    )
+    if len(routes.classes) == 1 or not inner:
+        return f"{said}."
+    by = {layer.label: len(routes.shared(layer.name)) / max(1, len(routes.either(layer.name))) for layer in inner}
+    most, least = max(by, key=by.__getitem__), min(by, key=by.__getitem__)
+    return f"{said}. The classes share most in {most} ({by[most]:.0%}) and least in {least} ({by[least]:.0%})."
 
 
 def _notes(routes: Routes, cells: bool) -> str:

@@ -12,18 +12,31 @@ STYLE = "<style>rect.t:hover{stroke:#000;stroke-width:1.5}text:not(.t),line,poly
 
 
 def write_svg(drawing: Drawing, inline: bool) -> str:
-    """The marks in their order, texts last; inline: without name space, size and background."""
+    """The marks in their order, texts last; inline: without name space, size and background, an element per panel."""
     width, height, title = _short(drawing.width), _short(drawing.height), _escaped(drawing.title)
-    look = f'viewBox="0 0 {width} {height}" role="img" font-family="sans-serif" fill="{INK}"'
-    if inline:
-        head = f"<svg {look}>\n<title>{title}</title>"
-    else:
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {look}>\n<title>{title}</title>'
-        )
-        head += f'\n{STYLE}\n<rect width="100%" height="100%" fill="#fff"/>'
+    same = f'role="img" font-family="sans-serif" fill="{INK}">\n<title>{title}</title>'
     marks = sorted(drawing.marks, key=lambda mark: isinstance(mark, Text))
+    if inline:
+        elements = []
+        for start, end in drawing.panels:
+            own = [_element(mark) for mark in marks if start <= _left(mark) < end]
+            wide = _short(end - start)
+            size = f'width="{wide}" ' if drawing.cuts else ""
+            elements += [f'<svg {size}viewBox="{_short(start)} 0 {wide} {height}" {same}', *own, "</svg>"]
+        return "\n".join(elements) + "\n"
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {same}\n{STYLE}\n<rect width="100%" height="100%" fill="#fff"/>'
     return "\n".join([head, *map(_element, marks), "</svg>"]) + "\n"
+
+
+def _left(mark: Mark) -> float:
+    """Where a mark stands, which tells its panel."""
+    match mark:
+        case Line():
+            return min(mark.x1, mark.x2)
+        case Polygon():
+            return min(x for x, _ in mark.points)
+    return float(mark.x)  # type: ignore[attr-defined]
 
 
 def _element(mark: Mark) -> str:

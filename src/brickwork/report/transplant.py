@@ -14,10 +14,12 @@ from brickwork.words import counted
 
 LEFT, SIDE, GAP, WIDE, HIGH, TOP = 60.0, 320.0, 110.0, 420.0, 320.0, 118.0
 ABOUT = (
+    "To choose the adapter between one network's features and another's task, and to see how many labels it needs.\n"
     "Left: features of the test images that the task's last layer reads (or a layer that was named), projected on the "
     "first two principal components of all adapters' features together; of each way the adapter with the most labels. "
     "The spread is the root of their total variance. Right: share of the test images (pixels, for a segmenter) that are "
-    "wrong; the grey line is the category's own task module. Adapters that use no labels are drawn across."
+    "wrong; the grey line is the category's own task module. Adapters that use no labels are drawn across.\n"
+    "The nearer a curve to the grey line, the less is lost; one that lies flat needs no more labels."
 )
 
 

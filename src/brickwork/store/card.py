@@ -8,6 +8,8 @@ from typing import Any
 from brickwork.origin import Origin
 from brickwork.words import counted
 
+SEGMENTERS = ("fcn8s",)  # the registry knows them, but needs torch; a test compares the two
+
 
 def card(origin: Origin, weights: dict[str, Any]) -> str:
     """Markdown with the front matter that the Hugging Face hub reads."""
@@ -24,9 +26,11 @@ def card(origin: Origin, weights: dict[str, Any]) -> str:
         *((key, _code(value)) for key, value in origin.provenance.items()),
         ("state hash", f"`{weights['state_hash'][:16]}`"),
     ]
+    kind = "image-segmentation" if origin.arch in SEGMENTERS else "image-classification"
+    task = f"\npipeline_tag: {kind}" if origin.classes else ""
     table = "\n".join(f"| {name} | {value} |" for name, value in rows if value)
     return f"""---
-library_name: brickwork
+library_name: brickwork{task}
 tags:
 - brickwork
 - pytorch

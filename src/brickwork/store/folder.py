@@ -226,12 +226,12 @@ def _build(folder: Path, origin: Origin, sources: Sequence[Factory]) -> nn.Modul
 def _check_size(folder: Path, origin: Origin, source: Factory | None) -> None:
     """Refuse a record that would take far more memory than the folder holds; known from shapes and numbers alone."""
     stored = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
-    check_size(f"{folder}/{CONFIG}", _bytes_of(origin, source), stored)
+    check_size(f"{folder}/{CONFIG}", bytes_of(origin, source), stored)
 
 
-def _bytes_of(origin: Origin, source: Factory | None) -> int:
+def bytes_of(origin: Origin, source: Factory | None) -> int:
     """About what a record takes when it is done again: the network as it was, and what steps add to it."""
-    total = sum(_bytes_of(part, part.arch) for part in origin.parts)
+    total = sum(bytes_of(part, part.arch) for part in origin.parts)
     counts = [step.get(name) for step in origin.steps for name in ("new", "width")]
     if not origin.parts and isinstance(source, str) and not zoo.needs_import(source):
         try:

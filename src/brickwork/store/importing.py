@@ -6,7 +6,9 @@ the architecture is refused by name.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from brickwork.store.foreign import from_processor, from_timm, names_of, read_js
 from brickwork.store.options import ImportOptions
 from brickwork.store.weights import check_finite, load_weights
 from brickwork.words import counted, some_of
-from brickwork.zoo.external import called, misfits
+from brickwork.zoo.external import called, check_recorded, misfits
 
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")  # of DataParallel, torch.compile, Lightning and habit
 
@@ -60,8 +62,8 @@ def import_model(
     origin = origin_of(model)
     prepared = _preprocessing(options, said, origin, given, file)
     classes = options.classes or said.get("classes")
+    prepared, outputs = _tried(model, prepared, arch or origin.arch, one_channel=origin.input_shape is None)
     shape = (prepared.channels, *(prepared.size or ()))
-    outputs = _outputs(model, shape, arch or origin.arch)
     if classes is None:
         classes = [str(number) for number in range(outputs)]
         notes.append("the classes are called by their numbers; `classes` gives them names")
@@ -126,6 +128,7 @@ def _folder(folder: Path, arch: Any, args: dict[str, Any], notes: list[str]) -> 
             "file and `arch`."
         )
     if "architecture" in facts:
+        args = {**_timm_arguments(facts, folder), **args}
         args.setdefault("num_classes", int(facts.get("num_classes") or facts["pretrained_cfg"]["num_classes"]))
         model = zoo.build(f"timm:{facts['architecture']}", **args)
         [weights] = sorted(folder.glob("*.safetensors"))[:1]
@@ -141,6 +144,20 @@ def _folder(folder: Path, arch: Any, args: dict[str, Any], notes: list[str]) -> 
     settings = folder / "preprocessor_config.json"
     said = from_processor(read_json(settings)) if settings.is_file() else {}
     return model, {**said, "classes": classes}
+
+
+def _timm_arguments(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The arguments that timm's folder was saved with, in our words; what may not be said there `zoo.build` refuses."""
+    given: Any = facts.get("model_args") or {}
+    if not isinstance(given, dict):
+        raise BadFile(f"{folder}/config.json: model_args must be a JSON object, not a {type(given).__name__}.")
+    words = {"in_chans": "in_channels", "img_size": "image_size"}
+    args = {words.get(str(name), str(name)): value for name, value in given.items()}
+    try:
+        check_recorded(f"timm:{facts['architecture']}", args)
+    except RequestError as error:
+        raise BadFile(f"{folder}/config.json: {error}") from error
+    return args
 
 
 def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[str]) -> None:
@@ -242,6 +259,23 @@ def _preprocessing(
         )
     numbers = [tuple(float(v) for v in (list(given) * channels if len(given) == 1 else given)) for given in (mean, std)]
     return Preprocessing((height, width), channels, numbers[0], numbers[1], resize, interpolation)
+
+
+def _tried(model: nn.Module, prepared: Preprocessing, arch: Any, *, one_channel: bool) -> tuple[Preprocessing, int]:
+    """How images are prepared, and how many classes the network tells apart.
+
+    one_channel: the architecture does not say how many channels it takes; one number for all may have been for one.
+    """
+    mean, std, size = prepared.mean or (), prepared.std or (), prepared.size or ()
+    try:
+        return prepared, _outputs(model, (prepared.channels, *size), arch)
+    except BadModel:
+        if not one_channel or prepared.channels != 3 or len({*mean}) > 1 or len({*std}) > 1:
+            raise
+        grey = replace(prepared, channels=1, mean=mean[:1], std=std[:1])
+        with contextlib.suppress(BadModel):
+            return grey, _outputs(model, (1, *size), arch)
+        raise
 
 
 def _outputs(model: nn.Module, shape: tuple[int, ...], arch: Any) -> int:

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-_DRAWS = {Tensor.normal_, Tensor.uniform_, Tensor.log_normal_, Tensor.exponential_, Tensor.random_}
+_DRAWS = {
+    *(Tensor.normal_, Tensor.uniform_, Tensor.log_normal_, Tensor.exponential_, Tensor.random_),
+    *(Tensor.erfinv_, Tensor.mul_, Tensor.add_, Tensor.clamp_),  # by which timm makes truncated normals of them
+}
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Random values of meta tensors are left out: torch works them out by code whose import alone takes a second."""
+    """Random values of meta tensors are left out: torch works them out by code that takes far longer than the shapes."""
 
     def __torch_function__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in _DRAWS and args[0].is_meta:

@@ -17,6 +17,7 @@ except ImportError as error:
 
 HOSTS = ("127.0.0.1", "localhost")
 LARGEST, LONGEST = 1 << 18, 1 << 13  # bytes of a body, and of an address
+FILES = {"/api/import": 1 << 30, "/api/try": 1 << 25}  # bytes of the bodies that are files
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,14 +38,14 @@ class Gate:
         if refusal is not None:
             await _answer(send, *refusal)
             return
-        taken = 0
+        taken, most = 0, FILES.get(scope["path"], LARGEST)
 
         async def limited() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > LARGEST:  # a body that did not say how long it is
-                raise HTTPException(413, _LARGE)
+            if taken > most:  # a body that did not say how long it is
+                raise HTTPException(413, _large(most))
             return message
 
         await self.app(scope, limited, send)
@@ -60,13 +61,14 @@ class Gate:
             return 403, "the token is wrong; open the address that brickwork studio printed"
         if len(scope["raw_path"] or b"") + len(scope["query_string"]) > LONGEST:
             return 414, f"the address is longer than {LONGEST} bytes"
-        length = headers.get("content-length", b"0")
-        if not length.isdigit() or int(length[:20]) > LARGEST:
-            return 413, _LARGE
+        length, most = headers.get("content-length", b"0"), FILES.get(scope["path"], LARGEST)
+        if not length.isdigit() or int(length[:20]) > most:
+            return 413, _large(most)
         return None
 
 
-_LARGE = f"the request has more than {LARGEST >> 10} kB, which no board needs"
+def _large(most: int) -> str:
+    return f"the request has more than {most >> 10} kB, which is too much for what it asks"
 
 
 def _first(query: bytes) -> bytes:

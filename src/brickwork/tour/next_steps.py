@@ -13,6 +13,7 @@ NEXT = (
     ("sweep {a} {b} --base {start} --data digits:A --data digits:B --out grid", "both added up, a table and heat maps"),
     ("depend show {map} --classes 8", "a digit as a sum of others"),
     ("report {map} grid --out mine.html", "a page of your own"),
+    ("studio {demo}", "all of this by hand: classes of these networks onto a board, Build, compare, export"),
 )
 
 
@@ -32,4 +33,5 @@ def next_commands(folder: Path) -> list[tuple[str, str]]:
     ('brickwork info demo/a', 'layers, channel spaces, sizes')
     """
     made = {name: shlex.quote(str(folder / name)) for name in ("a", "b", "start", "map")}
+    made["demo"] = shlex.quote(str(folder))
     return [(f"brickwork {line.format(**made)}", words) for line, words in NEXT]

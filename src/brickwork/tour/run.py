@@ -15,25 +15,25 @@ from brickwork.report.runs import save_figures
 from brickwork.tour.algebra import algebra
 from brickwork.tour.bricks import bricks
 from brickwork.tour.dependencies import dependencies
-from brickwork.tour.networks import networks
+from brickwork.tour.merging import merging
 from brickwork.tour.pools import pools
 from brickwork.tour.stage import PartResult, Stage
 from brickwork.tour.transplant import transplant
 
 #: name, what is happening, the function
 PARTS: tuple[tuple[str, str, Callable[[Stage], PartResult]], ...] = (
-    ("networks", "two networks are trained, each on its half of the digits", networks),
-    ("bricks", "three digits are cut out of both and joined", bricks),
-    ("algebra", "both networks are added up, cell after cell of a grid", algebra),
+    ("merge", "two networks of two teams become one", merging),
+    ("bricks", "parts of three kinds of networks are joined and exported", bricks),
+    ("algebra", "two networks are added up, cell after cell of a grid", algebra),
     ("transplant", "sixes are plugged into a network that knew zeros", transplant),
     ("pools", "three tasks are learned from one frozen pool", pools),
     ("dependencies", "dependent digits are found, and a tenth is added to nine", dependencies),
 )
 RESULT, PAGE = "demo.json", "report.html"
 ABOUT = (
-    "Five ways to build networks out of trained ones, on handwritten digits of 8×8 pixels; every number on this page comes "
-    "from this run. Hover for values, use the search for a class, a layer or a method. The commands run as they stand, in "
-    "the folder from which the tour was taken, and write beside what it made."
+    "Networks built out of trained ones, on handwritten digits of 8×8 pixels; every number on this page comes from this run. "
+    "Hover for values. The commands run as they stand, in the folder from which the tour was taken, and write beside what it "
+    "made."
 )
 
 

@@ -17,7 +17,7 @@ from brickwork.training import train
 from brickwork.transplant import TransplantNet, connect, save_net
 from brickwork.transplant.route import route_model
 
-SIZE, CUT, SHOWN = 32, "to_8.6", 8
+SIZE, CUT, SHOWN = 32, "to_8.6", 5
 
 
 def transplant(stage: Stage) -> PartResult:
@@ -47,10 +47,12 @@ def transplant(stage: Stage) -> PartResult:
         "… behind the adapter": 255 * _marked(route_model(grown.net, "six", "mark-zero"), some),
     }
     about = (
-        "The task is to mark which pixels are ink. One network learned it on zeros alone, another on sixes alone. The "
-        f"zeros' upper half gets {note['before']:.0%} of the pixels right on sixes' features as they come, "
-        f"{note['after']:.0%} behind an adapter of one small convolution, learned without a mask; the sixes' own network "
-        f"{note['teacher_test']:.0%}. Nothing that the net could do before has changed."
+        "To use what one network sees in another network's task, where there are no labels for the two together.\n"
+        "The task is to mark which pixels are ink. One network learned it on zeros alone, another on sixes alone; below, the "
+        "lower half of the sixes' network feeds the upper half of the zeros', as it comes and behind an adapter, one small "
+        "convolution that was learned without a mask.\n"
+        f"Pixels right: {note['before']:.0%} as they come, {note['after']:.0%} behind the adapter, {note['teacher_test']:.0%} by "
+        "the sixes' own network. Nothing that the networks could do before has changed."
     )
     options = f"--category six --task mark-zero --data digits:6 {as_options(learning)} --out net"
     command = stage.command(f"transplant connect @halves {options}")

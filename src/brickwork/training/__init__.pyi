@@ -5,8 +5,11 @@ from typing import Any, Literal
 from numpy import ndarray
 from torch import Tensor, device
 from torch.nn.modules.module import Module
+from torch.utils.data.dataloader import DataLoader
+from torch.utils.data.dataset import Dataset
 
 from brickwork.data.images import ImageData
+from brickwork.data.streamed import StreamedImages
 from brickwork.origin import Preprocessing
 from brickwork.training.options import FineTuneOptions as FineTuneOptions
 from brickwork.training.options import RunningOptions as RunningOptions
@@ -25,14 +28,14 @@ __all__ = [
 
 # from brickwork.training.loop import train
 def train(
-    model: Module, data: ImageData | ndarray | Tensor, labels: ndarray | Tensor | None = None, *,
-    epochs: int | None = None, batch_size: int | None = None, lr: float | None = None, optimizer: str | None = None,
-    schedule: str | None = None, milestones: Sequence[int] | None = None, weight_decay: float | None = None,
-    momentum: float | None = None, nesterov: bool | None = None, label_smoothing: float | None = None,
-    augment: str | None = None, precision: Literal["auto", "float32", "bf16"] = "auto", seed: int = 0,
-    compile: bool = False, record: bool = False, channels_last: bool | None = None, checkpoint: Path | None = None,
-    resume: bool = True, metrics: Path | None = None, tensorboard: Path | None = None,
-    loss: Callable[..., Any] | None = None, penalty: Callable[..., Any] | None = None,
+    model: Module, data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any],
+    labels: ndarray | Tensor | None = None, *, epochs: int | None = None, batch_size: int | None = None,
+    lr: float | None = None, optimizer: str | None = None, schedule: str | None = None,
+    milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,
+    nesterov: bool | None = None, label_smoothing: float | None = None, augment: str | None = None,
+    precision: Literal["auto", "float32", "bf16"] = "auto", seed: int = 0, compile: bool = False, record: bool = False,
+    channels_last: bool | None = None, checkpoint: Path | None = None, resume: bool = True, metrics: Path | None = None,
+    tensorboard: Path | None = None, loss: Callable[..., Any] | None = None, penalty: Callable[..., Any] | None = None,
     before_step: Callable[..., Any] | None = None, validation: Sequence[Any] | None = None,
     masks: ndarray | Tensor | None = None, classes: Sequence[str] | None = None,
     preprocessing: Preprocessing | None = None, device: str | device | None = None, progress: bool = True,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from brickwork.data.streamed import StreamedImages
+
 PAD = 4  # pixels of shift in each direction, as usual for 32×32 images
 
 
@@ -28,12 +30,21 @@ class Batches:
     torch.Size([2, 1, 8, 8])
     """
 
-    def __init__(self, images: Tensor, labels: Tensor | None, masks: Tensor | None = None, *, augment: str) -> None:
+    def __init__(
+        self,
+        images: Tensor | StreamedImages,
+        labels: Tensor | None,
+        masks: Tensor | None = None,
+        *,
+        augment: str,
+        device: torch.device | None = None,
+    ) -> None:
+        """device: of the batches of images that are read when they are wanted; others stay where they lie."""
         self.count, self.height, self.width = images.shape[:3]
         self.crop, self.flip = "crop" in augment, "flip" in augment
-        self.device = images.device
+        self.device = device or torch.device("cpu") if isinstance(images, StreamedImages) else images.device
         # Padded once: a crop is then nothing but an index.
-        self.images = self._pad(images) if self.crop else images
+        self.images = images if isinstance(images, StreamedImages) else self._padded(images)
         self.masks = self._pad(masks) if self.crop and masks is not None else masks
         self.labels = labels
         self.rows = torch.arange(self.height, device=self.device)
@@ -64,7 +75,15 @@ class Batches:
                 rows, columns = rows + draw.down[where, None], columns + draw.right[where, None]
             picked = (index[:, None, None], rows[:, :, None], columns[:, None, :])  # type: ignore[assignment]
         masks = None if self.masks is None else self.masks[picked].long()
+        if isinstance(self.images, StreamedImages):
+            read = self._padded(self.images[index.cpu().numpy()].tensor().to(self.device))
+            places = torch.arange(len(index), device=self.device)
+            picked = (places.reshape(-1, *[1] * (picked[0].ndim - 1)), *picked[1:])
+            return read[picked].permute(0, 3, 1, 2), labels, masks
         return self.images[picked].permute(0, 3, 1, 2), labels, masks
+
+    def _padded(self, images: Tensor) -> Tensor:
+        return self._pad(images) if self.crop else images
 
     def _pad(self, images: Tensor) -> Tensor:
         """Mirror the border outwards along axes 1 and 2; works for every dtype and size."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.atomic import write_file
+from brickwork.data.streamed import BATCH, StreamedImages, tensor_of
 from brickwork.errors import BadFile, RequestError
 from brickwork.store.weights import tensors_of, write_safetensors
 from brickwork.tensor_file import SEAL, Header, read_header, warn_unverified
@@ -92,13 +93,14 @@ def refuse_other_run(folder: str | os.PathLike[str], found: dict[str, Any], aske
         )
 
 
-def fingerprint(*arrays: Tensor | None) -> str:
+def fingerprint(*arrays: Tensor | StreamedImages | None) -> str:
     """A hash of the training data."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:
-            digest.update(f"{tuple(array.shape)} {array.dtype}".encode())
-            digest.update(array.detach().cpu().contiguous().numpy().data)
+            digest.update(f"{tuple(array.shape)} torch.{str(array.dtype).removeprefix('torch.')}".encode())
+            for start in range(0, len(array), BATCH):
+                digest.update(tensor_of(array[start : start + BATCH]).detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 

@@ -1,7 +1,7 @@
 """One training function for classifiers and segmenters."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.atomic import check_file
+from brickwork.data.datasets import TorchData, unpacked
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import Images, as_input, check_raw, fitted, measure, normalise, resize_masks
+from brickwork.data.pixels import as_input, check_raw, fitted, measure, normalise, resize_masks
+from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
 from brickwork.devices import device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
@@ -27,14 +29,14 @@ from brickwork.training.options import RunningOptions, TrainHooks, TrainOptions
 from brickwork.training.processes import join_processes
 from brickwork.training.recipes import resolve
 from brickwork.training.result import TrainingResult
-from brickwork.training.run import Run, cross_entropy, make_optimizer, tuned
+from brickwork.training.run import Run, cross_entropy, make_optimizer, several_labels, tuned
 from brickwork.words import counted, some_of
 
 
 @takes(options=TrainOptions, running=RunningOptions, hooks=TrainHooks)
 def train(
     model: nn.Module,
-    data: ImageData | Images,
+    data: ImageData | Images | TorchData,
     labels: np.ndarray | Tensor | None = None,
     *,
     masks: np.ndarray | Tensor | None = None,
@@ -48,11 +50,13 @@ def train(
 ) -> TrainingResult:
     """Train a model in place: the module given is changed, moved to `device` and returned in the result.
 
-    data: an ImageData, whose training split is used (its masks where `masks` are asked for), or images with `labels`:
-    uint8 (N, H, W, C), prepared with the model's preprocessing (measured here and attached if it has none), or floating
-    (N, C, H, W), taken as they are. What is left None comes from the architecture's recipe. `masks` (N, H, W) train a
-    segmenter. A recorded step is several times as fast for small batches; only for a network that does the same in every
-    forward pass, and without effect off CUDA. Under torchrun, `batch_size` counts all processes together.
+    data: an ImageData, whose training split is used (its masks where `masks` are asked for), images with `labels`, or a
+    torch Dataset or DataLoader of both. Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured
+    here and attached if it has none), or floating (N, C, H, W), taken as they are. What is left None comes from the
+    architecture's recipe. `masks` (N, H, W) train a segmenter; labels (N, classes) of 0 and 1 a network of several labels an
+    image. Floating labels go to a `loss` of your own, in the network's precision and else as they are. A recorded step is
+    several times as fast for small batches; only for a network that does the same in every forward pass, and without effect
+    off CUDA. Under torchrun, `batch_size` counts all processes together.
 
     >>> from brickwork import data, zoo
     >>> model = zoo.build("lenet", num_classes=5, seed=0)
@@ -62,10 +66,13 @@ def train(
     """
     record, penalty, before_step = running.record, hooks.penalty, hooks.before_step
     checkpoint = running.checkpoint
-    if record and (running.compile or penalty is not None):
-        raise RequestError("a recorded step can be neither compiled nor hold a penalty; leave one of them out.")
+    if record and running.compile:
+        raise RequestError("a recorded step cannot be compiled as well; leave one of them out.")
     if running.metrics is not None:
-        check_file(running.metrics, force=True)  # known now, not after the first epoch
+        try:
+            check_file(running.metrics, force=True)  # known now, not after the first epoch
+        except RequestError as error:
+            raise RequestError(error.template.replace("`out`", "`metrics`")) from error
     images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
     if isinstance(data, ImageData) and masks is None and classes is not None:
@@ -77,7 +84,11 @@ def train(
         )
     processes = join_processes(pick(device, of=model), settings.batch_size)
     pixels, prepared = _pixels(images, preprocessing or origin.preprocessing)
-    targets, areas = _targets(labels, masks, len(images), (pixels.shape[1], pixels.shape[2]))
+    size = (pixels.shape[1], pixels.shape[2])
+    targets, areas, kind = _targets(labels, masks, len(images), size, own_loss=hooks.loss is not None)
+    plain = several_labels if kind == "several" else cross_entropy
+    if kind == "numbers" and targets is not None:
+        targets = targets.to(precision_of(model) or targets.dtype)  # NumPy's are float64 unless one says otherwise
     shape = (pixels.shape[3], *pixels.shape[1:3])
     attach(
         model,
@@ -116,14 +127,16 @@ def train(
         settings=settings,
         processes=processes,
         batches=Batches(
-            pixels.to(processes.device),
+            pixels if isinstance(pixels, StreamedImages) else pixels.to(processes.device),
             None if targets is None else targets.to(processes.device),
             None if areas is None else areas.to(processes.device),
             augment=settings.augment,
+            device=processes.device,
         ),
         preprocessing=prepared,
         memory_format=torch.channels_last if channels_last else torch.contiguous_format,
-        loss=hooks.loss or cross_entropy(settings.label_smoothing),
+        loss=hooks.loss or plain(settings.label_smoothing),
+        kind=kind,
         half=settings.precision == "bf16" or (settings.precision == "auto" and processes.device.type == "cuda"),
         precision=precision_of(model),
         penalty=penalty,
@@ -152,7 +165,8 @@ def train(
                     if checkpoint is not None:
                         checkpoints.save(checkpoint, model, updater, {**facts, "history": history})
                 processes.wait()
-                advance(1, f"loss {row['loss']:.4f}, accuracy {row['accuracy']:.1%}")
+                hits = f", accuracy {row['accuracy']:.1%}" if "accuracy" in row else ""
+                advance(1, f"loss {row['loss']:.4f}{hits}")
     finally:
         for module, mode in modes:
             module.training = mode
@@ -166,7 +180,7 @@ def train(
 def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, Any, Sequence[str] | None, str | None]:
     """Images, labels, class names, and the name of the data set where it has one."""
     if not isinstance(data, ImageData):
-        return data, labels, classes, None
+        return *unpacked(data, labels, classes), None
     if labels is not None:
         raise BadData(f"{data.name} brings its own labels; leave `labels` out, or give arrays.")
     return data.train_images, data.train_labels, classes or data.classes, data.source
@@ -197,41 +211,61 @@ def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) ->
         )
 
 
-def _pixels(images: Images, preprocessing: Preprocessing | None) -> tuple[Tensor, Preprocessing | None]:
+def _pixels(
+    images: Images, preprocessing: Preprocessing | None
+) -> tuple[Tensor | StreamedImages, Preprocessing | None]:
     """Images as (N, H, W, C): uint8 with the preprocessing they still need, or floating with None."""
-    tensor = torch.as_tensor(images)
-    if len(tensor) == 0:
+    given = unread(images)
+    if len(given) == 0:
         raise BadData("there are no images to train on.")
-    if tensor.is_floating_point():
-        if tensor.ndim != 4:
-            raise BadData(f"images are {tuple(tensor.shape)}; network input is (N, C, H, W).")
-        return tensor.permute(0, 2, 3, 1).contiguous(), None
-    check_raw(tensor)
+    if given.is_floating_point():
+        if given.ndim != 4:
+            raise BadData(f"images are {tuple(given.shape)}; network input is (N, C, H, W).")
+        return _changed(given, lambda tensor: tensor.permute(0, 2, 3, 1)), None
+    check_raw(given)
     if preprocessing is None:
-        return tensor.contiguous(), measure(tensor.cpu().numpy())
-    planes = fitted(tensor.permute(0, 3, 1, 2), preprocessing)
-    return planes.permute(0, 2, 3, 1).contiguous(), preprocessing
+        measured = measure(given if isinstance(given, StreamedImages) else given.cpu().numpy())
+        return _changed(given, lambda tensor: tensor), measured
+    prepared = preprocessing
+    return _changed(given, lambda t: fitted(t.permute(0, 3, 1, 2), prepared).permute(0, 2, 3, 1)), preprocessing
 
 
-def _two(pixels: Tensor, preprocessing: Preprocessing | None, model: nn.Module) -> Tensor:
+def _changed(images: Tensor | StreamedImages, change: Callable[[Tensor], Tensor]) -> Tensor | StreamedImages:
+    """Every image changed: now, or when it is read."""
+    if isinstance(images, StreamedImages):
+        return images.mapped(lambda part: change(torch.from_numpy(part)).contiguous().numpy())
+    return change(images).contiguous()
+
+
+def _two(pixels: Tensor | StreamedImages, preprocessing: Preprocessing | None, model: nn.Module) -> Tensor:
     """Two of the images as the network is given them."""
-    planes = pixels[:2].permute(0, 3, 1, 2).contiguous().to(device_of(model))
+    planes = tensor_of(pixels[:2]).permute(0, 3, 1, 2).contiguous().to(device_of(model))
     given = planes if preprocessing is None else normalise(planes, preprocessing)
     return given.to(precision_of(model) or given.dtype)
 
 
-def _targets(labels: Any, masks: Any, count: int, size: tuple[int, int]) -> tuple[Tensor | None, Tensor | None]:
-    """Labels and masks as tensors, checked against the images."""
+def _targets(
+    labels: Any, masks: Any, count: int, size: tuple[int, int], *, own_loss: bool
+) -> tuple[Tensor | None, Tensor | None, str]:
+    """Labels and masks as tensors, checked against the images, and what kind of labels they are (`Run.kind`)."""
     if labels is None and masks is None:
         raise BadData("training needs labels or masks.")
     given = None if labels is None else torch.as_tensor(labels)
-    if given is not None and (given.is_floating_point() or given.is_complex()):
+    kind = "classes" if masks is not None else _kind(given, own_loss)
+    if kind == "classes" and given is not None and (given.is_floating_point() or given.is_complex()):
         raise BadData(
-            f"labels are {str(given.dtype).removeprefix('torch.')}; they must be whole numbers, one class an image from 0. "
-            "Brickwork trains classifiers: it does not round what is to be regressed."
+            f"labels are {str(given.dtype).removeprefix('torch.')}; they must be whole numbers, one class an image from 0, or "
+            "(N, classes) of 0 and 1 for several labels an image. For what is to be regressed give a `loss` of your own, "
+            "which gets them as they are."
         )
-    targets = None if given is None else given.long()
-    if targets is not None and (targets.shape != (count,) or int(targets.min()) < 0):
+    if kind == "classes":
+        targets = None if given is None else given.long()
+    else:
+        assert given is not None
+        targets = given.float() if kind == "several" else given
+        if len(targets) != count:
+            raise BadData(f"labels are {tuple(targets.shape)} for {count} images.")
+    if targets is not None and kind == "classes" and (targets.shape != (count,) or int(targets.min()) < 0):
         raise BadData(f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0.")
     areas = None if masks is None else torch.as_tensor(masks)
     if areas is not None:
@@ -239,7 +273,16 @@ def _targets(labels: Any, masks: Any, count: int, size: tuple[int, int]) -> tupl
             raise BadData(f"masks are {tuple(areas.shape)} for {count} images; (N, H, W) class numbers are needed.")
         if tuple(areas.shape[1:]) != size:
             areas = resize_masks(areas, size)
-    return targets, areas
+    return targets, areas, kind
+
+
+def _kind(labels: Tensor | None, own_loss: bool) -> str:
+    """ "several": 0 and 1 for every class; "numbers": floating, for the caller's own loss; "classes": all else."""
+    if labels is None or labels.is_complex():
+        return "classes"
+    if labels.ndim == 2 and not own_loss and bool(((labels == 0) | (labels == 1)).all()):
+        return "several"
+    return "numbers" if labels.is_floating_point() and own_loss else "classes"
 
 
 def _validate(model: nn.Module, validation: tuple[Any, ...]) -> dict[str, float]:

@@ -43,6 +43,9 @@ class Run:
     precision: torch.dtype | None = None  # of the network's numbers
     penalty: Penalty | None = None
     before_step: BeforeStep | None = None
+    kind: str = (
+        "classes"  # of the targets; "several": (B, classes) of 0 and 1, "numbers": whatever the caller's loss takes
+    )
     record: bool = False  # as one CUDA graph, replayed step after step
     recorded: Recording | None = None
     done: int = 0  # steps of this run; a resumed one begins anew
@@ -97,7 +100,7 @@ class Run:
             "epoch": epoch + 1,
             "lr": rate,
             "loss": loss_mean,
-            "accuracy": (counts[1] / counts[2]).item(),
+            **({} if self.kind == "numbers" else {"accuracy": (counts[1] / counts[2]).item()}),
             "seconds": seconds,
             "images_per_second": steps * size / seconds,
         }
@@ -108,14 +111,17 @@ class Run:
         """Gradients of one batch; its loss and its hits are added to the sums."""
         with torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half):
             logits = logits_of(model(images))
-        if first:
+        if first and self.kind != "numbers":
             check_logits(logits, target)
         loss = self.loss(logits if logits.dtype == torch.float64 else logits.float(), target)
         if self.penalty is not None:
             loss = loss + self.penalty(images, logits, target)
         self.processes.backward(loss)
         lost += loss.detach()
-        right += (logits.detach().argmax(1) == target).sum()
+        if self.kind == "classes":
+            right += (logits.detach().argmax(1) == target).sum()
+        elif self.kind == "several":
+            right += ((logits.detach() > 0) == (target > 0.5)).sum()
 
     def _replay(
         self, model: nn.Module, optimizer: Any, images: Tensor, target: Tensor, lost: Tensor, right: Tensor
@@ -164,8 +170,21 @@ def cross_entropy(label_smoothing: float) -> Loss:
     return loss
 
 
+def several_labels(label_smoothing: float) -> Loss:
+    """Binary cross-entropy of every label by itself, for images that have several (B, classes)."""
+
+    def loss(logits: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, target * (1 - label_smoothing) + label_smoothing / 2)
+
+    return loss
+
+
 def check_logits(logits: Tensor, target: Tensor) -> None:
     """Refuse outputs that do not fit the labels, before cross-entropy fails in its own words."""
+    if target.is_floating_point():
+        if logits.shape != target.shape:
+            raise BadModel(f"the model gives {tuple(logits.shape)} for labels of shape {tuple(target.shape)}.")
+        return
     if logits.ndim != target.ndim + 1 or logits.shape[0] != target.shape[0] or logits.shape[2:] != target.shape[1:]:
         raise BadModel(f"the model gives {tuple(logits.shape)} for labels of shape {tuple(target.shape)}.")
     top = int((torch.where(target == IGNORE, 0, target) if target.ndim > 1 else target).max())

@@ -52,7 +52,7 @@ def connect(
     net: TransplantNet, category: str, task: str, *, way: str | None = None, labels: int = 0, images: int = 2000,
     layers: int = 1, kernel: int = 1, reorder: int | None = None, start: str = "identity", steps: int = 400,
     batch_size: int = 50, lr: float = 0.001, schedule: str = "constant", temperature: float = 1.0, views: int = 1,
-    blends: int = 0, augment: str = "crop+flip", weight: float = 10.0, alpha: float | None = None,
+    blends: int = 0, augment: str = "crop+flip", weight: float = 10.0, per: str = "norm", alpha: float | None = None,
     dummy: str = "second", share: float = 0.5, size: int | None = None, seed: int = 0, data: ImageData | None = None,
     teacher: str | None = None, force: bool = False, progress: bool = True, options: AdapterOptions | None = None,
 ) -> GrownNet: ...
@@ -62,7 +62,7 @@ def learn_adapter(
     adapter: Adapter, task: Above, *, way: str | None = None, images: int = 2000, layers: int = 1, kernel: int = 1,
     reorder: int | None = None, start: str = "identity", steps: int = 400, batch_size: int = 50, lr: float = 0.001,
     schedule: str = "constant", temperature: float = 1.0, views: int = 1, blends: int = 0, augment: str = "crop+flip",
-    weight: float = 10.0, alpha: float | None = None, dummy: str = "second", share: float = 0.5,
+    weight: float = 10.0, per: str = "norm", alpha: float | None = None, dummy: str = "second", share: float = 0.5,
     size: int | None = None, seed: int = 0, teacher: Above | None = None, features: Tensor | None = None,
     labels: Tensor | None = None, unlabelled: Tensor | None = None, input_shape: Sequence[int] | None = None,
     example: Tensor | None = None, progress: bool = True, options: AdapterOptions | None = None,

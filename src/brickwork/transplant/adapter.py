@@ -56,10 +56,10 @@ class Adapter(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.convs = nn.ModuleList(nn.Conv2d(a, b, kernel, padding=kernel // 2) for a, b in pairwise(widths))
-        if start == "identity":
-            for conv in self.convs:
+        for conv in self.convs:
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # no pseudo-gradient sees one, so it would stay
+            if start == "identity":
                 nn.init.dirac_(conv.weight)  # type: ignore[arg-type]
-                nn.init.zeros_(conv.bias)  # type: ignore[arg-type]
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -97,11 +97,16 @@ class Chain:
         self.steps = steps[::-1]
 
     def random(self, count: int, *, size: int | None = None, seed: int = 0, like: Tensor | None = None) -> Tensor:
-        """Random gradients at the output in [−1, 1]; size: an enlarged map for a classifier (the paper's is 7)."""
+        """Random gradients at the output in [−1, 1]; size: an enlarged map for a classifier (the paper's is 7).
+
+        1 where the output is a single number: it has no neighbours to differ from (§4.1).
+        """
         if size is not None and len(self.shape) != 1:
             raise RequestError("only a classifier's output can be enlarged; this module gives a map already.")
         shape = (*self.shape, size, size) if size is not None else self.shape
         where = next(self.above.parameters(), self.example) if like is None else like
+        if shape == (1,):
+            return torch.ones((count, 1), device=where.device, dtype=where.dtype)
         draw = torch.Generator(where.device).manual_seed(seed)
         drawn = torch.rand((count, *shape), generator=draw, device=where.device, dtype=where.dtype)
         return 2 * drawn - 1

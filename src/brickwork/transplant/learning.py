@@ -55,11 +55,12 @@ def learn_adapter(
     features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
     class numbers, or masks). unlabelled: features of further images. example: features to read shapes off, where there
     are no others. schedule: lr as it is, "cosine" down to nothing, or "onecycle" up to it first. temperature: both
-    answers are divided by it before they are compared; above 1, how sure the teacher is counts too. weight: the paper's
-    10 in λ = 10 / E[D'_T]. alpha: of Eq. 3; None takes the ratio of the mean norms, as the paper does, which leaves the
-    adapter's scale open; 1 settles it. dummy, size: of the pseudo-gradients, see Dummy and Chain.random. Biases stay as
-    they are where no term can see them. Where task and teacher know the same classes, their outputs are paired by name,
-    else by their order.
+    answers are divided by it before they are compared; above 1, how sure the teacher is counts too. weight, per: the
+    paper's 10 in λ = 10 / E[D'_T], and whether it is divided by the mean norm or by that of its square. alpha: of Eq. 3;
+    None takes, once, before anything is learned, how much larger the teacher's gradients are than those that arrive at
+    the adapter: 1 where both have one task module. dummy, size: of the pseudo-gradients, see Dummy and Chain.random. Biases
+    begin at 0 and stay there where no term can see them. Where task and teacher know the same classes, their outputs are
+    paired by name, else by their order.
     """
     options = options.resolved(images=features is not None or unlabelled is not None)
     way, chosen = options.way, WAYS[options.way]
@@ -209,6 +210,7 @@ class _Job:
     def __post_init__(self) -> None:
         self.draw = torch.Generator().manual_seed(self.options.seed)
         self.chains: tuple[Chain, Chain] | None = None
+        self.alpha = self.options.alpha
 
     def term(self, name: str, step: int) -> Tensor:
         return {"task": self._task, "answers": self._answers, "jacobian": self._jacobian, "pseudo": self._pseudo}[name](
@@ -253,10 +255,10 @@ class _Job:
         draw = torch.Generator(x.device).manual_seed(self.options.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
-        (result,) = torch.autograd.grad(
-            self.task(self.adapter(x), image=self._shape(x)), x, gradient, create_graph=True
-        )
-        return self._difference(result, wanted.detach())
+        inside = self.adapter(x)
+        output = self.task(inside, image=self._shape(x))
+        result, arrived = torch.autograd.grad(output, (x, inside), gradient, create_graph=True)
+        return self._difference(result, wanted.detach(), arrived.detach())
 
     def _pseudo(self, step: int) -> Tensor:
         assert self.teacher is not None
@@ -281,11 +283,17 @@ class _Job:
                 f"student and teacher send back {tuple(result.shape[1:])} and {tuple(wanted.shape[1:])}; their task "
                 "modules must shrink features alike, or use a way without pseudo-gradients."
             )
-        return self._difference(result, wanted)
+        return self._difference(result, wanted, arrived)
 
-    def _difference(self, found: Tensor, wanted: Tensor) -> Tensor:
-        """λ‖α·D_S − D_T‖² a sample, α the ratio of the mean norms, λ = weight / E‖D_T‖² so that scales do not matter."""
-        norms = [t.detach().flatten(1).norm(dim=1).mean() for t in (wanted, found)]
-        alpha = norms[0] / norms[1].clamp(min=1e-30) if self.options.alpha is None else self.options.alpha
-        error = (alpha * found - wanted).flatten(1).square().sum(1).mean()
-        return self.options.weight * error / wanted.flatten(1).square().sum(1).mean().clamp(min=1e-30)
+    def _difference(self, found: Tensor, wanted: Tensor, arrived: Tensor) -> Tensor:
+        """λ‖α·D_S − D_T‖² a sample, D_S = found what the adapter makes of the gradient that arrives at it.
+
+        α is fixed: were it taken from what the adapter makes, every step would shrink the adapter (its scale would be free,
+        and a gradient never points towards a larger one).
+        """
+        norms = wanted.flatten(1).norm(dim=1)
+        if self.alpha is None:
+            self.alpha = float(norms.mean() / arrived.flatten(1).norm(dim=1).mean().clamp(min=1e-30))
+        size = norms.mean() if self.options.per == "norm" else norms.square().mean()
+        error = (self.alpha * found - wanted).flatten(1).square().sum(1).mean()
+        return self.options.weight * error / size.clamp(min=1e-30)

@@ -98,11 +98,14 @@ class AdapterOptions(Options):
     )
     augment: str = option(default="crop+flip", choices=AUGMENTATIONS, help="How views and blends are made.")
     weight: float = option(default=10.0, above=0, help="Weight of the pseudo-gradients: the paper's 10 in λ.")
+    per: str = option(
+        default="norm", choices=("norm", "square"), help="What λ is divided by: E‖D_T‖, as printed, or E‖D_T‖²."
+    )
     alpha: float | None = option(
         default=None,
         above=0,
         help="α of Eq. 3.",
-        default_text="the ratio of the mean norms, which leaves the scale open",
+        default_text="the teacher's mean norm against that of what arrives at the adapter, once",
     )
     dummy: str = option(default="second", choices=DUMMIES, help="How pseudo-gradients pass ReLUs.")
     share: float = option(default=0.5, above=0, at_most=1, help="Share of the places that second and lowest let pass.")
@@ -146,7 +149,7 @@ class AdapterOptions(Options):
             "temperature": "answers" in chosen.terms,
             "blends": trained and chosen.images and not chosen.labels,
             "augment": looks and (self.views > 1 or self.blends > 0),
-            **dict.fromkeys(("weight", "alpha"), difference),
+            **dict.fromkeys(("weight", "alpha", "per"), difference),
             **dict.fromkeys(("dummy", "size"), pseudo),
             "share": pseudo and self.dummy != "first",
             "images": chosen.images,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.pixels import Images
+from brickwork.data.streamed import Images, unread
 from brickwork.errors import BadData, BadModel, UnknownName
 from brickwork.prediction import evaluating, input_of
 from brickwork.transplant.route import RouteModel
@@ -37,7 +37,7 @@ def hidden_features(route: RouteModel, images: Images, *, layer: str | None = No
         if layer not in known or not layer:
             raise UnknownName("layer of the task module", layer, [name for name in known if name])
         hook = known[layer].register_forward_hook(lambda module, inputs, output: result.append(output))
-    tensor = torch.as_tensor(images)
+    tensor = unread(images)
     if len(tensor) == 0:
         raise BadData("there are no images to look at.")
     try:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from brickwork.data.streamed import tensor_of
 from brickwork.training.augment import Batches
 
 
@@ -17,7 +18,7 @@ def views_of(
     >>> images.shape, sorted(labels.tolist())
     ((6, 8, 8, 1), [4, 4, 4, 7, 7, 7])
     """
-    plain = torch.as_tensor(images)
+    plain = tensor_of(images)
     known = None if answers is None else torch.as_tensor(answers)
     masks = known is not None and known.dim() > 1
     batches = Batches(plain, None if masks else known, known if masks else None, augment=augment)
@@ -39,7 +40,7 @@ def blends_of(images: Any, *, count: int, augment: str = "crop+flip", seed: int 
     >>> blends_of(np.zeros((3, 8, 8, 1), np.uint8), count=2).shape
     (6, 8, 8, 1)
     """
-    plain = torch.as_tensor(images)
+    plain = tensor_of(images)
     batches = Batches(plain, None, augment=augment)
     result = []
     for number in range(count):

@@ -6,6 +6,7 @@ never fetched unless `pretrained=True` is given, and that is not recorded: a mod
 """
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -75,14 +76,18 @@ def _plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float)
 
 
-def _taken(module: Any) -> set[str]:
+@functools.cache
+def _taken(module: Any) -> frozenset[str]:
     """The names of all arguments of the functions and classes in the module that a library's network comes from."""
     names = {"num_classes", "in_channels", "image_size", "pretrained", "drop_rate", "drop_path_rate", "drop_block_rate"}
+    family = module.__name__.rpartition(".")[0]  # a network of one file may be a class of another
     for member in vars(module).values():
-        if getattr(member, "__module__", "") == module.__name__ and callable(member):
+        home = getattr(member, "__module__", "")
+        of_family = isinstance(member, type) and issubclass(member, nn.Module) and home.startswith(f"{family}.")
+        if callable(member) and (home == module.__name__ or of_family):
             with contextlib.suppress(TypeError, ValueError):
                 names |= set(inspect.signature(member).parameters)
-    return names
+    return frozenset(names)
 
 
 def check_recorded(arch: str, args: dict[str, Any]) -> None:
@@ -117,8 +122,9 @@ def timm(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     with refusing(f"timm:{name}"):
         given = {words.get(k, k): v for k, v in recorded.items()}
         model = library.create_model(name, pretrained=bool(args.get("pretrained", False)), **given)
-    side = args.get("image_size") or model.pretrained_cfg["input_size"][-1]
-    shape = (args.get("in_channels", 3), side, side)
+    side = given.get("img_size") or model.pretrained_cfg["input_size"][-1]
+    height, width = (side, side) if isinstance(side, int) else side
+    shape = (given.get("in_chans", 3), height, width)
     return model, Origin(arch=f"timm:{name}", args=recorded, input_shape=shape)
 
 
@@ -194,6 +200,9 @@ def huggingface(name: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
                     public = [k for k in sorted(config.to_dict()) if not k.startswith("_")]
                     raise UnknownName(f"config value of hf:{name}", key, public)
             config = library.AutoConfig.for_model(name, **given)
+            config.architectures = (
+                config.architectures or []
+            )  # where a type has two classifiers, None is looked through
             model = library.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
     elif Path(name).is_dir():
         model = _from_folder(library, Path(name), given)
@@ -295,6 +304,11 @@ def _config_values(library: Any, config: Any) -> dict[str, Any]:
 
 def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     """`package.module:factory`: a function of the user's, called with the arguments."""
+    return called(factory_of(arch), arch, args)
+
+
+def factory_of(arch: str) -> Callable[..., Any]:
+    """The function that `package.module:factory` names; the module is imported."""
     module_name, _, attribute = arch.partition(":")
     here = os.getcwd()
     # An installed script, unlike `python`, does not look into the working folder; people's own code is there.
@@ -311,7 +325,7 @@ def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     if not callable(factory):
         public = [n for n in vars(module) if not n.startswith("_") and callable(getattr(module, n))]
         raise UnknownName(f"factory in {module_name}", attribute, public)
-    return called(factory, arch, args)
+    return factory
 
 
 def called(factory: Callable[..., Any], arch: str | None, args: dict[str, Any]) -> tuple[nn.Module, Origin]:

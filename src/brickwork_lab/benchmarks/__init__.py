@@ -5,6 +5,7 @@ from brickwork_lab.benchmarks import (  # noqa: F401 (register themselves)
     covlasso,
     disassemble,
     growth,
+    images,
     merge,
     nearest,
     pool_step,

@@ -58,7 +58,7 @@ def sweep(
 
 def ours(arch: str, side: int, images: int, device: str, cells: int, batch: int, precision: str = "auto") -> Work:
     nets, sets, grid = _problem(arch, side, images, device)
-    options: dict[str, Any] = {"base": nets[0], "data": sets, "precision": precision, "progress": False}
+    options: dict[str, Any] = {"base": nets[0], "data": sets, "precision": precision, "progress": False, "bn": "linear"}
     options |= {"cells": cells or None, "batch_size": batch or None}
     first = grid if pick(device).type == "cuda" else grid[:1]  # a GPU chooses its kernels by the shapes it has met
     swept(nets[1], nets[2], alpha=first, beta=first, **options)

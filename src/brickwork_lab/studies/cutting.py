@@ -22,7 +22,7 @@ PICKS = {"0": "0", "1": "1", "0-2": "0-2", "2-4": "2-4"}
 PICKS_100 = {"0-9": "0-9", "10-49": "10-49"}
 #: by set, network and classes: accuracy of the original, of the disassembled part, after one epoch of fine-tuning
 PARTS = PAPER["disassemble"]
-#: 100 images per class, as many as the largest of these sets has classes in a half
+#: 100 images per class of the largest of these sets, and more of the smaller ones
 PAPERS_WAY: dict[str, Any] = {"attribution": "frat", "threshold": 1.0, "depth": 2, "repair": "none", "scored": 5000}
 
 

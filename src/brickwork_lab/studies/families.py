@@ -19,7 +19,7 @@ from brickwork.zoo.summary import parameters_of
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, study
 
-TINY = ("test_resnet", "test_efficientnet", "test_vit", "test_nfnet", "test_byobnet")
+TINY = ("test_resnet", "test_vit", "test_nfnet")
 LARGEST = 60_000_000  # parameters
 #: parts of names, the smallest networks' first
 SMALL = "test zepto atto femto pico nano tiny xxt xt _t small xxs xs _s mini micro lite0 18 10 b0 26 34 m0 s0 0"

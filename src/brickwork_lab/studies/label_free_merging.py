@@ -119,7 +119,7 @@ def methods(pair: Pair, zero: nn.Module, facts: Row, *, whole: bool) -> Iterator
 
 def _searched(pair: Pair, zero: nn.Module, facts: Row) -> Iterator[Row]:
     """The paper's own method where it is best for both: found by search on the test images, as the paper's cells are."""
-    options: dict[str, Any] = {"step": 0.2, "smallest": 0.02, "tries": 60, "progress": False}
+    options: dict[str, Any] = {"step": 0.2, "smallest": 0.02, "tries": 60, "bn": "batch", "progress": False}
     options["precision"] = "bf16" if device_of(pair.networks[0]).type == "cuda" else "auto"
     for way in ("fuse", "assign"):
         base = zero if way == "assign" else None

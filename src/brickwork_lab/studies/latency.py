@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from brickwork import zoo
+from brickwork import disassemble, zoo
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
+from brickwork.data.pixels import as_input
 from brickwork.latency import latency
 from brickwork.moments import fold_batch_norm
+from brickwork.origin import origin_of
 from brickwork_lab.lab import Lab
+from brickwork_lab.studies.pruning import judge_of, network_and_images
 from brickwork_lab.studies.registry import Names, Row, study
 
 ARCHS = ("simplenetv1", "vgg16", "resnet50")
@@ -113,3 +116,38 @@ def _cudnn(*, search: bool, tf32: bool) -> Iterator[None]:
         yield
     finally:
         chosen.benchmark, chosen.allow_tf32 = before
+
+
+@study("latency-budget", paper="2 (not in the paper)")
+def latency_budget(lab: Lab, *, archs: Names = None, shares: Sequence[float] = (0.67, 0.5)) -> Iterator[Row]:
+    """Networks cut to a share of their time, by times of the layers on the device: accuracy, and the time that was won."""
+    for arch in lab.archs(archs, ("public-resnet56", "public-vgg16", "vgg16", "resnet50")):
+        net, images, classes, labels = network_and_images(lab, arch)
+        tested = judge_of(lab, net, images, classes, labels)
+        pair = images.train_images, labels[images.train_labels]
+        batch = (256 if lab.where.type == "cuda" else 16) if lab.full else 256
+        given = as_input(images.train_images[:batch], origin_of(net).preprocessing, lab.where)
+        for share in shares if lab.full else (0.9,):
+            brick = disassemble(
+                net,
+                classes,
+                pair,
+                budget=share,
+                of="latency",
+                batch=batch,
+                seed=lab.seed,
+                device=lab.where,
+                progress=False,
+            )
+            row: Row = {"what": f"{arch}, {share:.0%} of the time of {batch} images", "paper": None}
+            row |= {"ours": tested(brick.model), "whole": tested(net), "macs": round(brick.macs, 4), "steps": 0}
+            row |= {
+                "parameters": round(brick.parameters, 4),
+                "asked": share,
+                "by_the_clock": brick.used["latency"]["share"],
+            }
+            part = brick.model.to(lab.where)
+            for way in WAYS if given.is_cuda else WAYS[:2]:
+                times = [fastest(model, given, way) for model in (net, part)]
+                row[f"faster{way.words}"] = round(times[0] / times[1], 3)
+            yield {**row, "batch": batch, "threads": torch.get_num_threads(), "seed": lab.seed}

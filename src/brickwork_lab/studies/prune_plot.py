@@ -10,7 +10,8 @@ from typing import Any
 
 STYLES = {
     "rebuild": ("#1b6ca8", "o", "chosen by rebuilding"),
-    "polished": ("#2a9d8f", "^", "and polished"),
+    "polished": ("#2a9d8f", "^", "and polished, all images"),
+    "polished on few": ("#7fc8bd", "^", "and polished, 3000 images"),
     "taylor": ("#8d8d8d", "s", "by Taylor score, repaired alike"),
     "Torch-Pruning taylor": ("#d1495b", "v", "Torch-Pruning, Taylor"),
     "Torch-Pruning l2": ("#edae49", "D", "Torch-Pruning, L2"),
@@ -44,13 +45,19 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     figure.supxlabel("multiply-adds left, %", fontsize=10)
     figure.supylabel("test accuracy, %; dotted: the whole", fontsize=10)
     shown = {label: line for a in axes.flat for line, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="upper center", ncol=5, fontsize=8, frameon=False)
+    figure.legend(shown.values(), shown.keys(), loc="upper center", ncol=6, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 0.95))
     figure.savefig(out, dpi=110)
 
 
 def _style(row: dict[str, Any]) -> str:
-    return "polished" if "polished" in row["way"] else row["way"].split(",")[0]
+    if "polished" in row["way"]:
+        return (
+            "polished"
+            if row["unlabelled"] > 3000 or row["way"].startswith("rebuild, polished 2")
+            else "polished on few"
+        )
+    return str(row["way"].split(",")[0])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -63,20 +64,11 @@ def _rows(
     lab: Lab, arch: str, number: int, shares: tuple[float, ...], compared: tuple[float, ...], minutes: float
 ) -> Iterator[Row]:
     """One draw of the calibration images; peers, the rule before and the polish with the first draw only."""
-    net, images, classes, labels = _case(lab, arch)
-    test = Samples(
-        torch.from_numpy(images.test_images),
-        labels[images.test_labels],
-        np.arange(0),
-        np.arange(len(images.test_labels)),
-        origin_of(net).preprocessing,
-        lab.where,
-        torch.float32,
-    )
+    net, images, classes, labels = network_and_images(lab, arch)
     pair = images.train_images, labels[images.train_labels]
     subject = prepare(net, classes, pair, device=lab.where, output=None, seed=lab.seed + number)
     judge = Judge(subject.whole, subject.judged, classes, None)
-    tested = partial(_accuracy, test, classes)
+    tested = judge_of(lab, net, images, classes, labels)
     whole = tested(subject.whole)
 
     def row(way: str, share: float, model: nn.Module, began: float, **facts: Any) -> Row:
@@ -84,7 +76,7 @@ def _rows(
         known: Row = {"what": f"{arch}, {share:.0%} of the multiply-adds, {way}", "paper": None, "ours": tested(model)}
         if published and way == "rebuild":
             known |= {"paper": published[0], "paper_whole": published[1], "source": published[2]}
-        counted = trace(model, test.inputs(np.arange(2))).count()
+        counted = trace(model, subject.samples.inputs(np.arange(2))).count()
         full = subject.bp.count()
         known |= {"whole": whole, "macs": counted.macs / full.macs, "parameters": counted.parameters / full.parameters}
         if lab.where.type == "cuda":
@@ -101,10 +93,11 @@ def _rows(
         spaces = [name for name in subject.bp.spaces if name != CLASSES]
         choice = choose(subject, options, spaces, cut_out, False)
         chose = time.monotonic() - began
-        for share in shares if way == "rebuild" else compared:
+        for share in shares if way == "rebuild" and number == 0 else compared if number == 0 else POLISHED:
             began = time.monotonic()
             try:
-                model = cut_out(kept=choice.kept(share)).model
+                cut = cut_out(kept=choice.kept(share))
+                model = cut.model
             except BrickworkError as error:
                 yield {
                     "what": f"{arch}, {share:.0%} of the multiply-adds, {way}",
@@ -115,17 +108,22 @@ def _rows(
                 continue
             yield row(way, share, model, began, labels=LABELS[way], steps=0, chosen_in=round(chose, 2))
             if way == "rebuild" and number == 0 and share in POLISHED:
-                began = time.monotonic()
-                polished, facts = polish(
-                    model, subject, judge, minutes, source=images.source, seed=options.seed, progress=False
-                )
-                facts = {
-                    "labels": "none",
-                    "judge_keeps": facts["kept"],
-                    "epochs": facts["epochs"],
-                    "unlabelled": facts["images"],
-                }
-                yield row(f"rebuild, polished {minutes:g} min", share, polished, began, **facts)
+                few = replace(subject, samples=replace(subject.samples, use=index))
+                for taught, time_for_it in ((few, minutes / 2), (subject, minutes)):
+                    began = time.monotonic()
+                    polished, facts = polish(
+                        model,
+                        cut.kept,
+                        taught,
+                        judge,
+                        time_for_it,
+                        source=images.source,
+                        seed=options.seed,
+                        progress=False,
+                    )
+                    used = {"labels": "none", "judge_keeps": facts["kept"], "epochs": facts["epochs"]}
+                    what = f"rebuild, polished {time_for_it:g} min on {facts['images']} images"
+                    yield row(what, share, polished, began, **used, unlabelled=facts["images"])
     peer = _TorchPruning(subject)
     for way in ("taylor", "l2") if number == 0 else ():
         for share in compared:
@@ -144,7 +142,7 @@ def _rows(
             yield row(f"Torch-Pruning {way}, new statistics", share, model, began, labels=LABELS[way], steps=0)
 
 
-def _case(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[int], np.ndarray]:
+def network_and_images(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[int], np.ndarray]:
     """Network, images, the classes it is judged on, and for each class of the images the network's number."""
     if arch in public_networks.NETWORKS:
         net = public_networks.load(arch, lab.networks).to(lab.where)
@@ -161,6 +159,22 @@ def _case(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[int], np.ndar
 
     net = lab.kept(f"{arch}-{spec}-whole-{lab.seed}", make, study="prune", seed=lab.seed)
     return net, images, list(range(10)), np.arange(10)
+
+
+def judge_of(
+    lab: Lab, net: nn.Module, images: ImageData, classes: list[int], labels: np.ndarray
+) -> Callable[[nn.Module], float]:
+    """Accuracy of a network, or of a part of the same classes, on the test images."""
+    test = Samples(
+        torch.from_numpy(images.test_images),
+        labels[images.test_labels],
+        np.arange(0),
+        np.arange(len(images.test_labels)),
+        origin_of(net).preprocessing,
+        lab.where,
+        torch.float32,
+    )
+    return partial(_accuracy, test, classes)
 
 
 def _accuracy(test: Samples, classes: list[int], model: nn.Module) -> float:
@@ -203,13 +217,17 @@ class _TorchPruning:
         model = copy.deepcopy(self.subject.whole)
         kind = tp.importance.GroupTaylorImportance if way == "taylor" else tp.importance.GroupMagnitudeImportance
         last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1:]
-        heads = {m.qkv: m.num_heads for m in model.modules() if hasattr(m, "qkv") and hasattr(m, "num_heads")}
+        attention: list[Any] = [m for m in model.modules() if hasattr(m, "qkv") and hasattr(m, "heads")]
+        heads = {m.qkv: m.heads for m in attention}
         options: dict[str, Any] = {"global_pruning": True, "ignored_layers": last, "num_heads": heads}
         pruner = tp.pruner.BasePruner(model, self.example, importance=kind(), pruning_ratio=ratio, **options)
         if way == "taylor":
             for name, parameter in model.named_parameters():
                 parameter.grad = self.gradients.get(name)
         pruner.step()
+        for m in attention:  # as its examples do: it leaves the numbers beside the tensors as they were
+            m.heads = pruner.num_heads[m.qkv]
+            m.head_dim = m.qkv.out_features // 3 // m.heads
         model.zero_grad()
         return model
 

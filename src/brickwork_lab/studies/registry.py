@@ -3,10 +3,12 @@
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
+
+import numpy as np
 
 from brickwork.errors import UnknownName
 from brickwork_lab.lab import Lab
@@ -50,8 +52,30 @@ def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Pla
 
 
 #: modules of this package that register studies
-MODULES = """cut_dependency cutting dependency families forgetting joining latency new_classes pruning retraining
-    transplant_classify transplant_segment weight_addition weight_search"""
+MODULES = """class_incremental cut_dependency cutting dependency families forget_class forgetting frat_readings joining
+    latency new_classes pruning retraining transplant_classify transplant_segment weight_addition weight_search"""
+
+
+def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:
+    """The same rows of runs with other seeds as one: means of what differs, and `ours` of every run.
+
+    >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x}] for x in (1.0, 2.0)]
+    >>> next(averaged(rows))
+    {'what': 'a', 'ours': 1.5, 'grid': [[1.5, 4.5]], 'alpha': '1, 2', 'ours_each': [1.0, 2.0], 'seeds': 2}
+    """
+    for rows in zip(*runs, strict=True):
+        if len({row["what"] for row in rows}) > 1:
+            raise ValueError(f"runs differ in their rows: {[row['what'] for row in rows]}")
+        row = dict(rows[0])
+        for name, value in row.items():
+            each = [other[name] for other in rows]
+            if isinstance(value, str | bool) or value is None or name == "seed" or each.count(value) == len(each):
+                continue
+            if name in ("alpha", "beta"):
+                row[name] = ", ".join(f"{v:g}" for v in each)
+            else:
+                row[name] = np.round(np.mean(np.array(each, float), axis=0), 4).tolist()
+        yield {**row, **({"ours_each": [r["ours"] for r in rows], "seeds": len(rows)} if len(rows) > 1 else {})}
 
 
 def get(name: str) -> Study:

@@ -22,9 +22,12 @@ LONGEST = 60  # a longer text, a list and a dictionary stay in the file
 HEADS = {
     "results.md": (
         "Results",
-        "Every study that has been run in full, the paper's numbers beside ours. An empty cell: the paper has no such "
-        "number, or nothing was measured. `whole`: the uncut networks, or the teacher, on the same images. A0,B0: class 0 "
-        "of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking the dependence between "
+        "Every study that has been run in full, the papers' numbers beside ours; not every table of every paper is here. An "
+        "empty cell under `paper`: no number of the paper was put beside this row, because it has none, or measures it "
+        "otherwise, or because we have not yet. A number with ± is a mean over `seeds`, or `runs` (starts, splits or "
+        "networks, as the study says), with half of their range. `whole`: the uncut networks, or the teacher, on the same "
+        "images. A0,B0: class 0 of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking "
+        "the dependence between "
         "gradients and the initial point in deep learning* (anonymous; weight algebra), 2 *CNN LEGO: disassembling and "
         "assembling convolutional neural network* (Hu et al.; bricks), 3 *Network transplanting* (Zhang et al.), 4 *Neural "
         "weight search for scalable task incremental learning* (Jiang and Celiktutan, its appendix; pools), 5 *Neural "
@@ -59,13 +62,43 @@ def section(result: dict[str, Any]) -> str:
     """
     paper = str(result.get("paper") or "")
     title = f"## {result['name']}" + (f" (paper {paper})" if paper else "")
-    rows = [{**{k: result[k] for k in ORIGIN if k in result}, **row} for row in result["rows"]]
+    rows = [{**{k: result[k] for k in ORIGIN if k in result}, **with_spread(row)} for row in result["rows"]]
     columns = columns_of(rows)
     facts = facts_of(rows)
     parts = [title, str(result.get("note") or result.get("about") or ""), table(rows, columns), facts and f"{facts}."]
     if "ratios" in result:
         parts.append(table([{"ratio": n, "value": v} for n, v in result["ratios"].items()], ["ratio", "value"]))
     return "\n\n".join(part for part in [*parts, _origins(rows)] if part)
+
+
+def with_spread(row: Row) -> Row:
+    """Numbers that are means with half of the range of what they are means of, and of how many.
+
+    >>> with_spread({"ours": 2.0, "ours_each": [1.5, 2.0, 2.5]})
+    {'ours': '2 ± 0.5', 'runs': 3}
+    >>> with_spread({"ours": 3.0, "ours_range": [2.9, 3.2], "seeds": 5}), with_spread({"ours": 1.0, "spread": None})
+    ({'ours': '3 ± 0.15', 'seeds': 5}, {'ours': 1.0})
+    """
+    shown = {name: value for name, value in row.items() if name != "spread"}
+    ranges = {name.removesuffix("_range"): value for name, value in row.items() if name.endswith("_range")}
+    each: Any = row.get("ours_each", row.get("each"))
+    if _numbers(each):
+        ranges["ours"] = [min(each), max(each)]
+        shown |= {} if "seeds" in row else {"runs": len(each)}
+    elif isinstance(row.get("spread"), float | int):
+        ranges["ours"] = [0, row["spread"]]
+    for name, ends in ranges.items():
+        if _numbers(ends) and isinstance(row.get(name), float | int):
+            shown[name] = f"{_cell(float(row[name]))} ± {(ends[1] - ends[0]) / 2:.2g}"
+            shown.pop(f"{name}_range", None)
+        elif _numbers(ends) and name in row and row[name] is None:  # the paper has several such numbers
+            shown[name] = f"{_cell(ends[0])} to {_cell(ends[1])}"
+            shown.pop(f"{name}_range", None)
+    return {name: value for name, value in shown.items() if name not in ("ours_each", "each")}
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and len(values) > 1 and all(isinstance(v, float | int) for v in values)
 
 
 def table(rows: Sequence[Row], columns: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The studies of paper 3 on digits: what the closed form and the paper's failure look like at smoke size."""
+"""The studies of paper 3 on digits: what the closed form and the paper's own way come to at smoke size."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def test_insert_adapter(folder):
     for layers in (1, 3):
         row = found[f"insert {layers} conv, 0 samples, closed-form, identity start"]
         assert row["ours"] == pytest.approx(row["whole"], abs=1.0)  # the teacher's own error, without an image
-    paper = found["insert 3 conv, 0 samples, back-distill, random start"]
-    assert paper["ours"] > 30  # chance: as printed it fails here, in the paper too
+        paper = found[f"insert {layers} conv, 0 samples, back-distill, random start"]
+        assert paper["ours"] < 25  # after forty steps; chance is 50
 
 
 @pytest.mark.parametrize("name", ["transplant-classify", "transplant-dissimilar"])

@@ -62,7 +62,8 @@ def test_every_part_has_a_name_of_its_own_and_a_method_that_exists():
         assert len(parse(part.method)) == 1
     papers = {f"{p.group}: {p.name}": (p.paper, p.paper_mb) for p in PARTS if p.paper}
     assert papers["initialisation: random"] == (68.7, 32.0) and papers["size: 512 kernels a layer"] == (72.5, 34.1)
-    assert papers["seeds: 1994: weight search"] == (79.7, 33.6) and papers["optimizer: adam 0.01"] == (71.0, 25.4)
+    assert "seeds: 1994: weight search" not in papers  # the paper's are of another rate
+    assert papers["optimizer: adam 0.01"] == (71.0, 25.4)
 
 
 def test_an_unknown_part_is_refused():

@@ -1,0 +1,118 @@
+"""Copies of modules, and whether two modules compute alike: what is known of torch's own layers saves time on both."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brickwork.origin import ATTRIBUTE
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+_TENSORS = ("_parameters", "_buffers")
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """What is recorded of a large network are many objects that stay; looking through them again and again takes a fifth."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+def copy_module(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+    """`copy.deepcopy` of a module in a third of the time: layers of torch itself are copied entry by entry.
+
+    >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    >>> twin = copy_module(net)
+    >>> twin[0].weight is net[0].weight, bool((twin[0].weight == net[0].weight).all())
+    (False, True)
+    """
+    memo = {} if memo is None else memo
+    for module in model.modules():
+        if id(module) not in memo and type(module).__module__.startswith("torch.nn.modules.") and not module._modules:
+            _copy_layer(module, memo)
+    return copy.deepcopy(model, memo)
+
+
+def _copy_layer(module: nn.Module, memo: dict[int, Any]) -> None:
+    """A copy of a layer in the memo; left to `deepcopy` where it has hooks, or holds more than numbers and tensors."""
+    entries: dict[str, Any] = {}
+    for name, value in vars(module).items():
+        if name in _TENSORS:
+            entries[name] = {k: copy.deepcopy(tensor, memo) for k, tensor in value.items()}
+        elif _is_plain(value):
+            entries[name] = value
+        elif isinstance(value, dict | set | list) and not value:
+            entries[name] = type(value)()
+        elif name == "_non_persistent_buffers_set":
+            entries[name] = set(value)
+        else:
+            return
+    new = object.__new__(type(module))
+    new.__dict__.update(entries)
+    memo[id(module)] = new
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, _PLAIN) or (type(value) is tuple and all(_is_plain(x) for x in value))
+
+
+def computes_alike(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules differ in the values of their weights alone, so that what is traced of one holds for the other.
+
+    Same classes under the same names, equal attributes, tensors of the same shapes and types, index tables of the same
+    values; False where an attribute is anything that cannot be compared.
+    """
+    mine, theirs = (list(m.named_modules(remove_duplicate=False)) for m in (one, other))
+    if [name for name, _ in mine] != [name for name, _ in theirs] or _ties(one) != _ties(other):
+        return False
+    return all(_alike(left, right) for (_, left), (_, right) in zip(mine, theirs, strict=True))
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    mine, theirs = vars(one), vars(other)
+    if type(one) is not type(other) or mine.keys() != theirs.keys():
+        return False
+    for name, value in mine.items():
+        if name in _TENSORS:
+            right = theirs[name]
+            if value.keys() != right.keys() or not all(_same_kind(k, t, right[k]) for k, t in value.items()):
+                return False
+        elif name not in ("_modules", ATTRIBUTE) and not _same_value(value, theirs[name]):
+            return False
+    return True
+
+
+def _same_value(one: Any, other: Any) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same_value(value, other[key]) for key, value in one.items())
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(_same_value(a, b) for a, b in zip(one, other, strict=True))
+    return one is other or ((_is_plain(one) or isinstance(one, set)) and bool(one == other))
+
+
+def _same_kind(name: str, one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+        return False
+    return one.is_floating_point() or one.is_meta or name == "num_batches_tracked" or bool(torch.equal(one, other))
+
+
+def _ties(model: nn.Module) -> list[int]:
+    """For every name of a tensor the first name of the same one."""
+    first: dict[int, int] = {}
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return [first.setdefault(id(tensor), number) for number, (_, tensor) in enumerate(tensors)]

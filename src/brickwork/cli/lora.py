@@ -1,0 +1,68 @@
+"""`brickwork lora bake`, `merge` and `extract`: LoRA adapters as peft writes them."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from brickwork.cli.command import Argument, Report, make_group
+from brickwork.cli.parameters import Force, out_folder
+from brickwork.lora.options import LoraBakeOptions, LoraExtractOptions, LoraMergeOptions
+
+Base = Annotated[Path, Argument("Folder of transformers that the adapter was trained on.", "BASE")]
+Out = out_folder("Folder to write.", "brickwork.json", "config.json", "model.safetensors")
+
+
+def bake(
+    base: Base,
+    adapter: Annotated[Path, Argument("Folder of the adapter.", "ADAPTER")],
+    *,
+    out: Out,
+    force: Force = False,
+    options: LoraBakeOptions,
+) -> Report:
+    """Put an adapter into the weights of its base.
+
+    brickwork lora bake llama adapter --out llama-baked
+    """
+    from brickwork.lora.operations import bake
+
+    return _report(bake(base, adapter, out, force=force, options=options))
+
+
+def merge(
+    adapters: Annotated[tuple[Path, ...], Argument("Folders of adapters of one base.", "ADAPTER...")],
+    *,
+    out: Out,
+    force: Force = False,
+    options: LoraMergeOptions,
+) -> Report:
+    """Merge adapters by their products B·A; their factors are never averaged.
+
+    brickwork lora merge one two --weight 0.5 --weight 0.5 --out both
+    """
+    from brickwork.lora.operations import merge
+
+    return _report(merge(adapters, out, force=force, options=options))
+
+
+def extract(
+    trained: Annotated[Path, Argument("Folder after training.", "TRAINED")],
+    base: Annotated[Path, Argument("Folder before it.", "BASE")],
+    *,
+    out: Out,
+    force: Force = False,
+    options: LoraExtractOptions,
+) -> Report:
+    """Make an adapter of what training added to a model.
+
+    brickwork lora extract tuned base --rank 32 --out adapter
+    """
+    from brickwork.lora.operations import extract
+
+    return _report(extract(trained, base, out, force=force, options=options))
+
+
+def _report(result: Any) -> Report:
+    return Report(result.to_dict(), str(result))
+
+
+GROUP = make_group("lora", "LoRA adapters of peft: bake, merge, extract.", [bake, merge, extract])

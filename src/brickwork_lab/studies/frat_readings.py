@@ -1,0 +1,74 @@
+"""Paper 2's way read in several ways, one factor at a time, on a network that nobody here trained.
+
+The paper leaves open where the derivative is taken: at what a convolution makes, behind its batch norm, or behind the
+activation. Sums and means over an image's places are the same thing under a threshold relative to the layer's mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from brickwork.blueprint.plan import CLASSES
+from brickwork.bricks.depth import spaces_above
+from brickwork.bricks.scores import score_channels
+from brickwork.bricks.subject import Subject, prepare
+from brickwork.bricks.widths import by_threshold
+from brickwork_lab.lab import Lab
+from brickwork_lab.studies.pruning import judge_of, network_and_images
+from brickwork_lab.studies.registry import Names, Row, study
+
+PLACES = {"layer": "before the norm", "norm": "behind the norm", "activation": "behind the activation"}
+KINDS = ("frat", "frat-absolute", "taylor")
+#: the paper's of a VGG-16 of five classes, by score and what is asked for
+PAPER = {("frat", "all"): 91.34, ("frat", "0-2"): 79.40, ("frat", "2-4"): 81.03, ("frat", "0,4"): 93.70}
+PAPER |= {("frat-absolute", "all"): 87.76}
+PICKS = {"all": None, "0-2": (0, 1, 2), "2-4": (2, 3, 4), "0,4": (0, 4)}
+SURE, PER_CLASS = 0.9, 100
+TESTED = 3000  # test images, about, evenly: enough for differences of tens of points
+
+
+@study("frat-readings", paper="2, Tables 1, 2 and 5")
+def frat_readings(lab: Lab, *, archs: Names = None) -> Iterator[Row]:
+    """Which reading of the paper's attribution gives the paper's numbers, without a repair."""
+    for arch in lab.archs(archs, ("public-vgg16",)):
+        net, images, classes, labels = network_and_images(lab, arch)
+        step = max(1, len(images.test_labels) // TESTED)
+        images = replace(images, test_images=images.test_images[::step], test_labels=images.test_labels[::step])
+        pair = images.train_images, labels[images.train_labels]
+        subject = prepare(net, classes, pair, device=lab.where, output=None, seed=lab.seed)
+        index = _sure_images(subject, lab.seed)
+        x = subject.samples.inputs(index)
+        y = torch.from_numpy(subject.samples.labels[index]).to(lab.where)
+        bp, cuttable = subject.bp, spaces_above(subject.bp, 2)
+        for kind in KINDS:
+            for at, words in PLACES.items():
+                scores = score_channels(subject.whole, bp, x, y, attribution=kind, at=at, progress=False).scores
+                tables = {name: table for name, table in scores.items() if name in cuttable}
+                for name, pick in PICKS.items():
+                    which = list(range(len(classes)) if pick is None else pick)
+                    chosen = [classes[k] for k in which]
+                    tested = judge_of(lab, net, images.select(which), chosen, labels[which])
+                    kept = {**by_threshold(bp, {n: t[chosen] for n, t in tables.items()}), CLASSES: chosen}
+                    gone = 1 - bp.count(kept).parameters / bp.count().parameters
+                    row: Row = {"what": f"{arch}, {kind} {words}, classes {name}"}
+                    row |= {"paper": PAPER.get((kind, name)) if lab.full else None}
+                    row |= {"ours": tested(bp.select(subject.whole, kept).eval()), "whole": tested(net)}
+                    row |= {
+                        "gone": round(100 * gone, 2),
+                        "images": len(index),
+                        "labels": "to score channels",
+                        "steps": 0,
+                    }
+                    yield {**row, "arch": arch, "seed": lab.seed}
+
+
+def _sure_images(subject: Subject, seed: int) -> np.ndarray:
+    """At most so many images of each class that the network is sure of."""
+    index = subject.samples.of_classes(subject.wanted, 2 * PER_CLASS * len(subject.wanted), seed)
+    labels = subject.samples.labels[index]
+    sure = subject.logits(index).softmax(1).numpy()[np.arange(len(index)), labels] > SURE
+    return np.sort(np.concatenate([index[sure & (labels == k)][:PER_CLASS] for k in subject.wanted]))

@@ -1,0 +1,100 @@
+"""Copies of modules are those of deepcopy, and one trace serves two networks only where it would be the same."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import brickwork
+from brickwork import zoo
+from brickwork.blueprint import joining
+from brickwork.blueprint.copying import computes_alike, copy_module
+
+
+class Own(nn.Module):
+    def __init__(self, times: int = 2) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+        self.times = times
+        self.register_buffer("order", torch.tensor([0, 2, 1, 3]))
+
+    def forward(self, x):
+        x = torch.relu(self.first(x[:, self.order]))
+        return self.second(x) * self.times
+
+
+def networks():
+    tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    tied[2].weight = tied[0].weight
+    hooked = nn.Sequential(nn.Linear(3, 3))
+    hooked[0].register_forward_hook(lambda module, args, result: result + 1)
+    return {"resnet8": zoo.build("resnet8", num_classes=3), "own": Own(), "tied": tied, "hooked": hooked}
+
+
+@pytest.mark.parametrize("name", networks())
+def test_a_copy_is_that_of_deepcopy(name):
+    model = networks()[name].train()
+    model[0].train(False) if isinstance(model, nn.Sequential) else model.eval()
+    ours, theirs = copy_module(model), copy.deepcopy(model)
+    assert str(ours) == str(theirs)
+    assert [m.training for m in ours.modules()] == [m.training for m in theirs.modules()]
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    mine = {t.data_ptr() for t in model.state_dict().values()}
+    for key, value in ours.state_dict().items():
+        assert torch.equal(value, theirs.state_dict()[key])
+        assert value.data_ptr() not in mine
+    for left, right in zip(ours.modules(), theirs.modules(), strict=True):
+        assert vars(left).keys() == vars(right).keys()
+    if name == "tied":
+        assert ours[0].weight is ours[2].weight
+    if name == "hooked":
+        assert torch.equal(ours(torch.ones(1, 3)), model(torch.ones(1, 3)))
+
+
+def test_networks_that_differ_in_their_weights_alone_compute_alike():
+    assert computes_alike(zoo.build("resnet8", num_classes=3, seed=0), zoo.build("resnet8", num_classes=3, seed=1))
+    assert computes_alike(Own(), Own())
+    turned = Own()
+    turned.order.copy_(torch.tensor([3, 2, 1, 0]))
+    narrow = Own()
+    narrow.second = nn.Linear(6, 2)
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].weight = tied[0].weight
+    for other in (turned, narrow, Own(times=3)):
+        assert not computes_alike(Own(), other)
+    assert not computes_alike(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), tied)
+    assert not computes_alike(nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU(), nn.ReLU()))
+
+
+def test_a_join_traces_networks_that_compute_alike_once(monkeypatch):
+    traced = []
+    monkeypatch.setattr(
+        joining, "trace", lambda model, *a, **k: traced.append(model) or brickwork.trace(model, *a, **k)
+    )
+    x = torch.randn(5, 4)
+    same, other = [Own(), Own()], [Own(), Own(times=3)]
+    for nets, count in ((same, 1), (other, 2)):
+        traced.clear()
+        joined = brickwork.join(nets, x[:1])
+        assert len(traced) == count
+        assert torch.allclose(joined(x), torch.cat([net(x) for net in nets], 1), atol=1e-6)
+
+
+def test_layers_without_a_network_are_joined_as_branches():
+    nets = [nn.Linear(4, 3), nn.Linear(4, 2)]
+    x = torch.randn(5, 4)
+    assert torch.equal(brickwork.join(nets, x[:1])(x), torch.cat([net(x) for net in nets], 1))
+
+
+def test_weights_that_lie_side_by_side_are_copied():
+    """A proof joins its own tensors without a copy; those of the caller never."""
+    table = torch.randn(2, 6, 4)
+    nets = [nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)) for _ in range(2)]
+    for net, own in zip(nets, table, strict=True):
+        net[0].weight = nn.Parameter(own)
+    x = torch.randn(5, 4)
+    joined = brickwork.join(nets, x[:1])
+    before = joined(x)
+    table.zero_()
+    assert torch.equal(joined(x), before)
