@@ -92,6 +92,24 @@ def test_a_reload_in_the_middle_and_a_cancelled_build(page, held, browser):
         assert not complaints
 
 
+def test_a_reload_before_the_server_knows_loses_nothing(page, browser):
+    with browser(page, viewport={"width": 1300, "height": 900}) as (tab, complaints):
+        tab.wait_for_selector("[data-model='a'] .pictures img")
+        tab.route("**/api/board", lambda route: route.abort())
+        tab.click("[data-model='a'] .chip:has-text('0')")
+        tab.fill("#name", "unsaved")
+        tab.reload()
+        tab.wait_for_selector("[data-part='a'] .chip:has-text('0')")
+        assert tab.input_value("#name") == "unsaved"
+        tab.unroute("**/api/board")
+        with tab.expect_response("**/api/board"):
+            tab.fill("#name", "known")
+        assert all("ERR_FAILED" in line for line in complaints)  # the browser's own word on what was cut off
+    with browser(page, viewport={"width": 1300, "height": 900}) as (tab, complaints):  # another tab: the server's
+        tab.wait_for_selector("[data-part='a'] .chip:has-text('0')")
+        assert tab.input_value("#name") == "known" and not complaints
+
+
 def test_one_class_of_a_thousand_is_found_by_its_name(page, place, browser):
     net = zoo.build("lenet", num_classes=1000, in_channels=1, seed=0)
     attach(net, replace(origin_of(net), classes=tuple(f"kind {k}" for k in range(1000))))
@@ -144,11 +162,11 @@ def test_curves_and_verbs_on_the_page(page, place, browser):
         tab.click("#verb-add")
         tab.select_option("[aria-label='Network to add to']", "b")
         tab.fill("[aria-label='Images of the new classes']", str(place / "pics" / "train" / "3"))
-        with tab.expect_response("**/api/board"):
-            tab.fill("#adding [aria-label='Images of the classes it knows']", "digits:B")
-        tab.reload()
+        tab.fill("#adding [aria-label='Images of the classes it knows']", "digits:B")
+        tab.reload()  # at once: what the server has not been told yet is kept by the tab
         tab.wait_for_selector("#verb-add[aria-pressed=true]")
         assert tab.input_value("[aria-label='Images of the new classes']").endswith("train/3")
+        assert tab.input_value("#adding [aria-label='Images of the classes it knows']") == "digits:B"
         tab.click("#add")
         tab.wait_for_selector("#result h2:has-text('built/grown')", timeout=60_000)
         assert tab.inner_text("#compared thead").strip().split("\t") == ["built/grown (new)", "b"]

@@ -4,11 +4,20 @@ const wanted = () => ({parts: S.parts, name: S.name, judge: S.judge.trim()});
 const draft = () => ({...wanted(), verb: S.verb, merge: S.merge, add: S.add, forget: S.forget});
 const bare = () => S.parts.filter(p => !p.data.trim()).map(p => p.model);
 
-let kept = Promise.resolve();  // one after the other, so that the last one stays
-function keep() {
-  const board = draft();
-  kept = kept.then(() => ask('/api/board', board)).catch(() => {});
+// The server keeps the newest draft. Until it says so the tab keeps it, too: a reload in between loses nothing.
+const UNSAVED = 'unsaved ' + token;
+let newest = null, sending = false;
+async function keep() {
+  newest = draft();
+  sessionStorage.setItem(UNSAVED, JSON.stringify(newest));
+  if (sending) return;
+  sending = true;
+  try {
+    for (let sent = null; sent !== newest;) await ask('/api/board', sent = newest);
+    sessionStorage.removeItem(UNSAVED);
+  } catch { /* the tab still has it */ } finally { sending = false; }
 }
+const unsaved = () => JSON.parse(sessionStorage.getItem(UNSAVED) || 'null');
 
 function changed(change) {
   set(change);

@@ -45,7 +45,7 @@ function watchWay() {
 set({});
 watchWay();
 ask('/api/state').then(({board, ...state}) => {
-  set({...state, ...board, ready: true});
+  set({...state, ...board, ...unsaved(), ready: true});
   nextNames();
   if (S.parts.length) resize();
   count();
