@@ -113,7 +113,7 @@ class _Features:
         self.layers: list[Mapping[str, Layer]] = [
             {layer.path: layer for layer in find_layers(program.graph, model)} for program in self.programs
         ]
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed = seed
 
     @property
     def paths(self) -> list[str]:
@@ -134,12 +134,13 @@ class _Features:
     def _rows(self, path: str) -> Iterator[Tensor]:
         for program, layers in zip(self.programs, self.layers, strict=True):
             layer = layers[path]
-            for (x,) in program.each([layer.input]):
+            assert isinstance(program.batches, ImageBatches)
+            for (before, _), (x,) in zip(program.batches.bounds, program.each([layer.input]), strict=True):
                 if layer.op is None:
                     yield x.reshape(1, -1, x.shape[-1])
                 else:
                     inputs = math.prod(layer.op.args[1].shape[1:])
-                    yield patches(layer, x, positions(layer, -(-ROWS * inputs // self.count), self.generator))
+                    yield patches(layer, x, positions(layer, -(-ROWS * inputs // self.count), self.seed, before))
 
 
 def _matrix(layer: nn.Module, groups: int) -> Tensor:

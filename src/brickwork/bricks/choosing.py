@@ -22,6 +22,7 @@ from brickwork.bricks.timing import Clock
 from brickwork.bricks.uniform import ByConfiguration, UniformWidths
 from brickwork.bricks.widths import Kept, by_ratio, by_threshold, by_worth, rounded, within
 from brickwork.moments.batches import fitting
+from brickwork.moments.processes import agreed
 
 LOOKED_AT = 200  # images on which answers are compared
 TRIED = 1000  # calibration images, at most, that a way to spend a budget is tried with
@@ -161,7 +162,7 @@ class ByRebuild:
             return ways[0]
         assert self.answers is not None
         distances = [self.answers.distance(self.cut_out(kept=kept, at_most=TRIED).model) for kept in ways]
-        return ways[int(np.argmin(distances))]
+        return ways[agreed(int(np.argmin(distances)))]
 
     def _within(self, budget: float, tilt: float) -> Kept:
         """Within the budget by the prices, and where it is of time, by the clock."""
@@ -170,9 +171,10 @@ class ByRebuild:
         for _ in range(ATTEMPTS):
             step = self.options.round_to or 1
             kept = by_damage(self.bp, self.curves, target, self.classes, prices=prices, step=step, tilt=tilt)
+            kept = agreed(kept)
             if self.clock is None:
                 break
-            share = self.clock.share(self.cut_out(kept=kept, repair="none").model)
+            share = agreed(self.clock.share(self.cut_out(kept=kept, repair="none").model))
             if share <= budget:
                 break
             target *= 0.98 * budget / share

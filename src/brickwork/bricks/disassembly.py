@@ -29,6 +29,7 @@ from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
 from brickwork.devices import device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.moments.processes import agreed
 from brickwork.options import takes
 from brickwork.store import state_hash
 
@@ -168,7 +169,7 @@ class Cutting:
                 if not options.chosen:
                     return _smallest(self.choice, options, self.judge, self.cut_out)
                 try:
-                    kept = self.choice.kept(options.budget)
+                    kept = agreed(self.choice.kept(options.budget))
                 except RequestError as error:
                     raise RequestError("; ".join(filter(None, (str(error), _left_whole(self.stuck))))) from error
                 return self.cut_out(kept=kept), ""
@@ -229,12 +230,12 @@ def _smallest(choice: Choice, options: DisassembleOptions, judge: Judge, cut_out
         middle = (low + high) // 2
         good = False
         try:
-            kept = choice.kept(LADDER[middle])
+            kept = agreed(choice.kept(LADDER[middle]))
         except RequestError:  # narrower than a network can be
             kept = None
         if kept is not None:
             cut = cut_out(kept=kept)
-            quality = judge.of(cut.model)
+            quality = agreed(judge.of(cut.model))
             assert quality is not None
             nearest = max(nearest, quality)
             good = quality >= judge.before - options.tolerance - 1e-12

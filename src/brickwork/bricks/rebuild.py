@@ -14,11 +14,12 @@ from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.record import record
 from brickwork.bricks.answers import Answers
 from brickwork.errors import BadData
-from brickwork.moments.batches import ImageBatches, SlicedImages
+from brickwork.moments.batches import SlicedImages
 from brickwork.moments.collect import collect_moments
 from brickwork.moments.elimination import Reader, eliminate
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, find_layers
+from brickwork.moments.processes import share_batches, summed
 from brickwork.progress import bar
 
 GRAMS = 2**30  # bytes of Gram matrices held at a time; what does not fit is collected in further passes
@@ -70,12 +71,12 @@ def rebuild_curves(
     layers = {layer.path: layer for layer in find_layers(record(model, images[0:2].to(like), output=bp.output), model)}
     wanted = [name for name in bp.spaces if name != CLASSES and name in spaces]
     read = {name: found for name in wanted if (found := _readers(bp, name, layers))}
-    batches = ImageBatches(images, batch_size, like)
+    _, batches = share_batches(images, batch_size, like)
     curves: dict[str, Curve] = {}
     with bar("choosing channels", len(read), show=progress) as advance:
         for pack in _packs(model, read):
             paths = sorted({path for name in pack for path in read[name]})
-            moments = collect_moments(
+            own = collect_moments(
                 model,
                 batches,
                 layers=paths,
@@ -84,6 +85,7 @@ def rebuild_curves(
                 seed=seed,
                 progress=False,
             )
+            moments = {path: summed(own[path]) for path in paths}
             for name in pack:
                 curves[name] = _curve(model, bp, name, read[name], moments, answers)
                 advance(1, name)

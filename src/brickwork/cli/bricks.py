@@ -21,7 +21,7 @@ from brickwork.cli.parameters import (
     optional,
     out_folder,
 )
-from brickwork.cli.printing import typed_line
+from brickwork.cli.printing import is_first_process, typed_line
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.options import Setting
 from brickwork.words import sides
@@ -32,7 +32,7 @@ Target = optional(data_option("Unlabelled images for --calibrate target: their t
 
 def disassemble(
     model: ModelFolder, *, classes: Classes, data: Data, out: OutFolder, run: Running, options: DisassembleOptions
-) -> Report:
+) -> Report | None:
     """Cut the part of some classes out of a model folder, as a brick.
 
     brickwork disassemble a --classes 0-2 --data digits:A --out a012
@@ -47,7 +47,7 @@ def compress(
     out: out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
     run: Running,
     options: CompressOptions,
-) -> Report:
+) -> Report | None:
     """Drop what no class of a model folder needs.
 
     What is left is a brick of all classes. Several budgets give a folder with a brick for each, a table and a picture of
@@ -63,10 +63,15 @@ def compress(
         return _cut("compress", (model, None, data, out), run, options.at(next(iter(options.budgets), None)))
     from brickwork import store
     from brickwork.bricks import compress
+    from brickwork.moments.processes import shared_over_processes
     from brickwork.report.tradeoff import draw_tradeoff
 
-    network = store.load(model, arch=run.arch, device=run.where)
-    result = compress(network, images_for(network, data, options.seed), options=options)
+    with shared_over_processes(run.where) as device:
+        network = store.load(model, arch=run.arch, device=device)
+        images = images_for(network, data, options.seed)
+        result = compress(network, images, options=options, progress=is_first_process())
+    if not is_first_process():
+        return None
     picture = {"tradeoff.svg": draw_tradeoff(result).svg()}
     result.save(out, force=run.force, files=picture, command="compress", data=str(data))
     report = {"folder": str(out), "model": str(model), "data": str(data), **result.to_dict()}
@@ -75,15 +80,20 @@ def compress(
 
 def _cut(
     command: str, request: tuple[Path, str | None, Any, Path], run: Running, options: DisassembleOptions
-) -> Report:
+) -> Report | None:
     """A brick of some classes, or of all (None), cut, saved and reported."""
     from brickwork import store
     from brickwork.bricks import disassemble
+    from brickwork.moments.processes import shared_over_processes
 
     folder, classes, spec, out = request
     check_classes(folder, classes)
-    model = store.load(folder, arch=run.arch, device=run.where)
-    brick = disassemble(model, classes, images_for(model, spec, options.seed), options=options)
+    with shared_over_processes(run.where) as device:
+        model = store.load(folder, arch=run.arch, device=device)
+        images = images_for(model, spec, options.seed)
+        brick = disassemble(model, classes, images, options=options, progress=is_first_process())
+    if not is_first_process():
+        return None
     brick.save(out, force=run.force, command=command, data=str(spec))
     report = {"folder": str(out), "model": str(folder), "data": str(spec), **brick.to_dict()}
     return Report(report, f"{brick}\nsaved in {out}")

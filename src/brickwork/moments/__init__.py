@@ -4,6 +4,7 @@ from brickwork.moments.batch_norm import fold_batch_norm, reestimate_batch_norm
 from brickwork.moments.collect import collect_moments
 from brickwork.moments.gram import Moments
 from brickwork.moments.match import LayerFit, Matched, Source, match_responses
+from brickwork.moments.processes import shared_over_processes
 from brickwork.moments.ridge import Ridge, solve_ridge
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "fold_batch_norm",
     "match_responses",
     "reestimate_batch_norm",
+    "shared_over_processes",
     "solve_ridge",
 ]

@@ -39,7 +39,7 @@ class ImageBatches:
         pieces = -(-len(images) // size)
         short, more = divmod(len(images), pieces)
         ends = [short * k + min(k, more) for k in range(pieces + 1)]
-        self.images, self.like, self.bounds = images, like, bounds or list(pairwise(ends))
+        self.images, self.like, self.bounds = images, like, list(pairwise(ends)) if bounds is None else bounds
 
     @property
     def sizes(self) -> list[int]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
 from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.moments.batches import ImageBatches
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, find_layers, patches, positions, responses
 from brickwork.moments.program import Program
@@ -39,11 +40,11 @@ def collect_moments(
     """
     if isinstance(places, int) and places < 1:
         raise RequestError(f"places must be 1 or more, not {places}")
-    generator = torch.Generator().manual_seed(seed)
     totals: dict[str, Moments] = {}
     recorded: dict[tuple[int, ...], tuple[Any, list[Layer]]] = {}
     device = next(model.parameters()).device
-    count = 0
+    first = batches.bounds[0][0] if isinstance(batches, ImageBatches) else 0
+    before = first  # images before the batch
     with bar("collecting", None, show=progress) as advance:
         for number, batch in enumerate(batches):
             images = (batch[0] if isinstance(batch, (tuple, list)) else batch).to(device)
@@ -53,15 +54,15 @@ def collect_moments(
             graph, chosen = recorded[tuple(images.shape)]
             program = Program(model, graph, [images])
             for layer in chosen:
-                x, y = _rows(layer, program, places, generator)
+                x, y = _rows(layer, program, places, seed, before)
                 if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
                     raise BadData(f"activations at {layer.path} became NaN or infinite in batch {number}")
                 if layer.path not in totals:
                     totals[layer.path] = Moments.empty(x.shape[-1], y.shape[-1], device, groups=x.shape[0])
                 totals[layer.path].add(x, y)
-            count += len(images)
+            before += len(images)
             advance(1)
-    if not count:
+    if before == first:
         raise BadData("no images were given to collect moments on")
     return totals
 
@@ -74,9 +75,9 @@ def _chosen(found: list[Layer], wanted: Collection[str] | None) -> list[Layer]:
     return [layer for layer in found if wanted is None or layer.path in set(wanted)]
 
 
-def _rows(layer: Layer, program: Program, places: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _rows(layer: Layer, program: Program, places: Any, seed: int, before: int) -> tuple[Tensor, Tensor]:
     x, y = program.get(layer.input)[0], program.get(layer.output)[0]
     if layer.op is None:
         return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
-    some = positions(layer, places(layer) if callable(places) else places, generator)
+    some = positions(layer, places(layer) if callable(places) else places, seed, before)
     return patches(layer, x, some), responses(y, int(layer.op.args[8]), some)

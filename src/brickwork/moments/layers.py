@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
@@ -95,12 +96,16 @@ def ancestors(graph: Graph, value: Value) -> set[int]:
     return result
 
 
-def positions(layer: Layer, limit: int | None, generator: torch.Generator) -> Tensor | None:
-    """Which output places of an image to use: all (None), or a sorted random sample of at most `limit`."""
+def positions(layer: Layer, limit: int | None, seed: int, before: int) -> Tensor | None:
+    """Which output places of a batch to use: all (None), or a sorted random sample of at most `limit`.
+
+    before: how many images come before the batch, so that the sample is the same whichever process draws it.
+    """
     places = math.prod(layer.output.shape[2:]) if layer.op is not None else 1
     if limit is None or places <= limit or layer.op is None:
         return None
-    return torch.randperm(places, generator=generator)[:limit].sort().values
+    drawn = np.random.default_rng([seed, before]).permutation(places)[:limit]
+    return torch.from_numpy(np.sort(drawn))
 
 
 def patches(layer: Layer, x: Tensor, chosen: Tensor | None) -> Tensor:

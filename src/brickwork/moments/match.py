@@ -17,10 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.devices import without_tf32
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
+from brickwork.moments.processes import share_batches, summed
 from brickwork.moments.program import Program
 from brickwork.moments.ridge import solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
@@ -106,18 +108,13 @@ def match_responses(
     size = batch_size or min(fitting(student, s.images) for s in sources)
     runs = [_Run(student, s, size) for s in sources]
     wanted = _wanted(layers, runs[0].layers)
-    precise = _no_tf32()
     fits = []
-    try:
-        with bar("matching", len(wanted), show=progress) as advance:
-            order = _order(runs[0], wanted)
-            for path, use_feedback in order:
-                fits.append(
-                    _solve_layer(student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed, choose)
-                )
-                advance(1, path)
-    finally:
-        _restore_tf32(precise)
+    with without_tf32(), bar("matching", len(wanted), show=progress) as advance:
+        for path, use_feedback in _order(runs[0], wanted):
+            fits.append(
+                _solve_layer(student, runs, path, use_feedback and feedback, ridge, shrink_to, places, seed, choose)
+            )
+            advance(1, path)
     for module, mode in modes:
         module.training = mode
     return Matched(student, tuple(fits))
@@ -156,15 +153,15 @@ class _Run:
         self.source = source
         like = next(student.parameters())
         room = ROOM["cuda" if like.is_cuda else "cpu"]
-        images = ImageBatches(source.images, batch_size, like)
-        own = images if source.own is None else ImageBatches(source.own, batch_size, like)
+        every, mine = share_batches(source.images, batch_size, like)
+        theirs = mine if source.own is None else share_batches(source.own, batch_size, like)[1]
         teacher = _alike(source.model, like)
         self.mine: list[Program] = []
         self.theirs: list[Program] = []
-        for size in images.sizes:  # at most two: whole batches, and ones that are one image shorter
-            batches, theirs = images.of_size(size), own.of_size(size)
-            self.mine.append(Program(student, record(student, batches[0]), batches, room=room))
-            self.theirs.append(Program(teacher, record(teacher, theirs[0]), theirs, room=room))
+        for size in every.sizes:  # at most two: whole batches, and ones that are one image shorter
+            example = every.of_size(size)[0]
+            self.mine.append(Program(student, record(student, example), mine.of_size(size), room=room))
+            self.theirs.append(Program(teacher, record(teacher, example), theirs.of_size(size), room=room))
         self.images = len(source.images)
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]
@@ -243,6 +240,7 @@ def _solve_layer(
     for run in runs:
         moments = Moments.empty(inputs, outputs, weight.device, groups=groups)
         _gather(run, path, groups, feedback, _limit(places, run, layer, inputs, weight), seed, moments)
+        moments = summed(moments)
         count += int(moments.rows)
         share = moments.scaled(run.source.weight / moments.rows)
         total = share if total is None else total.plus(share)
@@ -277,7 +275,6 @@ def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weigh
 
 def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments) -> None:
     rows = run.rows.get(path)
-    generator = torch.Generator().manual_seed(seed)
     for k, (mine, theirs) in enumerate(zip(run.mine, run.theirs, strict=True)):
         layer, target = run.by_path[k][path], run.theirs_by_path[k].get(path)
         if target is None:
@@ -286,9 +283,10 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
         point = target.response if use else target.own
         index = None if rows is None else torch.as_tensor(rows, device=mine.device)
         dim = 1 if layer.op is not None else -1
-        first = sum(len(p.batches) for p in run.mine[:k])
         asked = [layer.input, layer.other] if use and layer.other is not None else [layer.input]
-        for b, ((x, *besides), (y,)) in enumerate(zip(mine.each(asked), theirs.each([point]), strict=True)):
+        assert isinstance(mine.batches, ImageBatches)
+        made = zip(mine.batches.bounds, mine.each(asked), theirs.each([point]), strict=True)
+        for (before, _), (x, *besides), (y,) in made:
             if index is not None:
                 y = y.index_select(dim, index)
             if y.shape[dim] != layer.output.shape[dim]:
@@ -299,21 +297,10 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
             if besides:
                 y = y - besides[0]
             if layer.op is not None:
-                chosen = positions(layer, limit, generator)
+                chosen = positions(layer, limit, seed, before)
                 rows_x, rows_y = patches(layer, x, chosen), responses(y, groups, chosen)
             else:
                 rows_x, rows_y = x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
             if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
-                raise BadData(f"activations at {path} became NaN or infinite in batch {first + b}")
+                raise BadData(f"activations at {path} became NaN or infinite in the batch from image {before} on")
             moments.add(rows_x, rows_y)
-
-
-def _no_tf32() -> tuple[bool, bool]:
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    return before
-
-
-def _restore_tf32(before: tuple[bool, bool]) -> None:
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -55,7 +55,7 @@ class Program:
     ) -> None:
         """room: bytes that stored values of all batches may take; None: no bound."""
         self.graph, self.batches, self.room = graph, batches, room
-        self.device = next(iter(batches)).device
+        self.device = batches.like.device if isinstance(batches, ImageBatches) else next(iter(batches)).device
         self.tensors = dict(
             [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
         )
