@@ -18,6 +18,7 @@ PUBLIC = {
     # what is done, by the words of the command line
     *("train", "eval", "info", "load", "save", "import_model", "export_model"),
     *("disassemble", "assemble", "increment", "compress", "routes", "treat", "distil", "transfer", "adapt", "forget"),
+    *("synthesise",),
     *("delta", "assign", "merge", "sweep", "cancel"),
     *("depend", "transplant", "pool", "continual", "lora"),
     *("trace", "join"),

@@ -48,6 +48,7 @@ from brickwork.pools import KernelPool as KernelPool
 from brickwork.store import import_model as import_model
 from brickwork.store import load as load
 from brickwork.store import save as save
+from brickwork.training import synthesise as synthesise
 from brickwork.training import train as train
 from brickwork.transplant import TransplantNet as TransplantNet
 
@@ -55,7 +56,8 @@ __all__ = [
     "Blueprint", "Brick", "CovLasso", "Delta", "DependencyMap", "KernelPool", "Routes", "TransplantNet", "__version__",
     "adapt", "assemble", "assign", "cancel", "compress", "continual", "data", "delta", "depend", "disassemble",
     "distil", "errors", "eval", "export_model", "forget", "import_model", "increment", "info", "join", "load", "lora",
-    "merge", "pool", "routes", "save", "sweep", "trace", "train", "transfer", "transplant", "treat", "zoo",
+    "merge", "pool", "routes", "save", "sweep", "synthesise", "trace", "train", "transfer", "transplant", "treat",
+    "zoo",
 ]
 __version__: str
 

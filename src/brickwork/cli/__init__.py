@@ -38,6 +38,7 @@ VERBS = {
     "transfer": "tuning",
     "adapt": "tuning",
     "forget": "tuning",
+    "synthesise": "synthesis",
     "depend": "depend:GROUP",
     "transplant": "transplant:GROUP",
     "pool": "pool:GROUP",

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from brickwork.data.images import IGNORE, ImageData, hold_out
+from brickwork.atomic import check_file, write_file
+from brickwork.data.images import IGNORE, SPLITS, ImageData, hold_out
 from brickwork.data.pixels import check_raw
 from brickwork.data.streamed import StreamedImages
 from brickwork.errors import BadData, BadFile
@@ -48,6 +49,18 @@ def load_npz(path: Path, name: str) -> ImageData:
         mask_classes=mask_classes,
         **masks,
     )
+
+
+def save_npz(images: ImageData, path: str | Path, *, force: bool = False) -> None:
+    """Write images as the .npz that `load_npz` reads, whole or not at all."""
+    check_file(path, force=force)
+    arrays: dict[str, Any] = {"classes": np.array(images.classes)}
+    for split in SPLITS:
+        pixels, labels, masks = images.split(split)
+        arrays |= {f"{split}_images": np.asarray(pixels[:]), f"{split}_labels": labels}
+        arrays |= {} if masks is None else {f"{split}_masks": masks}
+    with write_file(path, force=force) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)
 
 
 def load_npy_pair(source: str) -> ImageData:

@@ -13,6 +13,7 @@ from brickwork.data.streamed import StreamedImages
 from brickwork.origin import Preprocessing
 from brickwork.training.options import FineTuneOptions as FineTuneOptions
 from brickwork.training.options import RunningOptions as RunningOptions
+from brickwork.training.options import SynthesiseOptions as SynthesiseOptions
 from brickwork.training.options import TrainHooks as TrainHooks
 from brickwork.training.options import TrainOptions as TrainOptions
 from brickwork.training.recipes import RECIPES as RECIPES
@@ -22,9 +23,16 @@ from brickwork.training.recipes import resolve as resolve
 from brickwork.training.result import TrainingResult as TrainingResult
 
 __all__ = [
-    "RECIPES", "FineTuneOptions", "RunningOptions", "TrainHooks", "TrainOptions", "TrainingRecipe", "TrainingResult",
-    "default_augment", "resolve", "train",
+    "RECIPES", "FineTuneOptions", "RunningOptions", "SynthesiseOptions", "TrainHooks", "TrainOptions", "TrainingRecipe",
+    "TrainingResult", "default_augment", "resolve", "synthesise", "train",
 ]
+
+# from brickwork.training.synthesis import synthesise
+def synthesise(
+    model: Module, *, images: int | None = None, steps: int = 100, batch_size: int = 100, lr: float = 0.1,
+    size: int | None = None, output: str | int | None = None, seed: int = 0, device: str | device | None = None,
+    progress: bool = True, options: SynthesiseOptions | None = None,
+) -> ImageData: ...
 
 # from brickwork.training.loop import train
 def train(

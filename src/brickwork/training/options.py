@@ -106,6 +106,22 @@ class TrainHooks(Options):
     validation: tuple[Any, ...] | None = option(default=None, help="(images, labels) or (images, labels, masks).")
 
 
+class SynthesiseOptions(Options):
+    """Calibration images made from a network's own batch-norm statistics."""
+
+    images: int | None = option(
+        default=None, at_least=2, help="Number of images.", default_text="500, or two per class"
+    )
+    steps: int = option(default=100, at_least=1, help="Gradient steps per batch of images.")
+    batch_size: int = option(default=100, at_least=2, help="Images that are made together, whose statistics count.")
+    lr: float = option(default=0.1, above=0, help="Learning rate of the pixels, from 0 to 1.")
+    size: int | None = option(
+        default=None, at_least=1, help="Height and width of the images.", default_text="the model's"
+    )
+    output: str | int | None = option(default=None, help="Which output holds the logits, where there are several.")
+    seed: int = seed_option()
+
+
 class FineTuneOptions(Options, panel=TRAINING):
     """Fine-tuning a trained network for a few epochs, as paper 2 does: plain SGD, no augmentation."""
 

@@ -1,0 +1,145 @@
+"""`synthesise`: calibration images from what a network's batch norms remember, for people who have none.
+
+Batch norms keep the mean and variance of every channel over the images a network was trained on. Images that bring them
+about again, and that the network takes for its classes, can stand for those images where a network is repaired (Yin et al.
+2020, arXiv 1912.08795; Cai et al. 2020, 2001.00281). They are no pictures of anything.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from brickwork.data.images import ImageData
+from brickwork.data.pixels import normalise
+from brickwork.devices import pick
+from brickwork.errors import BadModel, RequestError
+from brickwork.options import takes
+from brickwork.origin import Preprocessing, origin_of
+from brickwork.outputs import logits_of
+from brickwork.progress import bar
+from brickwork.training.options import SynthesiseOptions
+
+SURE = 0.1  # weight of the classes beside the statistics: the statistics are what a repair needs
+ROLLED = 16  # images are moved by up to this part of their side, so that no pixel stands for one place alone
+
+
+@takes(SynthesiseOptions)
+def synthesise(
+    model: nn.Module, *, device: str | torch.device | None = None, progress: bool = True, options: SynthesiseOptions
+) -> ImageData:
+    """Images, as many of every class, on which the model's batch norms see what they saw in training.
+
+    They stand wherever images without labels do: `disassemble`, `compress`, `merge`, `export` to int8. The labels are the classes
+    that the images were made for; accuracy on them says nothing about real images.
+
+    >>> from brickwork import zoo
+    >>> made = synthesise(zoo.build("resnet8", num_classes=2, in_channels=1), images=4, steps=2, size=8, progress=False)
+    >>> made.train_images.shape, made.train_labels.tolist()
+    ((4, 8, 8, 1), [0, 1, 0, 1])
+    """
+    net = copy.deepcopy(model).to(pick(device, of=model)).eval().requires_grad_(False)
+    prepared = _prepared(net, options.size)
+    norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+    if not norms:
+        raise BadModel(
+            "the network has no batch norm with statistics of its training images, from which alone images can be made; "
+            "give real ones, some hundred without labels."
+        )
+    classes = origin_of(model).classes or tuple(map(str, range(_outputs(net, prepared, options.output))))
+    count = options.images or max(500, 2 * len(classes))
+    if count < len(classes):
+        raise RequestError(f"`images` is {count}; with {len(classes)} classes it must be at least as many.")
+    labels = np.arange(count) % len(classes)
+    parts = []
+    with bar("synthesising", -(-count // options.batch_size) * options.steps, show=progress) as advance:
+        for k, start in enumerate(range(0, count, options.batch_size)):
+            target = torch.from_numpy(labels[start : start + options.batch_size])
+            parts.append(_Batch(net, norms, prepared, target, [options.seed, k]).made(options, advance))
+    pixels = torch.cat(parts).mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    none = np.zeros(0, np.int64)
+    return ImageData("synthetic", classes, pixels, labels, pixels[:0], none)
+
+
+class _Batch:
+    """Some images on their way from noise to what the batch norms know."""
+
+    def __init__(
+        self, net: nn.Module, norms: list[_BatchNorm], prepared: Preprocessing, target: Tensor, seed: list[int]
+    ) -> None:
+        like = next(net.parameters())
+        self.net, self.norms, self.prepared, self.target = net, norms, prepared, target.to(like.device)
+        self.random = np.random.default_rng(seed)
+        assert prepared.size is not None
+        noise = self.random.normal(0.5, 0.25, (len(target), prepared.channels, *prepared.size)).clip(0, 1)
+        self.pixels = torch.from_numpy(noise).to(like).requires_grad_()
+
+    def made(self, options: SynthesiseOptions, advance: Any) -> Tensor:
+        optimizer = torch.optim.Adam([self.pixels], lr=options.lr)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
+        reach = [side // ROLLED for side in self.pixels.shape[2:]]
+        for _ in range(options.steps):
+            shift = tuple(int(self.random.integers(-most, most + 1)) for most in reach)
+            with torch.enable_grad():
+                loss = self._loss(torch.roll(self.pixels, shift, (2, 3)), options.output)
+            if not bool(torch.isfinite(loss)):
+                raise BadModel(
+                    "the network's answers became NaN or infinite while images were made; its weights may be damaged."
+                )
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            with torch.no_grad():
+                self.pixels.clamp_(0, 1)
+            advance(1)
+        return self.pixels.detach().float().cpu()
+
+    def _loss(self, pixels: Tensor, output: str | int | None) -> Tensor:
+        far: list[Tensor] = []
+        hooks = [
+            norm.register_forward_pre_hook(lambda m, given: far.append(_divergence(m, given[0]))) for norm in self.norms
+        ]
+        try:
+            inputs = normalise(255 * pixels, self.prepared).to(pixels.dtype)
+            logits = logits_of(self.net(inputs), output)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return torch.stack(far).mean() + SURE * nn.functional.cross_entropy(logits, self.target)
+
+
+def _divergence(norm: _BatchNorm, x: Tensor) -> Tensor:
+    """How far the images' mean and variance are from the remembered ones: Kullback-Leibler of two normal distributions."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    places = [d for d in range(x.dim()) if d != 1]
+    mean, variance = x.mean(places), x.var(places, unbiased=False) + norm.eps
+    known = norm.running_var + norm.eps
+    return 0.5 * ((known / variance).log() + (variance + (mean - norm.running_mean).square()) / known - 1).mean()
+
+
+def _prepared(model: nn.Module, size: int | None) -> Preprocessing:
+    """How images become the network's input; without a record of it, pixels from 0 to 1 as they are."""
+    origin = origin_of(model)
+    known, shape = origin.preprocessing, origin.input_shape
+    side = (size, size) if size is not None else known.size if known else None
+    if side is None and shape is not None and len(shape) == 3:
+        side = shape[1], shape[2]
+    if side is None:
+        raise RequestError("the model does not say how large its images are; give `size`.")
+    channels = known.channels if known else shape[0] if shape else 3
+    mean, std = (known.mean, known.std) if known and known.mean else ((0.0,) * channels, (1.0,) * channels)
+    return Preprocessing(side, channels, mean, std)
+
+
+@torch.no_grad()
+def _outputs(model: nn.Module, prepared: Preprocessing, output: str | int | None) -> int:
+    assert prepared.size is not None
+    like = next(model.parameters())
+    blank = torch.zeros(2, prepared.channels, *prepared.size).to(like)
+    return int(logits_of(model(blank), output).shape[1])
