@@ -15,6 +15,7 @@ from torch import nn
 import brickwork
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments import Source, match_responses
+from brickwork.moments.ridge import RIDGES
 
 
 def matched(student, source, x, **options):
@@ -424,3 +425,20 @@ def test_without_room_for_activations_the_answer_is_the_same(monkeypatch, room):
     again = match_responses(student, [source], batch_size=16, progress=False)
     for (name, a), b in zip(whole.model.state_dict().items(), again.model.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
+
+
+def test_the_ridge_of_each_layer_is_chosen_on_images_held_out():
+    """Responses that the inputs tell want a small one, responses to other images, which they do not tell, a large one."""
+    torch.manual_seed(0)
+    teacher = randomise(nn.Sequential(nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 2)))
+    x, others = torch.randn(2, 60, 30, dtype=torch.float64)
+    told = matched(noisy(teacher, "0"), teacher, x, ridge=None, shrink_to="zero", layers=["0"])
+    assert [fit.ridge for fit in told.fits] == [RIDGES[0]]
+    untold = [Source(teacher, x, own=others)]
+    fits = match_responses(teacher, untold, ridge=None, shrink_to="zero", layers=["0"], progress=False).fits
+    assert [fit.ridge for fit in fits] == [RIDGES[-1]]
+    assert [fit.ridge for fit in matched(teacher, teacher, x[:4], ridge=None).fits] == [
+        RIDGES[0]
+    ] * 2  # none to hold out
+    with pytest.raises(RequestError, match="ridge must be 0 or more"):
+        matched(teacher, teacher, x, ridge=-1.0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from brickwork.errors import BadData, RequestError
 from brickwork.moments import Moments, Ridge, solve_ridge
+from brickwork.moments.ridge import best_ridge
 
 
 def draw(n: int, d: int, m: int, seed: int = 0, *lead: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -155,3 +156,23 @@ def test_refusals():
         x[2, 1] = bad
         with pytest.raises(BadData, match="NaN or infinite"):
             fitted(x, y)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_squared_error_of_other_rows_is_what_the_rows_say(bias):
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 60, 5).double(), torch.randn(2, 60, 3).double() + 1
+    seen, held = (Moments.empty(5, 3, groups=2).add(x[:, some], y[:, some]) for some in (slice(40), slice(40, 60)))
+    fit = solve_ridge(seen, ridge=0.1, bias=bias, prior=torch.ones(2, 5, 3).double())
+    answers = x[:, 40:] @ fit.weight + (fit.bias.unsqueeze(-2) if bias else 0)
+    assert fit.squared_error(held) == pytest.approx(float((answers - y[:, 40:]).square().sum()), rel=1e-10)
+
+
+def test_held_out_rows_choose_the_ridge():
+    torch.manual_seed(0)
+    x = torch.randn(60, 40).double()
+    true = torch.randn(40, 2).double()
+    for noise, wanted in ((0.0, 0.0), (20.0, 10.0)):
+        y = x @ true + noise * torch.randn(60, 2).double()
+        seen, held = (Moments.empty(40, 2).add(x[some], y[some]) for some in (slice(50), slice(50, 60)))
+        assert best_ridge(seen, held, ridges=(0.0, 0.1, 10.0)) == wanted

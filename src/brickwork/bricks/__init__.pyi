@@ -54,7 +54,7 @@ def compress(
     attribution: str | None = None, keep: float | None = None, budget: float | Sequence[float] | None = None,
     of: Literal["parameters", "macs", "latency"] = "parameters", batch: int = 1, threshold: float | None = None,
     tolerance: float = 0.01, depth: str | int | None = None, repair: Literal["match", "bn", "none"] = "match",
-    images: int = 3000, scored: int = 3000, ridge: float = 0.0001, polish: float | None = None,
+    images: int = 3000, scored: int = 3000, ridge: float | None = None, polish: float | None = None,
     round_to: int | None = None, uniform: bool = False, output: str | int | None = None, seed: int = 0,
     device: str | device | None = None, progress: bool = True, options: CompressOptions | None = None,
 ) -> Any: ...
@@ -66,7 +66,7 @@ def disassemble(
     attribution: str | None = None, keep: float | None = None, budget: float | None = None,
     of: Literal["parameters", "macs", "latency"] = "parameters", batch: int = 1, threshold: float | None = None,
     tolerance: float = 0.01, depth: str | int | None = None, repair: Literal["match", "bn", "none"] = "match",
-    images: int = 3000, scored: int = 3000, ridge: float = 0.0001, polish: float | None = None,
+    images: int = 3000, scored: int = 3000, ridge: float | None = None, polish: float | None = None,
     round_to: int | None = None, uniform: bool = False, output: str | int | None = None, seed: int = 0,
     device: str | device | None = None, progress: bool = True, options: DisassembleOptions | None = None,
 ) -> Brick: ...

@@ -51,7 +51,12 @@ class DisassembleOptions(Options):
     )
     images: int = option(default=3000, at_least=1, help=CALIBRATION)
     scored: int = option(default=3000, at_least=1, help=SCORED)
-    ridge: float = option(default=1e-4, at_least=0, help="Ridge penalty of the repair.")
+    ridge: float | None = option(
+        default=None,
+        at_least=0,
+        help="Ridge penalty of the repair.",
+        default_text="per layer, by the error on a fifth of the calibration images",
+    )
     polish: float | None = option(
         default=None,
         above=0,

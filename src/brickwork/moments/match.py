@@ -24,7 +24,7 @@ from brickwork.moments.gram import Moments
 from brickwork.moments.layers import Layer, ancestors, find_layers, patches, positions, responses
 from brickwork.moments.processes import share_batches, summed
 from brickwork.moments.program import Program
-from brickwork.moments.ridge import solve_ridge
+from brickwork.moments.ridge import RIDGES, best_ridge, solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
 from brickwork.progress import bar
 
@@ -59,6 +59,7 @@ class LayerFit:
     inputs: int
     unexplained: float  # share of the response's variance that the new network does not give
     error: float  # of the normal equations
+    ridge: float | None = None  # folders written before 18 November 2026 do not say it
 
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -79,7 +80,7 @@ def match_responses(
     student: nn.Module,
     sources: Sequence[Source],
     *,
-    ridge: float = 1e-4,
+    ridge: float | None = 1e-4,
     shrink_to: str = "weights",
     layers: Collection[str] | Callable[[str], bool] | None = None,
     choose: Choose | None = None,
@@ -91,6 +92,7 @@ def match_responses(
 ) -> Matched:
     """A copy of `student` whose layers answer as the sources' do; the given networks are left unchanged.
 
+    ridge: None: for each layer the one that errs least on a fifth of the images, held out; then all are fitted.
     shrink_to: where the ridge pulls: to the student's own "weights", or to "zero".
     layers: which ones to solve (names, or a test of a name); all convolutions and linear layers by default.
     choose: says which weight a layer may have instead of the one found, from the layer's name, that weight and the
@@ -121,11 +123,11 @@ def match_responses(
 
 
 def _check(
-    student: nn.Module, sources: Sequence[Source], batch_size: int | None, ridge: float, places: int | str | None
+    student: nn.Module, sources: Sequence[Source], batch_size: int | None, ridge: float | None, places: int | str | None
 ) -> None:
     if next(student.parameters(), None) is None:
         raise BadModel("a network without parameters has nothing to match")
-    if not ridge >= 0:
+    if ridge is not None and not ridge >= 0:
         raise RequestError(f"ridge must be 0 or more, not {ridge}")
     if not (places is None or places == "auto" or (isinstance(places, int) and places >= 1)):
         raise RequestError(f"places must be 'auto', None (all) or a number from 1 up, not {places!r}")
@@ -224,7 +226,7 @@ def _solve_layer(
     runs: list[_Run],
     path: str,
     feedback: bool,
-    ridge: float,
+    ridge: float | None,
     shrink_to: str,
     places: int | str | None,
     seed: int,
@@ -235,27 +237,30 @@ def _solve_layer(
     groups = int(layer.op.args[8]) if layer.op is not None else 1
     weight = module.weight
     outputs, inputs = weight.shape[0] // groups, weight[0].numel()
-    total: Moments | None = None
+    parts = 1 if ridge is not None else 2  # all rows, or those to fit to and those held out
+    totals = [Moments.empty(inputs, outputs, weight.device, groups=groups) for _ in range(parts)]
     count = 0
     for run in runs:
-        moments = Moments.empty(inputs, outputs, weight.device, groups=groups)
-        _gather(run, path, groups, feedback, _limit(places, run, layer, inputs, weight), seed, moments)
-        moments = summed(moments)
-        count += int(moments.rows)
-        share = moments.scaled(run.source.weight / moments.rows)
-        total = share if total is None else total.plus(share)
-    assert total is not None
+        own = [Moments.empty(inputs, outputs, weight.device, groups=groups) for _ in range(parts)]
+        _gather(run, path, groups, feedback, _limit(places, run, layer, inputs, weight), seed, own)
+        own = [summed(moments) for moments in own]
+        rows = sum(moments.rows for moments in own)
+        count += int(rows)
+        totals = [t.plus(moments.scaled(run.source.weight / rows)) for t, moments in zip(totals, own, strict=True)]
+    total = totals[0] if parts == 1 else totals[0].plus(totals[1])
     norm = student.get_submodule(layer.norm) if layer.norm else None
     prior = effective(module, norm).reshape(groups, outputs, inputs).mT if shrink_to == "weights" else None
     if not all(bool(torch.isfinite(t).all()) for t in (weight, prior) if t is not None):
         raise BadModel(f"the weights of {path} hold NaN or infinite values; there is nothing to start from")
     has_bias = norm is not None or module.bias is not None
+    if ridge is None:
+        ridge = best_ridge(*totals, bias=has_bias, prior=prior) if all(t.rows for t in totals) else RIDGES[0]
     fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
     if choose is None or not write_choice(module, norm, fit, total, partial(choose, path)):
         write(module, norm, fit, total)
     for run in runs:
         run.forget(path)
-    return LayerFit(path, count, inputs, fit.unexplained, fit.error)
+    return LayerFit(path, count, inputs, fit.unexplained, fit.error, ridge)
 
 
 def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weight: Tensor) -> int | None:
@@ -273,7 +278,10 @@ def _limit(places: int | str | None, run: _Run, layer: Layer, inputs: int, weigh
     return max(1, needed, min(cheap, room))
 
 
-def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, moments: Moments) -> None:
+def _gather(
+    run: _Run, path: str, groups: int, feedback: bool, limit: int | None, seed: int, parts: list[Moments]
+) -> None:
+    """Rows of all images into the first of the moments, or of every fifth image into a second."""
     rows = run.rows.get(path)
     for k, (mine, theirs) in enumerate(zip(run.mine, run.theirs, strict=True)):
         layer, target = run.by_path[k][path], run.theirs_by_path[k].get(path)
@@ -303,4 +311,9 @@ def _gather(run: _Run, path: str, groups: int, feedback: bool, limit: int | None
                 rows_x, rows_y = x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
             if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
                 raise BadData(f"activations at {path} became NaN or infinite in the batch from image {before} on")
-            moments.add(rows_x, rows_y)
+            if len(parts) == 1:
+                parts[0].add(rows_x, rows_y)
+                continue
+            image = before + torch.arange(rows_x.shape[1], device=mine.device) // (rows_x.shape[1] // len(x))
+            for moments, some in zip(parts, (image % 5 != 4, image % 5 == 4), strict=True):
+                moments.add(rows_x[:, some], rows_y[:, some])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from brickwork.errors import BadData, RequestError
 from brickwork.moments.gram import Moments
+
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)  # among which held-out rows choose
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,17 @@ class Ridge:
     bias: Tensor | None
     error: float  # ‖(G + λI)W − C − λ·prior‖ / ‖C + λ·prior‖ of the solved system
     unexplained: float  # share of the responses' variance (or square, without bias) that is left
+
+    def squared_error(self, moments: Moments) -> float:
+        """Σ‖x·weight + bias − y‖² over the rows of these moments, which it need not have been fitted to."""
+        weight, error = self.weight, moments.sum_yy.sum()
+        error = error - 2 * (weight * moments.cross).sum() + (weight * (moments.gram @ weight)).sum()
+        if self.bias is not None:
+            shift = (
+                2 * (moments.sum_x.unsqueeze(-2) @ weight).squeeze(-2) - 2 * moments.sum_y + moments.rows * self.bias
+            )
+            error = error + (self.bias * shift).sum()
+        return max(0.0, float(error))
 
 
 def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, prior: Tensor | None = None) -> Ridge:
@@ -69,6 +83,21 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
         unexplained = float(left.clamp(min=0).sum()) / scale
     shift = mean_y - (mean_x.unsqueeze(-2) @ weight).squeeze(-2) if bias else None
     return Ridge(weight, shift, error, unexplained)
+
+
+def best_ridge(
+    seen: Moments, held: Moments, *, bias: bool = True, prior: Tensor | None = None, ridges: Sequence[float] = RIDGES
+) -> float:
+    """Of some ridges the one that, fitted to the rows seen, errs least on those held out; of equals the smallest.
+
+    >>> x = torch.randn(40, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64); y = x[:, :1]
+    >>> noise = torch.randn(40, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    >>> exact, noisy = ([Moments.empty(30, 1).add(x[k], (y + e)[k]) for k in (slice(32), slice(32, 40))] for e in (0, 3 * noise))
+    >>> best_ridge(*exact), best_ridge(*noisy)
+    (0.0001, 0.1)
+    """
+    errors = [solve_ridge(seen, ridge=ridge, bias=bias, prior=prior).squared_error(held) for ridge in ridges]
+    return ridges[errors.index(min(errors))]
 
 
 def _solve(system: Tensor, right: Tensor, floor: Tensor, size: float) -> Tensor:
