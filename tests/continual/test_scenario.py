@@ -90,6 +90,7 @@ def test_tasks_by_groups_of_classes(tmp_path):
     digits = data.load("digits@5", size=8)
     two = split_classes(digits, groups={"round": ["0", "8", "6"], "straight": ["1", "7"]})
     assert [task.classes for task in two.tasks] == [("0", "8", "6"), ("1", "7")] and two.name == "digits@5 in 2 groups"
+    assert [task.name for task in two.tasks] == ["digits@5#round", "digits@5#straight"]
     file = tmp_path / "groups.json"
     file.write_text('{"a": ["3", "4"], "b": ["5"], "c": ["9"]}')
     some = split_classes(digits, groups=file, tasks=2)
@@ -106,6 +107,9 @@ def test_tasks_by_groups_of_classes(tmp_path):
             split_classes(digits, **wrong)
     file.write_text("[1]")
     with pytest.raises(BadFile, match="must hold groups of classes"):
+        split_classes(digits, groups=file)
+    file.write_text('{"a": ["3"], "b": ["4"], "a": ["5"]}')
+    with pytest.raises(BadFile, match="the group 'a' is there twice"):
         split_classes(digits, groups=file)
 
 

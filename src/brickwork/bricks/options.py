@@ -132,8 +132,10 @@ class CompressOptions(DisassembleOptions):
 
     def rules(self) -> Iterator[str]:
         yield from super().rules()
-        if len(set(self.budgets)) < len(self.budgets):
-            yield "`budget` names a share twice"
+        named = [f"{share:g}" for share in self.budgets]  # as their folders are called
+        twice = next((name for name in named if named.count(name) > 1), None)
+        if twice is not None:
+            yield f"`budget` names {twice} twice, to six digits; give shares that differ"
         if self.budget == ():
             yield "`budget` names no share"
 

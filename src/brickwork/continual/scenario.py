@@ -111,7 +111,7 @@ def split_classes(
         if tasks is not None and tasks > len(given):
             raise RequestError(f"tasks is {tasks}, and there are {len(given)} groups; ask for fewer.")
         dealt = places_of(given, data.classes, data.name)[:tasks]
-        return _dealt(data, dealt, f"{data.name} in {len(dealt)} groups")
+        return _dealt(data, dict(zip(given, dealt, strict=False)), f"{data.name} in {len(dealt)} groups")
     if tasks is None and per is None:
         raise RequestError("say into how many tasks to split (tasks) or how many classes each has (per).")
     per = count // int(tasks or 1) if per is None else per
@@ -121,18 +121,17 @@ def split_classes(
             f"{tasks} tasks of {per or 1} classes need {tasks * (per or 1)}; {data.name} has {count}. Ask for fewer."
         )
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
-    dealt = [order[k * per : (k + 1) * per].tolist() for k in range(tasks)]
-    return _dealt(data, dealt, f"{data.name} in {tasks} × {per}")
+    width = len(str(tasks - 1))
+    numbered = {f"{k:0{width}d}": order[k * per : (k + 1) * per].tolist() for k in range(tasks)}
+    return _dealt(data, numbered, f"{data.name} in {tasks} × {per}")
 
 
-def _dealt(data: ImageData, dealt: list[list[int]], name: str) -> Scenario:
-    """A task for each list of classes."""
-    width = len(str(len(dealt) - 1))
-    parts = [
-        replace(data.select(own), name=f"{data.name}#{k:0{width}d}") if len(dealt) > 1 else data.select(own)
-        for k, own in enumerate(dealt)
-    ]
-    return Scenario(name, tuple(parts))
+def _dealt(data: ImageData, dealt: Mapping[str, list[int]], name: str) -> Scenario:
+    """A task for each list of classes, by its name."""
+    parts = {task: data.select(own) for task, own in dealt.items()}
+    if len(parts) == 1:
+        return Scenario(name, tuple(parts.values()))
+    return Scenario(name, tuple(replace(part, name=f"{data.name}#{task}") for task, part in parts.items()))
 
 
 def sequence(sets: Sequence[ImageData], *, size: int | None = None, name: str | None = None) -> Scenario:

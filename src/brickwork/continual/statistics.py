@@ -25,6 +25,7 @@ from brickwork.moments.readout import read_features
 from brickwork.options import option
 from brickwork.store.weights import read_safetensors
 
+PROJECTED = 4096  # images projected at once
 RIDGES = tuple(10.0**k for k in range(-6, 2))  # of the mean variance of a feature; the best is found on held-out images
 
 
@@ -108,9 +109,9 @@ class RandomProjection(ClassStatistics):
     def learn(self, bench: Bench, number: int) -> None:
         task = bench.task(number)
         rows, total = _rows(bench, number), _rows(bench, number).stop
-        x = self.projected(bench, self.features(bench, task).float())
-        target = torch.zeros(len(x), total)
-        target[torch.arange(len(x)), torch.as_tensor(task.train_labels) + rows.start] = 1
+        features = self.features(bench, task).float()
+        target = torch.zeros(len(features), total)
+        target[torch.arange(len(features)), torch.as_tensor(task.train_labels) + rows.start] = 1
         stored = self.before(bench, number)
         known = Moments.empty(self.width, total)
         if stored:
@@ -121,9 +122,11 @@ class RandomProjection(ClassStatistics):
             known.rows = float(stored["sum_y"].sum())  # every image has one class
         known.sum_yy.copy_(known.sum_y)  # the squares of ones
         use, held = (torch.from_numpy(some) for some in hold_out(task.train_labels))
-        known.add(x[use], target[use])
-        ridge = _best_ridge(known, x[held], target[held]) if len(held) else RIDGES[len(RIDGES) // 2]
-        known.add(x[held], target[held])
+        for some in use.split(PROJECTED):  # all of them together are many times the features
+            known.add(self.projected(bench, features[some]), target[some])
+        x = self.projected(bench, features[held])
+        ridge = _best_ridge(known, x, target[held]) if len(held) else RIDGES[len(RIDGES) // 2]
+        known.add(x, target[held])
         kept = {"gram": known.gram, "cross": known.cross, "sum_x": known.sum_x, "sum_y": known.sum_y}
         write_tensors(
             self.file(bench, number), {name: t.float() for name, t in kept.items()} | {"ridge": torch.tensor(ridge)}

@@ -24,15 +24,24 @@ def class_groups(groups: str | Path) -> dict[str, list[str]]:
     if not path.is_file():
         raise BadFile(f"`groups` is {str(groups)!r}; it must be {SUPERCLASS}, or a JSON file of groups of classes.")
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise BadFile(f"{path} is not JSON ({error}).") from error
+        raise BadFile(f"{path} holds no groups of classes as JSON ({error}).") from error
     lists = isinstance(given, dict) and all(
         isinstance(own, list) and own and all(isinstance(name, str) for name in own) for own in given.values()
     )
     if not lists or not given:
         raise BadFile(f'{path} must hold groups of classes, as in {{"pets": ["cat", "dog"], "birds": ["owl"]}}.')
     return given
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; a name that is given twice would lose the first one's classes."""
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"the group {twice!r} is there twice")
+    return dict(pairs)
 
 
 def places_of(groups: Mapping[str, Sequence[str]], classes: Sequence[str], data: str) -> list[list[int]]:
