@@ -16,10 +16,12 @@ from brickwork.continual.bench import Bench
 from brickwork.continual.options import ContinualOptions
 from brickwork.continual.registry import make
 from brickwork.continual.running import run_method
+from brickwork.data.pixels import as_input
 from brickwork.data.streamed import StreamedImages
 from brickwork.errors import BadData, RequestError
 from brickwork.moments import Moments, solve_ridge
 from brickwork.moments.readout import read_features
+from brickwork.origin import origin_of
 from brickwork.prediction import predict
 from brickwork.store.weights import read_safetensors
 
@@ -93,6 +95,63 @@ def test_replay_stores_some_images_of_every_class(ran, scenario):
     assert torch.bincount(stored["labels"]).tolist() == [5] * 6
     assert result.curve[-1] == method.file(bench, 2).stat().st_size  # images count, too
     assert not method.file(bench, 1).exists()
+
+
+def test_derpp_stores_what_was_answered_when_an_image_was_stored(ran, scenario):
+    bench, method, _ = ran("derpp(stored=5)")
+    stored = read_safetensors(method.file(bench, 2))
+    assert stored["answers"].shape == (30, 6)
+    last = slice(20, 30)  # of the task that was just learned: the network itself
+    given = predict(method.whole(bench, 2), stored["images"][last])
+    torch.testing.assert_close(stored["answers"][last], given, rtol=1e-5, atol=1e-5)
+    unknown = torch.isnan(stored["answers"])
+    assert unknown[:10, 2:].all() and unknown[10:20, 4:].all() and unknown.sum() == 10 * 4 + 10 * 2
+    held, forgets = (ran(f"derpp(alpha={a}, beta={a})", epochs=8)[2].matrix[2, 0] for a in (1, 0))
+    assert held > forgets + 0.3  # without its two terms the first task is gone
+
+
+def test_without_their_penalty_both_are_the_same_plain_training(ran):
+    states = [
+        method.whole(bench, 2).state_dict() for bench, method, _ in map(ran, ("lwf(strength=0)", "ewc(strength=0)"))
+    ]
+    for name, value in states[0].items():
+        torch.testing.assert_close(value, states[1][name])
+
+
+def test_lwf_keeps_nearer_to_what_it_answered(ran, scenario):
+    seen = scenario.tasks[1].train_images
+    first = ran("lwf", continual.Scenario("one", scenario.tasks[:1]), epochs=4)
+    before = predict(first[1].network(first[0], 0, 0), seen).softmax(1)
+    far = {}
+    for name in ("lwf(strength=0)", "lwf(strength=3)"):
+        bench, method, _ = ran(name, continual.Scenario("two", scenario.tasks[:2]), epochs=4)
+        far[name] = float((predict(method.network(bench, 0, 1), seen).softmax(1) - before).abs().mean())
+    assert far["lwf(strength=3)"] < 0.5 * far["lwf(strength=0)"]
+
+
+def test_ewc_holds_what_mattered(ran, scenario):
+    """The weights that mattered most to the first task move least; what is stored is the mean square of single gradients."""
+    one = continual.Scenario("one", scenario.tasks[:1])
+    bench, method, _ = ran("ewc(seen=3)", one)
+    stored, net = read_safetensors(method.file(bench, 0)), method.whole(bench, 0)
+    name, weight = next(iter(net.named_parameters()))
+    task = scenario.tasks[0]
+    some = np.sort(np.random.default_rng([bench.seed_of(0), 8]).permutation(len(task.train_labels))[:3])
+    inputs = as_input(task.train_images[some], origin_of(net).preprocessing)
+    wanted = 0
+    for k in range(3):
+        loss = nn.functional.cross_entropy(net(inputs[k : k + 1]), torch.tensor(task.train_labels[some[k : k + 1]]))
+        wanted = wanted + torch.autograd.grad(loss, weight)[0].square() / 3
+    torch.testing.assert_close(stored[f"fisher.{name}"], wanted, rtol=1e-4, atol=1e-9)
+    bench, method, _ = ran("ewc", one)
+    before = read_safetensors(method.file(bench, 0))
+    moved = {}
+    for strength in (0, 1e6):
+        bench, method, _ = ran(f"ewc(strength={strength:g})", continual.Scenario("two", scenario.tasks[:2]))
+        after = read_safetensors(method.file(bench, 1))
+        far = (after[f"network.{name}"] - before[f"network.{name}"]).square()
+        moved[strength] = float((before[f"fisher.{name}"] * far).sum())
+    assert moved[1e6] < 0.2 * moved[0]
 
 
 def test_a_journal_of_the_other_protocol_is_refused(scenario, start, tmp_path):

@@ -17,8 +17,8 @@ from brickwork.continual.running import JOURNAL, folder_name, run_method
 from brickwork.prediction import predict
 from brickwork.store.weights import state_hash
 
-FORGETS = {"sequential", "replay", "ranpac"}  # whose earlier tasks change
-HANDS_ON = {"sequential", "replay", "packnet"}  # a task begins with what the one before left
+FORGETS = {"sequential", "replay", "derpp", "lwf", "ewc", "ranpac"}  # whose earlier tasks change
+HANDS_ON = {"sequential", "replay", "derpp", "lwf", "ewc", "packnet"}  # a task begins with what the one before left
 LATE = {"joint"}  # has no network before the last task
 
 

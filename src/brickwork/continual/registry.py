@@ -17,7 +17,18 @@ from brickwork.options import fields_of
 
 REGISTRY: dict[str, type[ContinualMethod]] = {}
 #: modules of this package that register methods; the order here is the order of `names()`
-MODULES = ("whole", "rehearsal", "frozen", "statistics", "masks", "quantised", "low_rank", "packnet", "pooled")
+MODULES = (
+    "whole",
+    "rehearsal",
+    "regularised",
+    "frozen",
+    "statistics",
+    "masks",
+    "quantised",
+    "low_rank",
+    "packnet",
+    "pooled",
+)
 Kind = TypeVar("Kind", bound=type[ContinualMethod])
 
 
