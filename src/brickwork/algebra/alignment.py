@@ -1,12 +1,16 @@
 """Re-basin: one network's channels in another's order before they are averaged; and new statistics afterwards."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed
+from brickwork.algebra.data_methods import find
+from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed, seen_by
+from brickwork.algebra.likeness import correlations
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
 from brickwork.blueprint.plan import trace
@@ -18,19 +22,27 @@ from brickwork.progress import bar
 BATCH = 250  # images in a pass over which statistics are measured
 
 
-def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
-    """b with its channels in the order that brings its weights closest to a's; it answers as before (2209.04836).
+def rebasin(a: nn.Module, b: nn.Module, example: Tensor, *, by: str = "weights") -> nn.Module:
+    """b with its channels in the order that brings it closest to a; it answers as before (2209.04836).
 
-    The permutations come from the blueprint, so any network that can be traced will do. Merge afterwards, then give
-    batch norms new statistics (`repair`).
+    by: the order brings its "weights" closest, or its "activations" on `example`, some hundred unlabelled images: the sum
+    of the correlations of channels that come to the same place is largest. The permutations come from the blueprint, so
+    any network that can be traced will do. Merge afterwards, then set the statistics right (`repair`).
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> x = torch.randn(5, 2)
     >>> torch.equal(rebasin(net, net, x)(x), net(x))
     True
     """
-    bp = trace(a, example)
-    return trace(b, example).permute(b, bp.align(a, b))
+    known = find("rebasin").options["by"]
+    if not known.is_right(by):
+        raise RequestError(f"by is {by!r}; it must be {known.allowed}.")
+    likeness = correlations(a, b, example, example) if by == "activations" else None
+    return _moved(a, b, example[:2], likeness)
+
+
+def _moved(a: nn.Module, b: nn.Module, example: Tensor, likeness: Mapping[str, np.ndarray] | None) -> nn.Module:
+    return trace(b, example).permute(b, trace(a, example).align(a, b, likeness))
 
 
 def repair(model: nn.Module, images: Images) -> nn.Module:
@@ -39,14 +51,23 @@ def repair(model: nn.Module, images: Images) -> nn.Module:
 
 
 def rebasined(
-    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, batch_size: int = BATCH
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    shares: list[float],
+    progress: bool,
+    by: str = "weights",
+    batch_size: int = BATCH,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
-    example = tasks[0].images[:2]
-    moved = [models[0]]
+    first, example = models[0], tasks[0].images[:2]
+    moved = [first]
     with bar("aligning", len(models) - 1, show=progress) as advance:
         for model in models[1:]:
-            moved.append(rebasin(models[0], model, example))
+            likeness = None
+            if by == "activations":
+                likeness = correlations(first, model, seen_by(first, first, tasks), seen_by(model, first, tasks))
+            moved.append(_moved(first, model, example, likeness))
             advance()
     merged = merge(moved, weights=[w / sum(shares) for w in shares])
     return recalibrated(merged, tasks, batch_size=batch_size), {}

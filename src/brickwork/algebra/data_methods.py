@@ -168,7 +168,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             "Channels in the first one's order, the mean, new batch-norm statistics.",
             ARXIV + "2209.04836",
             weighted=True,
-            options={"batch_size": whole(250, 2)},
+            options={"by": word("weights", "activations"), "batch_size": whole(250, 2)},
         ),
         DataMethod(
             "greedy_soup",
