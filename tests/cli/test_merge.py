@@ -203,3 +203,29 @@ def test_networks_that_do_not_fit_are_called_by_their_folders(folders, tmp_path,
         code, _, err = run("merge", folders / "a", tmp_path / "wide", *more, "--out", tmp_path / "m")
         assert code == 2 and f"{folders / 'a'} and {tmp_path / 'wide'} are not of one architecture" in err
         assert not (tmp_path / "m").exists()
+
+
+def test_repair_of_networks_without_batch_norm(folders, tmp_path, run):
+    for seed, name in enumerate("ab"):
+        net = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
+        half = data.load(f"digits:{'AB'[seed]}@10", size=16, channels=1)
+        attach(net, replace(origin_of(net), classes=half.classes, preprocessing=half.preprocessing()))
+        brickwork.save(net.eval(), tmp_path / name)
+    nets = [tmp_path / "a", tmp_path / "b"]
+    code, out, err = run("merge", *nets, *SETS, "--repair", "--out", tmp_path / "m", "--json")
+    assert code == 0 and json.loads(out)["repair"] is True, err
+    loaded = [brickwork.load(folder) for folder in nets]
+    sets = [data.load(f"digits:{half}@10", size=16, channels=1).train_images for half in "AB"]
+    wanted = brickwork.merge(loaded, data=sets, repair=True)
+    assert store.state_hash(brickwork.load(tmp_path / "m")) == store.state_hash(wanted)
+    (tmp_path / "r.yaml").write_text("models: [a, b]\nrepair: true\n")
+    soup = ["--method", "greedy_soup", "--repair", *SETS]
+    for wrong, message in (
+        ([*nets, "--repair"], "--repair measures responses on images, and none are given; give some (--data)"),
+        ([tmp_path / "r.yaml"], "measures responses on images"),
+        ([*nets, *soup], "--repair is not used by --method greedy_soup"),
+        ([*nets, *SETS, "--arg", "repair=true"], "give --repair instead of --arg repair"),
+        ([folders / "a", folders / "b", *SETS, "--repair"], "is for networks without batch norm"),
+    ):
+        code, _, err = run("merge", *wrong, "--out", tmp_path / "x")
+        assert code != 0 and message in err.replace("\n", " "), err

@@ -69,9 +69,9 @@ def combine(
 def merge(
     states: Sequence[Any], method: str = "linear", *,
     bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None, heads: Literal["refuse", "keep"] = "refuse",
-    seed: int = 0, base: Module | Mapping[str, Tensor] | None = None, data: Sequence[Any] | None = None,
-    layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (), options: MergeOptions | None = None,
-    **method_options: Any,
+    repair: bool = False, seed: int = 0, base: Module | Mapping[str, Tensor] | None = None,
+    data: Sequence[Any] | None = None, layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
+    options: MergeOptions | None = None, **method_options: Any,
 ) -> Any: ...
 
 # from brickwork.algebra.sweeping import sweep

@@ -47,6 +47,11 @@ def whole(default: int, low: int) -> Option:
     return Option(default, f"a whole number from {low} up", right)
 
 
+def flag() -> Option:
+    """Yes or no; no by default."""
+    return Option(False, "true or false", lambda value: isinstance(value, bool))
+
+
 def word(*allowed: str) -> Option:
     """One of some words; the first is the default."""
     return Option(allowed[0], " or ".join(allowed), lambda value: value in allowed)
@@ -63,7 +68,13 @@ class DataMethod:
     one_each: bool = False  # a set of images for every model, of its own task, in the models' order
     weighted: bool = False  # whether the models' tasks may count differently
     folds: bool = False  # whether batch norms are folded into the layers before them first
-    options: Mapping[str, Option] = field(default_factory=dict)
+    repairs: bool = True  # whether `repair` may follow: the models' channels are in the merged network's order
+    options: Mapping[str, Option] = field(default_factory=dict)  # of the function
+
+    @property
+    def every_option(self) -> Mapping[str, Option]:
+        """Those of the function, and what `merge_on` does behind it."""
+        return {**self.options, **({"repair": flag()} if self.repairs else {})}
 
     def pairs(self, options: Mapping[str, Any]) -> bool:
         """Whether set k is of model k's task; with these options."""
@@ -95,12 +106,13 @@ class DataMethod:
         if weights is not None and not self.weighted:
             wrong.append(f"{self.name} takes no weights; leave them out")
         elif weights is not None:
-            wrong += _weights(weights, models)
+            wrong += bad_weights(weights, models)
+        known = self.every_option
         for name, value in options.items():
-            if name not in self.options:
-                wrong.append(str(UnknownName(f"option of {self.name}", name, self.options)).rstrip("."))
-            elif not self.options[name].is_right(value):
-                wrong.append(f"{name} is {value!r}; it must be {self.options[name].allowed}")
+            if name not in known:
+                wrong.append(str(UnknownName(f"option of {self.name}", name, known)).rstrip("."))
+            elif not known[name].is_right(value):
+                wrong.append(f"{name} is {value!r}; it must be {known[name].allowed}")
         return wrong
 
     def check(self, models: int, sets: int, **request: Any) -> None:
@@ -109,7 +121,7 @@ class DataMethod:
             raise RequestError("; ".join(wrong) + ".")
 
 
-def _weights(weights: Any, models: int) -> list[str]:
+def bad_weights(weights: Any, models: int) -> list[str]:
     good = isinstance(weights, Sequence) and not isinstance(weights, str)
     if good and len(weights) == models and all(number(1.0, 0, above=True).is_right(w) for w in weights):
         return []
@@ -168,7 +180,8 @@ DATA_METHODS: dict[str, DataMethod] = {
             "Channels in the first one's order, the mean, new batch-norm statistics.",
             ARXIV + "2209.04836",
             weighted=True,
-            options={"by": word("weights", "activations"), "batch_size": whole(250, 2)},
+            repairs=False,  # its function does: the channels have moved
+            options={"by": word("weights", "activations"), "batch_size": whole(250, 2), "repair": flag()},
         ),
         DataMethod(
             "greedy_soup",
@@ -176,6 +189,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             "The mean of those that do not make it worse, best first.",
             ARXIV + "2203.05482",
             needs_labels=True,
+            repairs=False,
             options={"by": word("mean", "worst"), "bn": word("linear", "recalibrate")},
         ),
         DataMethod(
@@ -208,12 +222,13 @@ class WeightMethod(DataMethod):
     ) -> list[str]:
         from brickwork.algebra.methods import get
 
-        own = {n: v for n, v in options.items() if n not in self.options}
+        known = self.every_option
+        own = {n: v for n, v in options.items() if n not in known}
         wrong = get(self.name).check(models, base, own | ({} if weights is None else {"weights": weights}))
         return wrong + [
-            f"{n} is {v!r}; it must be {self.options[n].allowed}"
+            f"{n} is {v!r}; it must be {known[n].allowed}"
             for n, v in options.items()
-            if n in self.options and not self.options[n].is_right(v)
+            if n in known and not known[n].is_right(v)
         ]
 
 

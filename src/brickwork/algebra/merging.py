@@ -49,7 +49,7 @@ def merge(
         from brickwork.algebra.with_data import merge_on
 
         asked = {**options.changed(), **({"layers": layers} if layers else {})}
-        for name in [name for name in asked if name not in find(method).options]:
+        for name in [name for name in asked if name not in find(method).every_option]:
             raise RequestError(f"`{name}` is not used by {method}, which looks at images; leave it out.")
         return merge_on(states, data, method, base=base, **asked, **method_options)  # type: ignore[arg-type, return-value]
     options = replace(options, bn=options.statistics(images=False))

@@ -46,7 +46,16 @@ class MergeOptions(BatchNormOptions):
     """What becomes of the tensors that are not plain weights."""
 
     heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
+    repair: bool = option(
+        default=False,
+        help="Responses with the models' mean and spread, measured on images; for networks without batch norm.",
+    )
     seed: int = seed_option()
+
+    def statistics(self, *, images: bool) -> BatchNorm:
+        if self.repair and not images:
+            raise RequestError("`repair` measures responses on images, and none are given; give some (`data`).")
+        return super().statistics(images=images)
 
 
 class SweepRunOptions(BatchNormOptions):

@@ -25,7 +25,7 @@ class ImagesOptions(Options):
 
     data: tuple[str, ...] = option(
         default=(),
-        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics.",
+        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics or --repair.",
     )
     split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
     images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
@@ -80,8 +80,9 @@ def merge(
     if method in DATA_METHODS or images.data:
         own: dict[str, Any] = {"seed": options.seed} if "seed" in find(method).options else {}
         own |= {"bn": options.bn} if options.bn is not None else {}
-        if "seed" in chosen:
-            raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
+        own |= {"repair": True} if options.repair else {}
+        for name in [name for name in ("seed", "repair") if name in chosen]:
+            raise RequestError(f"{name} is an option of its own; give `{name}` instead of --arg {name}.")
         return _merge_on_images(
             list(models), out, (method, base, {**chosen, **own}), images, run.arch, options.seed, run.force
         )
@@ -129,9 +130,10 @@ def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[s
     if method not in DATA_METHODS and method not in registry():
         raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
     if method in DATA_METHODS:
-        others, what = [n for n in for_files if n != "seed"], "images"
-    elif "data" in for_images:  # for batch-norm statistics
-        others, what = [n for n in for_files if n not in ("seed", "bn")], "weights, with images for batch norms"
+        common = {"seed", "repair"} if "repair" in DATA_METHODS[method].every_option else {"seed"}
+        others, what = [n for n in for_files if n not in common], "images"
+    elif "data" in for_images:  # for batch-norm statistics, or responses
+        others, what = [n for n in for_files if n not in ("seed", "bn", "repair")], "weights, with images for batch norms"
     else:
         others, what = list(for_images), "weights alone"
     for name in others:
@@ -163,7 +165,7 @@ def _list_methods() -> Report:
             "base": m.needs_base,
             "data": True,
             "labels": m.needs_labels,
-            "options": {n: o.default for n, o in m.options.items() if n != "seed"}
+            "options": {n: o.default for n, o in m.options.items() if n not in ("seed", "repair")}
             | ({"weights": None} if m.weighted else {}),
             "about": m.about,
             "paper": m.paper,
