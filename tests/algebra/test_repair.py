@@ -128,7 +128,11 @@ def test_wrong_requests():
         (lambda: merge_on([network(0, bias=False)] * 2, [x], "rebasin", repair=True), BadModel, "0 has no bias"),
         (lambda: merge_on([tied, tied], [torch.randn(5, 4)], "linear", repair=True), BadModel, "shares its weight"),
         (lambda: merge_on([up, up], [x], "linear", repair=True), BadModel, "0 cannot be repaired"),
-        (lambda: merge_on([net, net], [(x, x[:, 0, 0, 0])], "greedy_soup", repair=True), RequestError, "unknown option of greedy_soup .repair"),
+        (
+            lambda: merge_on([net, net], [(x, x[:, 0, 0, 0])], "greedy_soup", repair=True),
+            RequestError,
+            "option of greedy_soup .repair",
+        ),
         (lambda: merge_on([net, net], [x], "linear", **QUIET), RequestError, "or ask for `?repair"),
         (lambda: brickwork.merge([net, net], repair=True), RequestError, "none are given; give some"),
     ):

@@ -1,13 +1,14 @@
 """`brickwork merge MODEL… --out MERGED`: on weights alone, on images (`--method match --data X …`), or by a recipe.yaml."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from brickwork.algebra.options import MergeOptions
+from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.parameters import DEVICE, Reading
-from brickwork.cli.printing import log
+from brickwork.cli.parameters import DEVICE, Reading, optional, out_file, picture_suffix
+from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
 from brickwork.words import counted, table
@@ -20,12 +21,16 @@ METHODS = (
 )
 
 
+OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for `report`.", picture_suffix)
+
+
 class ImagesOptions(Options):
     """What a method that looks at images is given."""
 
     data: tuple[str, ...] = option(
         default=(),
-        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics or --repair.",
+        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics, "
+        "--repair or --search.",
     )
     split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
     images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
@@ -43,8 +48,10 @@ def merge(
     base: Annotated[Path | None, Setting("What the models were trained from.", metavar="MODEL")] = None,
     weight: Annotated[tuple[float, ...], Setting("Weight of a model; once per model.")] = (),
     arg: Annotated[dict[str, Any] | None, Setting("Option of the method, as in --arg density=0.2; repeatable.")] = None,
+    curve: optional(OutCurve) = None,
     run: Reading,
     options: MergeOptions,
+    searching: MergeSearchOptions,
     images: ImagesOptions,
     given: Given,
 ) -> Report:
@@ -55,9 +62,11 @@ def merge(
     brickwork merge a b --base zero --method ties --arg density=0.2 --out ab
 
     brickwork merge a b --method match --data digits:A --data digits:B --out ab
+
+    brickwork merge a b --search weights=0:1 --data digits:A --data digits:B --split test --curve curve.svg --out ab
     """
     for_files = [name for name in fields_of(MergeOptions) if name in given]
-    for_images = [name for name in (*fields_of(ImagesOptions), "arch") if name in given]
+    for_images = [name for name in (*fields_of(ImagesOptions), *fields_of(MergeSearchOptions), "arch") if name in given]
     if not given:
         return _list_methods()
     if not models:
@@ -71,6 +80,10 @@ def merge(
             raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
         return _merge_files(models, None, out, run.force)
     method = method.replace("-", "_")
+    if searching.search is None and curve is not None:
+        raise RequestError("`curve` is the picture of a search, and there is none; give `search`, or leave it out.")
+    if searching.search is not None and not images.data:
+        raise RequestError("`search` compares merges on labelled images, and none are given; give some (`data`).")
     _refuse_unused(method, for_files, for_images)
     chosen = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
     from brickwork.algebra.data_methods import DATA_METHODS, find
@@ -78,11 +91,13 @@ def merge(
     if method not in DATA_METHODS:
         options.statistics(images=bool(images.data))
     if method in DATA_METHODS or images.data:
+        for name in [name for name in ("seed", "repair") if name in chosen]:
+            raise RequestError(f"{name} is an option of its own; give `{name}` instead of --arg {name}.")
+        if searching.search is not None:
+            return _search(list(models), out, (method, base, chosen, options, searching), images, run, curve)
         own: dict[str, Any] = {"seed": options.seed} if "seed" in find(method).options else {}
         own |= {"bn": options.bn} if options.bn is not None else {}
         own |= {"repair": True} if options.repair else {}
-        for name in [name for name in ("seed", "repair") if name in chosen]:
-            raise RequestError(f"{name} is an option of its own; give `{name}` instead of --arg {name}.")
         return _merge_on_images(
             list(models), out, (method, base, {**chosen, **own}), images, run.arch, options.seed, run.force
         )
@@ -133,7 +148,10 @@ def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[s
         common = {"seed", "repair"} if "repair" in DATA_METHODS[method].every_option else {"seed"}
         others, what = [n for n in for_files if n not in common], "images"
     elif "data" in for_images:  # for batch-norm statistics, or responses
-        others, what = [n for n in for_files if n not in ("seed", "bn", "repair")], "weights, with images for batch norms"
+        others, what = (
+            [n for n in for_files if n not in ("seed", "bn", "repair")],
+            "weights, with images for batch norms",
+        )
     else:
         others, what = list(for_images), "weights alone"
     for name in others:
@@ -192,6 +210,8 @@ def _merge_on_images(
     arch: Any,
     seed: int,
     force: bool,
+    search: MergeSearchOptions | None = None,
+    merging: MergeOptions | None = None,
 ) -> Report:
     """Everything that can be refused is refused before a tensor or an image is read."""
     from brickwork.algebra.data_methods import find
@@ -215,7 +235,7 @@ def _merge_on_images(
 
     check_output(out, force=force)
     specs = [data_sets.check(spec, split=given.split) for spec in given.data]
-    task = MergeTask(method, weights, options, given.split, given.images, seed)
+    task = MergeTask(method, weights, options, given.split, given.images, seed, search, merging or MergeOptions())
     merged, facts = merge_folders(models, base, specs, task, arch=arch, device=pick(given.device))
     store.save(merged, out, force=force, provenance={"command": "merge", **facts})
     for line in other_names(models):
@@ -225,12 +245,41 @@ def _merge_on_images(
     return Report(report, _text(models, result, facts["test_accuracy"], out))
 
 
+def _search(
+    models: list[Path],
+    out: Path,
+    task: tuple[str, Path | None, dict[str, Any], MergeOptions, MergeSearchOptions],
+    images: ImagesOptions,
+    run: Reading,
+    curve: Path | None,
+) -> Report:
+    from brickwork.algebra.searching import check_search
+
+    method, base, chosen, options, searching = task
+    check_search(method, len(models), len(images.data), base is not None, options, searching, chosen)
+    known = _merge_on_images(
+        models, out, (method, base, chosen), images, run.arch, options.seed, run.force, searching, options
+    )
+    if curve is None:
+        return known
+    from brickwork.algebra.search_result import MergeSearch
+    from brickwork.report.search import draw_search
+
+    drawing = draw_search(MergeSearch.from_dict(known.data), known.data["images"])
+    replace(drawing, command=typed_line()).save(curve, force=run.force)
+    return Report({**known.data, "curve": str(curve)}, f"{known.text}\ncurve in {curve}")
+
+
 def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float | None], out: Path) -> str:
     lines = []
     if "coefficients" in facts:
         names = [path.name for path in models]
         rows = [(layer, *(f"{c:.3f}" for c in row)) for layer, row in facts["coefficients"].items()]
         lines += [table(["layer", *names], rows), "entropy {:.4f} before, {:.4f} after".format(*facts["entropy"])]
+    if "search" in facts:
+        from brickwork.algebra.search_result import MergeSearch
+
+        lines.append(str(MergeSearch.from_dict(facts)))
     if "used" in facts:
         used = ", ".join(str(models[k]) for k in facts["used"])
         lines.append(f"{len(facts['used'])} of {len(models)} used: {used}; accuracy {facts['accuracy']:.2%}")
