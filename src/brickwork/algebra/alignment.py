@@ -13,7 +13,7 @@ from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed, se
 from brickwork.algebra.likeness import correlations
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
-from brickwork.algebra.repairing import has_statistics, set_responses
+from brickwork.algebra.repairing import has_statistics, responses_between, set_responses
 from brickwork.blueprint.plan import trace
 from brickwork.data.streamed import Images
 from brickwork.errors import RequestError
@@ -84,7 +84,7 @@ def repair(
     every = {"the network": model} | {f"parent {k}": p for k, p in enumerate(parents)}
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
     task = ModelTask(given, given, given=images)
-    return set_responses(model, parents, [task], shares, progress=progress)
+    return set_responses(model, responses_between(parents, [task], shares), [task], progress)
 
 
 def rebasined(
@@ -109,7 +109,7 @@ def rebasined(
             advance()
     merged = merge(moved, weights=[w / sum(shares) for w in shares])
     if repair:
-        return set_responses(merged, moved, tasks, shares, progress), {}
+        return set_responses(merged, responses_between(moved, tasks, shares), tasks, progress), {}
     return recalibrated(merged, tasks, batch_size=batch_size), {}
 
 

@@ -67,6 +67,7 @@ class DataMethod:
     needs_labels: bool = False
     one_each: bool = False  # a set of images for every model, of its own task, in the models' order
     weighted: bool = False  # whether the models' tasks may count differently
+    exactly: int | None = None  # how many models it merges; any number
     folds: bool = False  # whether batch norms are folded into the layers before them first
     repairs: bool = True  # whether `repair` may follow: the models' channels are in the merged network's order
     options: Mapping[str, Option] = field(default_factory=dict)  # of the function
@@ -91,6 +92,8 @@ class DataMethod:
         wrong, pairs = [], self.pairs(options)
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
+        elif self.exactly is not None and models != self.exactly:
+            wrong.append(f"{self.name} merges {self.exactly} models, not {models}")
         if self.needs_base and not base:
             wrong.append(f"{self.name} needs a base, the model that the others were trained from (`base`)")
         if base and not self.needs_base:
@@ -182,6 +185,15 @@ DATA_METHODS: dict[str, DataMethod] = {
             weighted=True,
             repairs=False,  # its function does: the channels have moved
             options={"by": word("weights", "activations"), "batch_size": whole(250, 2), "repair": flag()},
+        ),
+        DataMethod(
+            "zipit",
+            "zipping:zipped",
+            "Channels of two networks paired by their activations, across and within, and merged.",
+            ARXIV + "2305.03053",
+            exactly=2,
+            repairs=False,  # its function does: channels have become others
+            options={"within": number(1.0, 0, 1), "batch_size": whole(250, 2), "repair": flag()},
         ),
         DataMethod(
             "greedy_soup",

@@ -85,16 +85,16 @@ class _Side:
                 for space, places, index in self.bp.places(units):
                     if space == CLASSES:
                         continue
-                    rank = _ranks(index)
+                    rank = ranks(index)
                     for r in range(int(rank.max()) + 1):
                         some = torch.from_numpy(places[rank == r]).to(flat.device)
                         yield _Rows(space, point, flat.index_select(1, some), index[rank == r])
 
 
-def _ranks(index: np.ndarray) -> np.ndarray:
+def ranks(index: np.ndarray) -> np.ndarray:
     """How often each number came before.
 
-    >>> _ranks(np.array([0, 1, 0, 1, 1])).tolist()
+    >>> ranks(np.array([0, 1, 0, 1, 1])).tolist()
     [0, 0, 1, 1, 2]
     """
     order = np.argsort(index, kind="stable")

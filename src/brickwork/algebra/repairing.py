@@ -6,7 +6,7 @@ networks that were merged, by a new scale of its weights and a new bias: nothing
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -49,25 +49,35 @@ def refuse_unrepairable(model: nn.Module, example: Tensor) -> None:
             )
 
 
-def set_responses(
-    merged: nn.Module, parents: Sequence[nn.Module], tasks: Sequence[ModelTask], shares: Sequence[float], progress: bool
-) -> nn.Module:
-    """A copy of the merged network whose responses have the parents' mean and spread, weighed by their shares.
+def responses_between(
+    parents: Sequence[nn.Module], tasks: Sequence[ModelTask], shares: Sequence[float]
+) -> dict[str, Tensor]:
+    """Mean and spread of every layer's channels, (2, channels), those of all parents weighed by their shares.
 
-    The parents have their channels in the merged network's order. Statistics are those of the images of all tasks.
+    The parents have their channels in one order. Statistics are those of the images of all tasks.
     """
-    refuse_unrepairable(merged, tasks[0].images[:2])
-    weights = [share / sum(shares) for share in shares]
     wanted: dict[str, Tensor] = {}
+    for parent, share in zip(parents, shares, strict=True):
+        for path, found in response_statistics(parent, seen_by(parent, parents[0], tasks)).items():
+            part = share / sum(shares) * found
+            wanted[path] = wanted[path] + part if path in wanted else part
+    return wanted
+
+
+def response_statistics(model: nn.Module, images: SlicedImages) -> dict[str, Tensor]:
+    """Mean and spread of every layer's channels, (2, channels), float64."""
+    run = _Responses(model, images)
+    return {path: run.statistics(path) for path in run.paths}
+
+
+def set_responses(
+    merged: nn.Module, wanted: Mapping[str, Tensor], tasks: Sequence[ModelTask], progress: bool
+) -> nn.Module:
+    """A copy of the merged network whose responses have the mean and spread that are wanted, from the input up."""
+    refuse_unrepairable(merged, tasks[0].images[:2])
     new = copy.deepcopy(merged).eval()
-    run = _Responses(new, seen_by(parents[0], parents[0], tasks))
-    with bar("repairing", (len(parents) + 1) * len(run.paths), show=progress) as advance:
-        for parent, weight in zip(parents, weights, strict=True):
-            own = _Responses(parent, seen_by(parent, parents[0], tasks))
-            for path in own.paths:
-                found = weight * own.statistics(path)
-                wanted[path] = wanted[path] + found if path in wanted else found
-                advance(1, path)
+    run = _Responses(new, seen_by(merged, merged, tasks))
+    with bar("repairing", len(run.paths), show=progress) as advance:
         for path in run.paths:
             _set_response(new.get_submodule(path), run.statistics(path), wanted[path])
             run.forget(path)

@@ -17,7 +17,7 @@ from brickwork.algebra.data_methods import WeightMethod, find
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
-from brickwork.algebra.repairing import has_statistics, refuse_unrepairable, set_responses
+from brickwork.algebra.repairing import has_statistics, refuse_unrepairable, responses_between, set_responses
 from brickwork.errors import RequestError
 from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
@@ -74,7 +74,7 @@ def merge_on(
     own |= {n: v for n, v in options.items() if n != "repair" or not chosen.repairs or isinstance(chosen, WeightMethod)}
     merged, facts = chosen.function()(given, tasks, **own)
     if repair and chosen.repairs:
-        merged = set_responses(merged, given, tasks, shares, progress)
+        merged = set_responses(merged, responses_between(given, tasks, shares), tasks, progress)
     summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}

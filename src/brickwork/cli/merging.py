@@ -16,8 +16,8 @@ from brickwork.words import counted, table
 # the registries hold these names, but reading them would import numpy; a test compares the two
 METHODS = (
     "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*, iso_cts*, wudi*; with "
-    "--data, on model folders: match, regmean, regmean++, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs "
-    "--base."
+    "--data, on model folders: match, regmean, regmean++, fisher, rebasin, zipit, adamerging*, and with labels greedy_soup. "
+    "* needs --base."
 )
 
 
