@@ -91,9 +91,21 @@ def test_behind_every_method_that_allows_it(method):
     folds = DATA_METHODS[method].folds
     net = network(0, norm=folds)
     options = {"base": net, "steps": 2} if DATA_METHODS[method].needs_base else {}
-    merged = brickwork.merge([net, net], method, data=[X, X.flip(0)], repair=True, **options)
+    merged = brickwork.merge([net, net], method, data=[X, X.flip(0)[:100]], repair=True, **options)
     with torch.no_grad():
         assert (merged(X) - net(X)).abs().max() <= 1e-6 * net(X).abs().max()
+
+
+def test_where_each_has_a_set_of_its_own_it_is_asked_on_that():
+    """What is set is the mean and spread of network 0 on the first images and network 1 on the others, taken together."""
+    parents = [network(k) for k in range(2)]
+    merged = merge_on(parents, [X[:100], 2 * X[100:]], "regmean", repair=True, **QUIET)
+    both = torch.cat([X[:100], 2 * X[100:]])
+    with torch.no_grad():
+        wanted = torch.cat([parents[0](X[:100]), parents[1](2 * X[100:])])
+        found = merged(both)
+    assert (found.mean(0) - wanted.mean(0)).abs().max() <= 1e-10
+    assert (found.std(0) - wanted.std(0)).abs().max() <= 1e-10
 
 
 def test_a_channel_that_never_changes_stays():
@@ -133,6 +145,7 @@ def test_wrong_requests():
             RequestError,
             "option of greedy_soup .repair",
         ),
+        (lambda: merge_on([net, net], [x, x], "match", repair=True), RequestError, "option of match .repair"),
         (lambda: merge_on([net, net], [x], "linear", **QUIET), RequestError, "or ask for `?repair"),
         (lambda: brickwork.merge([net, net], repair=True), RequestError, "none are given; give some"),
     ):

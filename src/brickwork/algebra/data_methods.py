@@ -145,6 +145,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             folds=True,
+            repairs=False,  # every layer is fitted to what those below give; other statistics would undo that
             options={"ridge": number(1e-3, 0)},
         ),
         DataMethod(
@@ -165,6 +166,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             folds=True,
+            repairs=False,  # as match
             options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0), "seed": SEED},
         ),
         DataMethod(

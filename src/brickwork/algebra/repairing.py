@@ -64,6 +64,17 @@ def responses_between(
     return wanted
 
 
+def responses_of_pairs(parents: Sequence[nn.Module], tasks: Sequence[ModelTask]) -> dict[str, Tensor]:
+    """Mean and spread of what every parent answers on its own task, all images together: what the merged one is to give."""
+    wanted: dict[str, Tensor] = {}
+    total = sum(len(task.images) for task in tasks)
+    for parent, task in zip(parents, tasks, strict=True):
+        for path, (mean, spread) in response_statistics(parent, task.own).items():
+            part = len(task.images) / total * torch.stack([mean, mean.square() + spread.square()])
+            wanted[path] = wanted[path] + part if path in wanted else part
+    return {path: torch.stack([m, (q - m.square()).clamp(min=0).sqrt()]) for path, (m, q) in wanted.items()}
+
+
 def response_statistics(model: nn.Module, images: SlicedImages) -> dict[str, Tensor]:
     """Mean and spread of every layer's channels, (2, channels), float64."""
     run = _Responses(model, images)

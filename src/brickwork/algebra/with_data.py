@@ -17,7 +17,13 @@ from brickwork.algebra.data_methods import WeightMethod, find
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
-from brickwork.algebra.repairing import has_statistics, refuse_unrepairable, responses_between, set_responses
+from brickwork.algebra.repairing import (
+    has_statistics,
+    refuse_unrepairable,
+    responses_between,
+    responses_of_pairs,
+    set_responses,
+)
 from brickwork.errors import RequestError
 from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
@@ -39,9 +45,9 @@ def merge_on(
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
     that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
     models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
-    repair: afterwards every channel of every layer gets the mean and spread between those of the models, for networks
-    without batch norm (2211.08403). What the method found (the coefficients, the models used) stands in the network's
-    provenance.
+    repair: afterwards every channel of every layer gets the mean and spread between those of the models (where each has a
+    set of its own: those on that), for networks without batch norm (2211.08403).
+    What the method found (the coefficients, the models used) stands in the network's provenance.
 
     >>> nets = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
     >>> same = merge_on([nets[0], nets[0]], [torch.randn(40, 4), torch.randn(40, 4)], progress=False)
@@ -74,7 +80,9 @@ def merge_on(
     own |= {n: v for n, v in options.items() if n != "repair" or not chosen.repairs or isinstance(chosen, WeightMethod)}
     merged, facts = chosen.function()(given, tasks, **own)
     if repair and chosen.repairs:
-        merged = set_responses(merged, responses_between(given, tasks, shares), tasks, progress)
+        pairs = chosen.pairs(options)
+        wanted = responses_of_pairs(given, tasks) if pairs else responses_between(given, tasks, shares)
+        merged = set_responses(merged, wanted, tasks, progress)
     summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
