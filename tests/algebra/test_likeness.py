@@ -44,14 +44,8 @@ def shuffled(bp, seed=0):
     return {n: o for n, o in orders.items() if n != "classes"}
 
 
-#: a flatten; a residual stream; a concatenation; a shuffle with depthwise layers; heads of attention
-NETWORKS = {
-    "lenet": {},
-    "resnet8": {"width": 4},
-    "inception_small": {},
-    "shuffle_small": {},
-    "vit_small": {"dim": 24, "depth": 1},
-}
+#: a flatten; a residual stream; a shuffle with depthwise layers; heads of attention
+NETWORKS = {"lenet": {}, "resnet8": {"width": 4}, "shuffle_small": {}, "vit_small": {"dim": 24, "depth": 1}}
 
 
 @pytest.mark.parametrize("name", NETWORKS)

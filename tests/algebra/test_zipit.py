@@ -63,7 +63,7 @@ def test_networks_with_room_to_spare_are_merged_without_loss():
     assert state_hash(merge_on(nets, [X], "zipit", **QUIET)) == state_hash(merged)
 
 
-@pytest.mark.parametrize("name", ["lenet", "resnet8", "shuffle_small"])
+@pytest.mark.parametrize("name", ["lenet", "resnet8"])
 def test_a_network_and_a_permuted_copy_are_the_network_again(name):
     torch.manual_seed(0)
     small = {"width": 4} if name == "resnet8" else {}

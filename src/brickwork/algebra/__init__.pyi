@@ -15,6 +15,8 @@ from brickwork.algebra.deltas import Delta as Delta
 from brickwork.algebra.deltas import delta as delta
 from brickwork.algebra.heads import own_heads as own_heads
 from brickwork.algebra.heads import refit_head as refit_head
+from brickwork.algebra.masked import MaskedMerge as MaskedMerge
+from brickwork.algebra.masked import mask_merge as mask_merge
 from brickwork.algebra.options import (
     AssignOptions,
     BalancedPointOptions,
@@ -33,9 +35,9 @@ from brickwork.algebra.with_data import merge_on as merge_on
 from brickwork.data.streamed import StreamedImages
 
 __all__ = [
-    "Cancellation", "Delta", "LearnedCoefficients", "MergeSearch", "Soup", "SweepResult", "adamerge", "assign",
-    "balanced_point", "cancel", "combine", "delta", "greedy_soup", "merge", "merge_files", "merge_on", "own_heads",
-    "rebasin", "refit_head", "repair", "search_merge", "sweep",
+    "Cancellation", "Delta", "LearnedCoefficients", "MaskedMerge", "MergeSearch", "Soup", "SweepResult", "adamerge",
+    "assign", "balanced_point", "cancel", "combine", "delta", "greedy_soup", "mask_merge", "merge", "merge_files",
+    "merge_on", "own_heads", "rebasin", "refit_head", "repair", "search_merge", "sweep",
 ]
 
 # from brickwork.algebra.deltas import assign
