@@ -250,8 +250,10 @@ def test_a_search_chooses_on_half_of_the_test_images(folders, tmp_path, run):
     assert store.state_hash(net) == store.state_hash(wanted)
     assert "<svg" in (tmp_path / "c.svg").read_text() and report["curve"] == str(tmp_path / "c.svg")
     assert store.read_config(tmp_path / "m").provenance["merge"]["best"] == report["best"]
-    code, out, err = run("merge", *nets, *SETS, "--search", "weights=0:1", "--tries", 2, "--out", tmp_path / "n")
-    assert code == 0 and "linear after 2 tries: " in out and "accuracy on the test images" in out, out + err
+    few = ["--search", "weights=0:1", "--tries", 2]
+    for split, judge in (("train", "accuracy on the test images: "), ("test", "the test images that did not choose: ")):
+        code, out, err = run("merge", *nets, *SETS, *few, "--split", split, "--out", tmp_path / split)
+        assert code == 0 and "linear after 2 tries: " in out and judge in out, out + err
 
 
 def test_a_wrong_search_is_refused_before_anything_is_read(folders, tmp_path, run):

@@ -21,7 +21,7 @@ METHODS = (
 )
 
 
-OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for `report`.", picture_suffix)
+OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for report.", picture_suffix)
 
 
 class ImagesOptions(Options):
@@ -63,7 +63,7 @@ def merge(
 
     brickwork merge a b --method match --data digits:A --data digits:B --out ab
 
-    brickwork merge a b --search weights=0:1 --data digits:A --data digits:B --split test --curve curve.svg --out ab
+    brickwork merge a b --search weights=0:1 --score worst --data digits:A --data digits:B --split test --out ab
     """
     for_files = [name for name in fields_of(MergeOptions) if name in given]
     for_images = [name for name in (*fields_of(ImagesOptions), *fields_of(MergeSearchOptions), "arch") if name in given]
@@ -242,7 +242,7 @@ def _merge_on_images(
         log(line)
     result = origin_of(merged).provenance["merge"]
     report = {"folder": str(out), "command": "merge", **facts, **result}
-    return Report(report, _text(models, result, facts["test_accuracy"], out))
+    return Report(report, _text(models, result, facts, out))
 
 
 def _search(
@@ -270,7 +270,7 @@ def _search(
     return Report({**known.data, "curve": str(curve)}, f"{known.text}\ncurve in {curve}")
 
 
-def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float | None], out: Path) -> str:
+def _text(models: Sequence[Path], facts: dict[str, Any], folders: dict[str, Any], out: Path) -> str:
     lines = []
     if "coefficients" in facts:
         names = [path.name for path in models]
@@ -283,7 +283,12 @@ def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float
     if "used" in facts:
         used = ", ".join(str(models[k]) for k in facts["used"])
         lines.append(f"{len(facts['used'])} of {len(models)} used: {used}; accuracy {facts['accuracy']:.2%}")
-    scores = ", ".join(f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in judged.items())
+    scores = ", ".join(
+        f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in folders["test_accuracy"].items()
+    )
     looked = " + ".join(map(str, facts["images"]))
-    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {scores}")
+    judging = (
+        "the test images that did not choose" if "search" in facts and folders["split"] == "test" else "the test images"
+    )
+    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on {judging}: {scores}")
     return "\n".join([*lines, f"saved in {out}"])

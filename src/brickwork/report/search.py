@@ -49,6 +49,6 @@ def draw_search(result: MergeSearch, images: Sequence[int]) -> Drawing:
 def _so(result: MergeSearch) -> str:
     curve = result.curve()
     first, best = curve[0][0], curve[-1][1]
-    at = next(k for k, (_, value) in enumerate(curve) if value == best) + 1
+    at = result.tried.index(result.best) + 1
     gain = f"{100 * (best - first):.1f} points more than at the start" if best > first else "no more than at the start"
-    return f"After {counted(len(curve), 'try')} {best:.1%}, {gain}, reached at try {at} with {result.best}."
+    return f"After {counted(len(curve), 'try')} {best:.1%}, {gain}, at try {at} with {result.best}."
