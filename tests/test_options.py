@@ -333,6 +333,8 @@ def _others(field) -> list[Any]:
         values = [not field.default]
     elif float in field.kinds or int in field.kinds:
         values = [1, 3, 0.5, 0.001, 20]
+    elif dict in field.kinds:
+        values = [{"a": (0, 1)}]
     else:
         values = ["a", Path("a")]
     return [[value] for value in values] if field.many else values

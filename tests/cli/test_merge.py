@@ -203,3 +203,75 @@ def test_networks_that_do_not_fit_are_called_by_their_folders(folders, tmp_path,
         code, _, err = run("merge", folders / "a", tmp_path / "wide", *more, "--out", tmp_path / "m")
         assert code == 2 and f"{folders / 'a'} and {tmp_path / 'wide'} are not of one architecture" in err
         assert not (tmp_path / "m").exists()
+
+
+def test_repair_of_networks_without_batch_norm(folders, tmp_path, run):
+    for seed, name in enumerate("ab"):
+        net = zoo.build("lenet", num_classes=5, in_channels=1, seed=seed)
+        half = data.load(f"digits:{'AB'[seed]}@10", size=16, channels=1)
+        attach(net, replace(origin_of(net), classes=half.classes, preprocessing=half.preprocessing()))
+        brickwork.save(net.eval(), tmp_path / name)
+    nets = [tmp_path / "a", tmp_path / "b"]
+    code, out, err = run("merge", *nets, *SETS, "--repair", "--out", tmp_path / "m", "--json")
+    assert code == 0 and json.loads(out)["repair"] is True, err
+    loaded = [brickwork.load(folder) for folder in nets]
+    sets = [data.load(f"digits:{half}@10", size=16, channels=1).train_images for half in "AB"]
+    wanted = brickwork.merge(loaded, data=sets, repair=True)
+    assert store.state_hash(brickwork.load(tmp_path / "m")) == store.state_hash(wanted)
+    (tmp_path / "r.yaml").write_text("models: [a, b]\nrepair: true\n")
+    soup = ["--method", "greedy_soup", "--repair", *SETS]
+    for wrong, message in (
+        ([*nets, "--repair"], "--repair measures responses on images, and none are given; give some (--data)"),
+        ([tmp_path / "r.yaml"], "measures responses on images"),
+        ([*nets, *soup], "--repair is not used by --method greedy_soup"),
+        ([*nets, *SETS, "--arg", "repair=true"], "give --repair instead of --arg repair"),
+        ([folders / "a", folders / "b", *SETS, "--repair"], "is for networks without batch norm"),
+    ):
+        code, _, err = run("merge", *wrong, "--out", tmp_path / "x")
+        assert code != 0 and message in err.replace("\n", " "), err
+
+
+def test_a_search_chooses_on_half_of_the_test_images(folders, tmp_path, run):
+    nets = [folders / "a", folders / "b"]
+    search = ["--search", "weights=0:1", "--tries", 6, "--seed", 1, "--split", "test", "--curve", tmp_path / "c.svg"]
+    code, out, err = run("merge", *nets, *SETS, *search, "--out", tmp_path / "m", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    halves = [data.load(f"digits:{half}@10", seed=1, split="test", size=16, channels=1) for half in "AB"]
+    used, judged = zip(*(data.images.hold_out(half.test_labels, 0.5) for half in halves), strict=True)
+    assert report["images"] == [len(part) for part in used] and len(report["tried"]) == 6
+    net = brickwork.load(tmp_path / "m")
+    for half, part, accuracy in zip(halves, judged, report["test_accuracy"].values(), strict=True):
+        right = predict(net, half.test_images[part]).argmax(1).numpy() == half.test_labels[part]
+        assert accuracy == pytest.approx(right.mean())
+    loaded = [brickwork.load(folder) for folder in nets]
+    sets = [(half.test_images[part], half.test_labels[part]) for half, part in zip(halves, used, strict=True)]
+    wanted = brickwork.merge(loaded, data=sets, search={"weights": (0, 1)}, tries=6, seed=1)
+    assert store.state_hash(net) == store.state_hash(wanted)
+    assert "<svg" in (tmp_path / "c.svg").read_text() and report["curve"] == str(tmp_path / "c.svg")
+    assert store.read_config(tmp_path / "m").provenance["merge"]["best"] == report["best"]
+    few = ["--search", "weights=0:1", "--tries", 2]
+    for split, judge in (("train", "accuracy on the test images: "), ("test", "the test images that did not choose: ")):
+        code, out, err = run("merge", *nets, *SETS, *few, "--split", split, "--out", tmp_path / split)
+        assert code == 0 and "linear after 2 tries: " in out and judge in out, out + err
+
+
+def test_a_wrong_search_is_refused_before_anything_is_read(folders, tmp_path, run):
+    a, b = folders / "a", folders / "b"
+    (tmp_path / "r.yaml").write_text("models: [a, b]\n")
+    good = ["--search", "weights=0:1"]
+    for wrong, message in (
+        ([a, b, *good], "--search compares merges on labelled images, and none are given; give some (--data)"),
+        ([a, b, *SETS, "--tries", "3"], "--tries is not used without --search"),
+        ([a, b, *SETS, "--curve", tmp_path / "c.svg"], "--curve is the picture of a search, and there is none"),
+        ([a, b, *SETS, "--search", "weights=1"], "it must be two numbers, the lower first, as in weights=0.1:1"),
+        ([a, b, *SETS, "--search", "wieghts=0:1"], "did you mean 'weights'"),
+        ([a, b, *SETS, *good, "--weight", "1", "--weight", "1"], "weights is given and looked for (--search)"),
+        ([a, b, *SETS, *good, "--method", "ties"], "ties needs a base"),
+        ([a, b, *SETS, *good, "--method", "greedy_soup"], "chooses on labelled images by itself"),
+        ([a, b, *SETS, *good, "--curve", tmp_path / "c.txt"], "c.txt"),
+        ([tmp_path / "r.yaml", *good], "is not used by a recipe"),
+    ):
+        code, _, err = run("merge", *wrong, "--out", tmp_path / "x")
+        assert code == 2 and message in err.replace("\n", " "), err
+    assert not (tmp_path / "x").exists() and not (tmp_path / "c.svg").exists()

@@ -15,14 +15,18 @@ from brickwork.algebra.deltas import Delta as Delta
 from brickwork.algebra.deltas import delta as delta
 from brickwork.algebra.heads import own_heads as own_heads
 from brickwork.algebra.heads import refit_head as refit_head
+from brickwork.algebra.masked import MaskedMerge as MaskedMerge
+from brickwork.algebra.masked import mask_merge as mask_merge
 from brickwork.algebra.options import (
     AssignOptions,
     BalancedPointOptions,
     BatchNormOptions,
     CancelOptions,
     MergeOptions,
+    MergeSearchOptions,
     SweepOptions,
 )
+from brickwork.algebra.search_result import MergeSearch as MergeSearch
 from brickwork.algebra.soup import Soup as Soup
 from brickwork.algebra.soup import greedy_soup as greedy_soup
 from brickwork.algebra.streaming import merge_files as merge_files
@@ -31,9 +35,9 @@ from brickwork.algebra.with_data import merge_on as merge_on
 from brickwork.data.streamed import StreamedImages
 
 __all__ = [
-    "Cancellation", "Delta", "LearnedCoefficients", "Soup", "SweepResult", "adamerge", "assign", "balanced_point",
-    "cancel", "combine", "delta", "greedy_soup", "merge", "merge_files", "merge_on", "own_heads", "rebasin",
-    "refit_head", "repair", "sweep",
+    "Cancellation", "Delta", "LearnedCoefficients", "MaskedMerge", "MergeSearch", "Soup", "SweepResult", "adamerge",
+    "assign", "balanced_point", "cancel", "combine", "delta", "greedy_soup", "mask_merge", "merge", "merge_files",
+    "merge_on", "own_heads", "rebasin", "refit_head", "repair", "search_merge", "sweep",
 ]
 
 # from brickwork.algebra.deltas import assign
@@ -69,10 +73,20 @@ def combine(
 def merge(
     states: Sequence[Any], method: str = "linear", *,
     bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None, heads: Literal["refuse", "keep"] = "refuse",
-    seed: int = 0, base: Module | Mapping[str, Tensor] | None = None, data: Sequence[Any] | None = None,
-    layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (), options: MergeOptions | None = None,
-    **method_options: Any,
+    repair: bool = False, seed: int = 0, search: dict[str, Any] | None = None, tries: int = 60,
+    score: Literal["mean", "worst"] = "mean", base: Module | Mapping[str, Tensor] | None = None,
+    data: Sequence[Any] | None = None, layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
+    options: MergeOptions | None = None, searching: MergeSearchOptions | None = None, **method_options: Any,
 ) -> Any: ...
+
+# from brickwork.algebra.searching import search_merge
+def search_merge(
+    models: Sequence[Module], data: Sequence[Any], method: str = "linear", *,
+    bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None, heads: Literal["refuse", "keep"] = "refuse",
+    repair: bool = False, seed: int = 0, search: dict[str, Any] | None = None, tries: int = 60,
+    score: Literal["mean", "worst"] = "mean", base: Module | None = None, progress: bool = True,
+    options: MergeOptions | None = None, searching: MergeSearchOptions | None = None, **fixed: Any,
+) -> MergeSearch: ...
 
 # from brickwork.algebra.sweeping import sweep
 def sweep(

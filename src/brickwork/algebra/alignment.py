@@ -1,14 +1,19 @@
 """Re-basin: one network's channels in another's order before they are averaged; and new statistics afterwards."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed
+from brickwork.algebra.agreement import refuse_differences
+from brickwork.algebra.data_methods import bad_weights, find
+from brickwork.algebra.inputs import ModelTask, batches_of, inputs_of, mixed, seen_by
+from brickwork.algebra.likeness import correlations
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
+from brickwork.algebra.repairing import has_statistics, responses_between, set_responses
 from brickwork.blueprint.plan import trace
 from brickwork.data.streamed import Images
 from brickwork.errors import RequestError
@@ -18,37 +23,93 @@ from brickwork.progress import bar
 BATCH = 250  # images in a pass over which statistics are measured
 
 
-def rebasin(a: nn.Module, b: nn.Module, example: Tensor) -> nn.Module:
-    """b with its channels in the order that brings its weights closest to a's; it answers as before (2209.04836).
+def rebasin(a: nn.Module, b: nn.Module, example: Tensor, *, by: str = "weights") -> nn.Module:
+    """b with its channels in the order that brings it closest to a; it answers as before (2209.04836).
 
-    The permutations come from the blueprint, so any network that can be traced will do. Merge afterwards, then give
-    batch norms new statistics (`repair`).
+    by: the order brings its "weights" closest, or its "activations" on `example`, some hundred unlabelled images: the sum
+    of the correlations of channels that come to the same place is largest. The permutations come from the blueprint, so
+    any network that can be traced will do. Merge afterwards, then set the statistics right (`repair`).
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> x = torch.randn(5, 2)
     >>> torch.equal(rebasin(net, net, x)(x), net(x))
     True
     """
-    bp = trace(a, example)
-    return trace(b, example).permute(b, bp.align(a, b))
+    known = find("rebasin").options["by"]
+    if not known.is_right(by):
+        raise RequestError(f"by is {by!r}; it must be {known.allowed}.")
+    likeness = correlations(a, b, example, example) if by == "activations" else None
+    return _moved(a, b, example[:2], likeness)
 
 
-def repair(model: nn.Module, images: Images) -> nn.Module:
-    """New batch-norm statistics on unlabelled images: what a merged network needs most (REPAIR, 2211.08403)."""
-    return reestimate_batch_norm(model, batches_of(inputs_of(model, images), BATCH))
+def _moved(a: nn.Module, b: nn.Module, example: Tensor, likeness: Mapping[str, np.ndarray] | None) -> nn.Module:
+    return trace(b, example).permute(b, trace(a, example).align(a, b, likeness))
+
+
+def repair(
+    model: nn.Module,
+    images: Images,
+    *,
+    parents: Sequence[nn.Module] | None = None,
+    weights: Sequence[float] | None = None,
+    progress: bool = False,
+) -> nn.Module:
+    """What a merged network needs most, on unlabelled images: responses of the right size (REPAIR, 2211.08403).
+
+    Batch norms get new statistics. Without batch norm, every channel of every layer gets the mean and spread that lie
+    between those of the parents, the networks it was merged from, with their channels in its order (see `rebasin`), by
+    their weights in the merge.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> x = torch.randn(50, 2)
+    >>> bool((repair(net, x, parents=[net, net])(x) - net(x)).abs().max() < 1e-5)
+    True
+    """
+    given = inputs_of(model, images)
+    if has_statistics(model):
+        if parents is not None:
+            raise RequestError(
+                "`parents` are not used for a network with batch norms, which get statistics of the images; leave them out."
+            )
+        return reestimate_batch_norm(model, batches_of(given, BATCH))
+    if not parents:
+        raise RequestError(
+            "a network without batch norm is repaired to the responses of the networks it was merged from; give them as "
+            "`parents`."
+        )
+    shares = [1.0] * len(parents) if weights is None else [float(w) for w in weights]
+    wrong = bad_weights(shares, len(parents))
+    if wrong:
+        raise RequestError(f"{wrong[0]}.")
+    every = {"the network": model} | {f"parent {k}": p for k, p in enumerate(parents)}
+    refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
+    task = ModelTask(given, given, given=images)
+    return set_responses(model, responses_between(parents, [task], shares), [task], progress)
 
 
 def rebasined(
-    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, batch_size: int = BATCH
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    shares: list[float],
+    progress: bool,
+    by: str = "weights",
+    batch_size: int = BATCH,
+    repair: bool = False,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Every network in the first one's order, their weighted mean, and statistics of all the images together."""
-    example = tasks[0].images[:2]
-    moved = [models[0]]
+    first, example = models[0], tasks[0].images[:2]
+    moved = [first]
     with bar("aligning", len(models) - 1, show=progress) as advance:
         for model in models[1:]:
-            moved.append(rebasin(models[0], model, example))
+            likeness = None
+            if by == "activations":
+                likeness = correlations(first, model, seen_by(first, first, tasks), seen_by(model, first, tasks))
+            moved.append(_moved(first, model, example, likeness))
             advance()
     merged = merge(moved, weights=[w / sum(shares) for w in shares])
+    if repair:
+        return set_responses(merged, responses_between(moved, tasks, shares), tasks, progress), {}
     return recalibrated(merged, tasks, batch_size=batch_size), {}
 
 
@@ -70,7 +131,3 @@ def measured(model: Any, images: Images | None, bn: str) -> Any:
         return model
     given = inputs_of(model, images)
     return recalibrated(model, [ModelTask(given, given)], batch_size=BATCH if bn == "recalibrate" else len(given))
-
-
-def has_statistics(model: nn.Module) -> bool:
-    return any(isinstance(m, _BatchNorm) and m.running_mean is not None for m in model.modules())

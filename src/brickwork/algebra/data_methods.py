@@ -47,6 +47,11 @@ def whole(default: int, low: int) -> Option:
     return Option(default, f"a whole number from {low} up", right)
 
 
+def flag() -> Option:
+    """Yes or no; no by default."""
+    return Option(False, "true or false", lambda value: isinstance(value, bool))
+
+
 def word(*allowed: str) -> Option:
     """One of some words; the first is the default."""
     return Option(allowed[0], " or ".join(allowed), lambda value: value in allowed)
@@ -62,8 +67,15 @@ class DataMethod:
     needs_labels: bool = False
     one_each: bool = False  # a set of images for every model, of its own task, in the models' order
     weighted: bool = False  # whether the models' tasks may count differently
+    exactly: int | None = None  # how many models it merges; any number
     folds: bool = False  # whether batch norms are folded into the layers before them first
-    options: Mapping[str, Option] = field(default_factory=dict)
+    repairs: bool = True  # whether `repair` may follow: the models' channels are in the merged network's order
+    options: Mapping[str, Option] = field(default_factory=dict)  # of the function
+
+    @property
+    def every_option(self) -> Mapping[str, Option]:
+        """Those of the function, and what `merge_on` does behind it."""
+        return {**self.options, **({"repair": flag()} if self.repairs else {})}
 
     def pairs(self, options: Mapping[str, Any]) -> bool:
         """Whether set k is of model k's task; with these options."""
@@ -80,6 +92,8 @@ class DataMethod:
         wrong, pairs = [], self.pairs(options)
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
+        elif self.exactly is not None and models != self.exactly:
+            wrong.append(f"{self.name} merges {self.exactly} models, not {models}")
         if self.needs_base and not base:
             wrong.append(f"{self.name} needs a base, the model that the others were trained from (`base`)")
         if base and not self.needs_base:
@@ -95,12 +109,13 @@ class DataMethod:
         if weights is not None and not self.weighted:
             wrong.append(f"{self.name} takes no weights; leave them out")
         elif weights is not None:
-            wrong += _weights(weights, models)
+            wrong += bad_weights(weights, models)
+        known = self.every_option
         for name, value in options.items():
-            if name not in self.options:
-                wrong.append(str(UnknownName(f"option of {self.name}", name, self.options)).rstrip("."))
-            elif not self.options[name].is_right(value):
-                wrong.append(f"{name} is {value!r}; it must be {self.options[name].allowed}")
+            if name not in known:
+                wrong.append(str(UnknownName(f"option of {self.name}", name, known)).rstrip("."))
+            elif not known[name].is_right(value):
+                wrong.append(f"{name} is {value!r}; it must be {known[name].allowed}")
         return wrong
 
     def check(self, models: int, sets: int, **request: Any) -> None:
@@ -109,7 +124,7 @@ class DataMethod:
             raise RequestError("; ".join(wrong) + ".")
 
 
-def _weights(weights: Any, models: int) -> list[str]:
+def bad_weights(weights: Any, models: int) -> list[str]:
     good = isinstance(weights, Sequence) and not isinstance(weights, str)
     if good and len(weights) == models and all(number(1.0, 0, above=True).is_right(w) for w in weights):
         return []
@@ -130,6 +145,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             folds=True,
+            repairs=False,  # every layer is fitted to what those below give; other statistics would undo that
             options={"ridge": number(1e-3, 0)},
         ),
         DataMethod(
@@ -150,6 +166,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             folds=True,
+            repairs=False,  # as match
             options={"shrink": number(0.9, 0, 1), "ridge": number(1e-6, 0), "seed": SEED},
         ),
         DataMethod(
@@ -168,7 +185,17 @@ DATA_METHODS: dict[str, DataMethod] = {
             "Channels in the first one's order, the mean, new batch-norm statistics.",
             ARXIV + "2209.04836",
             weighted=True,
-            options={"batch_size": whole(250, 2)},
+            repairs=False,  # its function does: the channels have moved
+            options={"by": word("weights", "activations"), "batch_size": whole(250, 2), "repair": flag()},
+        ),
+        DataMethod(
+            "zipit",
+            "zipping:zipped",
+            "Channels of two networks paired by their activations, across and within, and merged.",
+            ARXIV + "2305.03053",
+            exactly=2,
+            repairs=False,  # its function does: channels have become others
+            options={"within": number(1.0, 0, 1), "batch_size": whole(250, 2), "repair": flag()},
         ),
         DataMethod(
             "greedy_soup",
@@ -176,6 +203,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             "The mean of those that do not make it worse, best first.",
             ARXIV + "2203.05482",
             needs_labels=True,
+            repairs=False,
             options={"by": word("mean", "worst"), "bn": word("linear", "recalibrate")},
         ),
         DataMethod(
@@ -208,12 +236,13 @@ class WeightMethod(DataMethod):
     ) -> list[str]:
         from brickwork.algebra.methods import get
 
-        own = {n: v for n, v in options.items() if n not in self.options}
+        known = self.every_option
+        own = {n: v for n, v in options.items() if n not in known}
         wrong = get(self.name).check(models, base, own | ({} if weights is None else {"weights": weights}))
         return wrong + [
-            f"{n} is {v!r}; it must be {self.options[n].allowed}"
+            f"{n} is {v!r}; it must be {known[n].allowed}"
             for n, v in options.items()
-            if n in self.options and not self.options[n].is_right(v)
+            if n in known and not known[n].is_right(v)
         ]
 
 

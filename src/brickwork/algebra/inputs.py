@@ -24,6 +24,7 @@ class ModelTask:
     images: Tensor | StreamedInput  # as the merged network will take them
     own: Tensor | StreamedInput  # as the network of this task takes them
     labels: Tensor | None = None
+    given: Images | None = None  # as they were given
 
 
 def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, labels: bool) -> list[ModelTask]:
@@ -36,15 +37,15 @@ def tasks_of(models: Sequence[nn.Module], sets: Sequence[Any], *, pairs: bool, l
         images, answers = named if labels and _is_pair(named) else (named, None)
         if labels and answers is None:
             raise BadData(f"set {number} has no labels; give (images, labels).")
-        owner = models[number] if pairs else first
         task = inputs_of(first, images)
-        same = owner is first or origin_of(owner).preprocessing == origin_of(first).preprocessing
-        own = task if same else inputs_of(owner, images)
+        owner = models[number] if pairs else first
+        own = task if _prepare_alike(owner, first) else inputs_of(owner, images)
         if not len(task):
             raise BadData(f"set {number} has no images; give some hundred.")
         if isinstance(task, Tensor) and not bool(torch.isfinite(task).all()):
             raise BadData(f"the images of set {number} hold NaN or infinite values.")
-        result.append(ModelTask(task, own, None if answers is None else _labels(answers, task, number)))
+        labelled = None if answers is None else _labels(answers, task, number)
+        result.append(ModelTask(task, own, labelled, images))
     return result
 
 
@@ -65,6 +66,17 @@ def batches_of(images: Tensor | StreamedInput, batch_size: int) -> Iterable[Tens
     if isinstance(images, StreamedInput):
         return ImageBatches(images, batch_size, images[0:1])
     return images.tensor_split(-(-len(images) // batch_size))
+
+
+def seen_by(model: nn.Module, first: nn.Module, tasks: Sequence[ModelTask]) -> Tensor | StreamedInput:
+    """The images of all tasks, one set after the other, as this network takes them."""
+    same = _prepare_alike(model, first)
+    sets = [t.images if same or t.given is None else inputs_of(model, t.given) for t in tasks]
+    return sets[0] if len(sets) == 1 else mixed(sets, torch.arange(sum(map(len, sets))))
+
+
+def _prepare_alike(model: nn.Module, first: nn.Module) -> bool:
+    return model is first or origin_of(model).preprocessing == origin_of(first).preprocessing
 
 
 def mixed(sets: Sequence[Tensor | StreamedInput], order: Tensor) -> Tensor | StreamedInput:

@@ -1,9 +1,12 @@
-"""Model folders merged on images: loaded, compared, merged, and judged on the test images of every data set."""
+"""Model folders merged on images: loaded, compared, merged, and judged on the test images of every data set.
+
+A search over the numbers of a merge that is told to choose on test images gets half of them; the other half judges.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ from brickwork import store
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.data_methods import find
 from brickwork.algebra.inputs import refuse_other_sizes
+from brickwork.algebra.options import MergeOptions, MergeSearchOptions
+from brickwork.algebra.searching import search_merge
 from brickwork.algebra.with_data import merge_on
-from brickwork.data.images import ImageData, drawn_images
+from brickwork.data.images import ImageData, drawn_images, hold_out
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
 from brickwork.prediction import predict
@@ -33,6 +38,8 @@ class MergeTask:
     split: str
     images: int
     seed: int
+    search: MergeSearchOptions | None = None
+    merging: MergeOptions = field(default_factory=MergeOptions)  # of a search
 
 
 def merge_folders(
@@ -53,9 +60,19 @@ def merge_folders(
     refuse_differences({str(f): {n: tuple(t.shape) for n, t in m.state_dict().items()} for f, m in named})
     refuse_other_sizes([origin_of(net).preprocessing for net in nets], models)
     sets = [_load(nets[0], spec, task.split, task.seed) for spec in specs]
-    given = [_some(nets, one, task, find(task.method).needs_labels) for one in sets]
+    labels = find(task.method).needs_labels or task.search is not None
+    choosing = sets
+    if task.search is not None and task.split == "test":
+        choosing, sets = ([_half(one, k) for one in sets] for k in range(2))
+    given = [_some(nets, one, task, labels) for one in choosing]
     origin = loaded[-1] if base else None
-    merged = merge_on(nets, given, task.method, base=origin, weights=task.weights, **task.options)
+    if task.search is None:
+        merged = merge_on(nets, given, task.method, base=origin, weights=task.weights, **task.options)
+    else:
+        said: dict[str, Any] = {**task.options, **({} if task.weights is None else {"weights": task.weights})}
+        found = search_merge(nets, given, task.method, base=origin, options=task.merging, searching=task.search, **said)
+        assert found.model is not None
+        merged = found.model
     judged = {str(spec): _accuracy(nets, merged, one) for spec, one in zip(specs, sets, strict=True)}
     return merged, {
         "models": {str(m): hashes[str(m)] for m in models},
@@ -65,6 +82,12 @@ def merge_folders(
         "seed": task.seed,
         "test_accuracy": judged,
     }
+
+
+def _half(one: ImageData, number: int) -> ImageData:
+    """One of two halves of the test images, of every class."""
+    part = hold_out(one.test_labels, 0.5)[number]
+    return replace(one, test_images=one.test_images[part], test_labels=one.test_labels[part], test_masks=None)
 
 
 def _load(model: nn.Module, spec: Any, split: str, seed: int) -> ImageData:

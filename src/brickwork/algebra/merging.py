@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.algebra.options import MergeOptions
+from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.algebra.plan import MergeRule, Request, kinds_of, run, steps
 from brickwork.algebra.states import State, like, state_of
 from brickwork.errors import RequestError
@@ -20,7 +20,7 @@ from brickwork.store.weights import tied_names
 States = TypeVar("States", nn.Module, dict[str, Tensor])
 
 
-@takes(MergeOptions)
+@takes(options=MergeOptions, searching=MergeSearchOptions)
 def merge(
     states: Sequence[States],
     method: str = "linear",
@@ -29,6 +29,7 @@ def merge(
     data: Sequence[Any] | None = None,
     layers: Sequence[tuple[str, str, Mapping[str, Any]]] = (),
     options: MergeOptions,
+    searching: MergeSearchOptions,
     **method_options: Any,
 ) -> States:
     """One network (or dictionary of tensors, as given) of several; what is given is left unchanged.
@@ -38,18 +39,28 @@ def merge(
     float64) and stored as in the first model. heads="keep" keeps tensors of other shapes.
     data: sets of images, for the methods that look at some (method="match", …, see `brickwork.algebra.merge_on`), and for
     the batch-norm statistics of the others. bn: statistics are measured on them ("recalibrate", or as one "batch"), are
-    averaged ("linear", the default without images), or are kept from the base or first ("keep").
+    averaged ("linear", the default without images), or are kept from the base or first ("keep"). repair: responses get the
+    mean and spread between the models', for networks without batch norm (`brickwork.algebra.repair`).
+    search: {"density": (0.1, 1)}: numbers of the method and their ranges; those that do best on `data`, sets of (images,
+    labels), are taken; `brickwork.algebra.search_merge` tells what was tried, as does the network's provenance.
 
     >>> a, b = {"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 2.0])}
     >>> merge([a, b])["w"], merge([a, b], "task_arithmetic", base=a, weights=[0.0, 0.5])["w"]
     (tensor([2., 2.]), tensor([2., 2.]))
     """
+    if searching.search is not None:
+        from brickwork.algebra.searching import search_merge
+
+        if layers:
+            raise RequestError("`layers` are not used by a search, which knows one method; leave them out.")
+        said: Any = {"base": base, "options": options, "searching": searching}
+        return search_merge(states, data or (), method, **said, **method_options).model  # type: ignore[return-value]
     if data is not None:
         from brickwork.algebra.data_methods import find
         from brickwork.algebra.with_data import merge_on
 
         asked = {**options.changed(), **({"layers": layers} if layers else {})}
-        for name in [name for name in asked if name not in find(method).options]:
+        for name in [name for name in asked if name not in find(method).every_option]:
             raise RequestError(f"`{name}` is not used by {method}, which looks at images; leave it out.")
         return merge_on(states, data, method, base=base, **asked, **method_options)  # type: ignore[arg-type, return-value]
     options = replace(options, bn=options.statistics(images=False))

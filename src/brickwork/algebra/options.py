@@ -1,8 +1,9 @@
 """The options of weight algebra, paper 1's operations."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from brickwork.errors import RequestError
 from brickwork.options import Options, option, parse_numbers, seed_option
@@ -46,7 +47,61 @@ class MergeOptions(BatchNormOptions):
     """What becomes of the tensors that are not plain weights."""
 
     heads: Literal["refuse", "keep"] = option(default="refuse", help="Tensors whose shapes differ.")
+    repair: bool = option(
+        default=False,
+        help="Responses with the models' mean and spread, measured on images; for networks without batch norm.",
+    )
     seed: int = seed_option()
+
+    def statistics(self, *, images: bool) -> BatchNorm:
+        if self.repair and not images:
+            raise RequestError("`repair` measures responses on images, and none are given; give some (`data`).")
+        return super().statistics(images=images)
+
+
+class MergeSearchOptions(Options, panel="The search"):
+    """Numbers of the method that are looked for, on labelled images."""
+
+    search: dict[str, Any] | None = option(
+        default=None,
+        metavar="NAME=LOW:HIGH",
+        help="Number of the method to be looked for, and its range, on labelled images, as in density=0.1:1; repeatable.",
+    )
+    tries: int = option(default=60, at_least=1, help="Merges that the search may try.")
+    score: Literal["mean", "worst"] = option(
+        default="mean", help="What the search compares: the mean accuracy of the sets of images, or that of the worst."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.search is not None:  # one form, however it was given, so that a record that is read again is the same
+            object.__setattr__(self, "search", {name: list(pair) for name, pair in self.ranges.items()})
+
+    def rules(self) -> Iterator[str]:
+        if self.search is None:
+            yield from self.idle(("tries", "score"), "without `search`")
+            return
+        if not isinstance(self.search, dict):
+            return  # said already
+        if not self.search:
+            yield "`search` names no number; give some, as in density=0.1:1"
+        for name, given in self.search.items():
+            if _range(given) is None:
+                yield f"`search` of {name} is {given!r}; it must be two numbers, the lower first, as in {name}=0.1:1"
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The lowest and highest value of every number."""
+        return {name: pair for name, given in (self.search or {}).items() if (pair := _range(given)) is not None}
+
+
+def _range(given: Any) -> tuple[float, float] | None:
+    """Two numbers, as a pair or as text with a colon; None where they are none."""
+    try:
+        low, high = (float(end) for end in (given.split(":") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        return None
+    return (low, high) if low < high and math.isfinite(high - low) else None
 
 
 class SweepRunOptions(BatchNormOptions):

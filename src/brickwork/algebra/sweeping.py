@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.algebra.alignment import has_statistics
 from brickwork.algebra.cells import BATCH, Cells
 from brickwork.algebra.inputs import batches_of
 from brickwork.algebra.options import BalancedPointOptions, SweepOptions, SweepRunOptions
 from brickwork.algebra.plane import Cell, Plane
+from brickwork.algebra.repairing import has_statistics
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.atomic import write_file
 from brickwork.data.datasets import pair_of_dataset

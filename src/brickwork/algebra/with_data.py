@@ -12,11 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.algebra.agreement import refuse_differences
-from brickwork.algebra.alignment import BATCH, has_statistics, recalibrated
+from brickwork.algebra.alignment import BATCH, recalibrated
 from brickwork.algebra.data_methods import WeightMethod, find
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
+from brickwork.algebra.repairing import (
+    has_statistics,
+    refuse_unrepairable,
+    responses_between,
+    responses_of_pairs,
+    set_responses,
+)
 from brickwork.errors import RequestError
 from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
@@ -38,6 +45,8 @@ def merge_on(
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
     that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
     models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
+    repair: afterwards every channel of every layer gets the mean and spread between those of the models (where each has a
+    set of its own: those on that), for networks without batch norm (2211.08403).
     What the method found (the coefficients, the models used) stands in the network's provenance.
 
     >>> nets = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
@@ -53,14 +62,27 @@ def merge_on(
     given = [copy.deepcopy(m).eval() for m in models]
     if chosen.folds:
         given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
+    repair = bool(options.get("repair", False))
+    shares = [1.0] * len(models) if weights is None else [float(w) for w in weights]
+    if repair:
+        if min(shares) < 0 or sum(shares) <= 0:
+            raise RequestError(
+                f"weights are {shares}; `repair` needs them 0 or more, to find responses between the models'."
+            )
+        refuse_unrepairable(given[0], tasks[0].images[:2])
     if isinstance(chosen, WeightMethod):
         options |= {} if weights is None else {"weights": list(weights)}
     elif chosen.weighted:
-        options["shares"] = [1.0] * len(models) if weights is None else [float(w) for w in weights]
+        options["shares"] = shares
     if base is not None:
         options["base"] = copy.deepcopy(base).eval()
     own = {"method": method} if isinstance(chosen, WeightMethod) else {"progress": progress}
-    merged, facts = chosen.function()(given, tasks, **own, **options)
+    own |= {n: v for n, v in options.items() if n != "repair" or not chosen.repairs or isinstance(chosen, WeightMethod)}
+    merged, facts = chosen.function()(given, tasks, **own)
+    if repair and chosen.repairs:
+        pairs = chosen.pairs(options)
+        wanted = responses_of_pairs(given, tasks) if pairs else responses_between(given, tasks, shares)
+        merged = set_responses(merged, wanted, tasks, progress)
     summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
@@ -69,16 +91,22 @@ def merge_on(
 
 
 def by_weights(
-    models: list[nn.Module], tasks: list[ModelTask], *, method: str, bn: str = "recalibrate", **options: Any
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    method: str,
+    bn: str = "recalibrate",
+    repair: bool = False,
+    **options: Any,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """A merge of weights, then batch-norm statistics of all the images, mixed."""
-    measure = bn in MEASURED
+    measure = bn in MEASURED and not repair
     if measure and not has_statistics(models[0]):
         raise RequestError(
             f"`data` is not used by `method` {method}, which looks at weights alone where networks have no batch norm, as "
-            "these; leave it out."
+            "these; leave it out, or ask for `repair`."
         )
-    merged = merge(models, method, bn="linear" if measure else bn, **options)
+    merged = merge(models, method, bn="linear" if bn in MEASURED else bn, **options)
     whole = sum(len(task.images) for task in tasks)
     return (recalibrated(merged, tasks, batch_size=BATCH if bn == "recalibrate" else whole) if measure else merged), {}
 

@@ -1,12 +1,14 @@
-"""Weight matching (Ainsworth et al. 2022, arxiv.org/abs/2209.04836) on the blueprint's channel spaces.
+"""Matching of channels (Ainsworth et al. 2022, arxiv.org/abs/2209.04836) on the blueprint's channel spaces.
 
 Two networks of one architecture compute alike up to the order of their channels. The order of one is found
 that brings its weights closest to the other's. Spaces are settled from the input up, each by what is settled
-already, and then refined in turns until nothing moves.
+already, and then refined in turns until nothing moves. Where it is known otherwise how alike channels are (by
+what they answer, say), every space is settled by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +22,17 @@ from brickwork.blueprint.request import check_model
 if TYPE_CHECKING:
     from brickwork.blueprint.plan import Blueprint
 
+NEVER = 1e30  # more than any gain
 ROUNDS = 50  # over all spaces, at most; it ends when none moves
 
 
-def align(bp: Blueprint, model: nn.Module, other: nn.Module) -> dict[str, np.ndarray]:
+def align(
+    bp: Blueprint, model: nn.Module, other: nn.Module, likeness: Mapping[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
     """For every space the order of `other`'s channels that matches `model`; `bp.permute(other, order)` applies it.
+
+    likeness: of every space, how much each channel of `model` (rows) is like each of `other` (columns); a space that is
+    missing keeps its order. Without: by the weights.
 
     >>> import torch, brickwork
     >>> net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
@@ -35,7 +43,26 @@ def align(bp: Blueprint, model: nn.Module, other: nn.Module) -> dict[str, np.nda
     """
     check_model(bp, model)
     check_model(bp, other)
-    return _Matcher(bp, model, other).run()
+    if likeness is None:
+        return _Matcher(bp, model, other).run()
+    return {name: best_order(bp, name, gain) for name, gain in likeness.items() if name != CLASSES}
+
+
+def best_order(bp: Blueprint, space: str, gain: np.ndarray) -> np.ndarray:
+    """The order of a space's channels with the largest sum of gains, of those that `permute` allows."""
+    gain = allowed_pairs(bp, space, gain)
+    return linear_sum_assignment(gain, maximize=True)[1]
+
+
+def allowed_pairs(bp: Blueprint, space: str, gain: np.ndarray) -> np.ndarray:
+    """The gain of pairs of channels that may change places; far below all others where they may not."""
+    kinds = bp.kinds(space, groups=True)
+    gain = np.where(kinds[:, None] == kinds[None, :], gain, -NEVER)  # nor do channels of different layers or groups
+    fixed = list(bp.space(space).fixed)
+    if fixed:
+        gain[fixed, :] = gain[:, fixed] = -NEVER
+        gain[fixed, fixed] = NEVER
+    return gain
 
 
 class _Matcher:
@@ -97,12 +124,7 @@ class _Matcher:
                     self._rows(self._turned(name, dim), name, dim, space),
                 )
                 gain += a @ b.T
-        kinds = self.bp.kinds(space, groups=True)
-        gain = np.where(kinds[:, None] == kinds[None, :], gain, -1e30)  # nor do channels of different layers or groups
-        fixed = list(self.bp.space(space).fixed)
-        if fixed:
-            gain[fixed, :] = gain[:, fixed] = -1e30
-            gain[fixed, fixed] = 1e30
+        gain = allowed_pairs(self.bp, space, gain)
         order = linear_sum_assignment(gain, maximize=True)[1]
         before = gain[np.arange(size), self.order[space]].sum()
         if gain[np.arange(size), order].sum() <= before + 1e-12 * max(1.0, abs(before)):

@@ -250,11 +250,16 @@ class Blueprint:
 
         return permute(self, model, order)
 
-    def align(self, model: nn.Module, other: nn.Module) -> dict[str, np.ndarray]:
-        """The order of `other`'s channels that brings its weights closest to `model`'s, for `permute`."""
+    def align(
+        self, model: nn.Module, other: nn.Module, likeness: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The order of `other`'s channels, for `permute`, that brings its weights closest to `model`'s.
+
+        likeness: of every space, how alike channels of `model` (rows) and of `other` (columns) are; then that decides.
+        """
         from brickwork.blueprint.align import align
 
-        return align(self, model, other)
+        return align(self, model, other, likeness)
 
     def zero(self, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
         """The model at full width with every parameter of the channels that are not kept set to zero."""

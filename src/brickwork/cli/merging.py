@@ -1,13 +1,14 @@
 """`brickwork merge MODEL… --out MERGED`: on weights alone, on images (`--method match --data X …`), or by a recipe.yaml."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from brickwork.algebra.options import MergeOptions
+from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.parameters import DEVICE, Reading
-from brickwork.cli.printing import log
+from brickwork.cli.parameters import DEVICE, Reading, optional, out_file, picture_suffix
+from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
 from brickwork.words import counted, table
@@ -15,9 +16,12 @@ from brickwork.words import counted, table
 # the registries hold these names, but reading them would import numpy; a test compares the two
 METHODS = (
     "linear, slerp, task_arithmetic*, ties*, dare*, della*, breadcrumbs*, model_stock*, tsv*, iso_c*, iso_cts*, wudi*; with "
-    "--data, on model folders: match, regmean, regmean++, fisher, rebasin, adamerging*, and with labels greedy_soup. * needs "
-    "--base."
+    "--data, on model folders: match, regmean, regmean++, fisher, rebasin, zipit, adamerging*, and with labels greedy_soup. "
+    "* needs --base."
 )
+
+
+OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for report.", picture_suffix)
 
 
 class ImagesOptions(Options):
@@ -25,7 +29,8 @@ class ImagesOptions(Options):
 
     data: tuple[str, ...] = option(
         default=(),
-        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics.",
+        help="Images; repeatable. One per model for match, regmean, regmean++ and fisher; of others, for batch-norm statistics, "
+        "--repair or --search.",
     )
     split: Literal["test", "train"] = option(default="train", help="Which images of --data.")
     images: int = option(default=2000, at_least=1, help="Images of each --data, at most.")
@@ -43,8 +48,10 @@ def merge(
     base: Annotated[Path | None, Setting("What the models were trained from.", metavar="MODEL")] = None,
     weight: Annotated[tuple[float, ...], Setting("Weight of a model; once per model.")] = (),
     arg: Annotated[dict[str, Any] | None, Setting("Option of the method, as in --arg density=0.2; repeatable.")] = None,
+    curve: optional(OutCurve) = None,
     run: Reading,
     options: MergeOptions,
+    searching: MergeSearchOptions,
     images: ImagesOptions,
     given: Given,
 ) -> Report:
@@ -55,9 +62,11 @@ def merge(
     brickwork merge a b --base zero --method ties --arg density=0.2 --out ab
 
     brickwork merge a b --method match --data digits:A --data digits:B --out ab
+
+    brickwork merge a b --search weights=0:1 --score worst --data digits:A --data digits:B --split test --out ab
     """
     for_files = [name for name in fields_of(MergeOptions) if name in given]
-    for_images = [name for name in (*fields_of(ImagesOptions), "arch") if name in given]
+    for_images = [name for name in (*fields_of(ImagesOptions), *fields_of(MergeSearchOptions), "arch") if name in given]
     if not given:
         return _list_methods()
     if not models:
@@ -71,6 +80,10 @@ def merge(
             raise RequestError(f"`{name}` is not used by a recipe, which looks at weights alone; leave it out.")
         return _merge_files(models, None, out, run.force)
     method = method.replace("-", "_")
+    if searching.search is None and curve is not None:
+        raise RequestError("`curve` is the picture of a search, and there is none; give `search`, or leave it out.")
+    if searching.search is not None and not images.data:
+        raise RequestError("`search` compares merges on labelled images, and none are given; give some (`data`).")
     _refuse_unused(method, for_files, for_images)
     chosen = {**({"weights": list(weight)} if weight else {}), **(arg or {})}
     from brickwork.algebra.data_methods import DATA_METHODS, find
@@ -78,10 +91,13 @@ def merge(
     if method not in DATA_METHODS:
         options.statistics(images=bool(images.data))
     if method in DATA_METHODS or images.data:
+        for name in [name for name in ("seed", "repair") if name in chosen]:
+            raise RequestError(f"{name} is an option of its own; give `{name}` instead of --arg {name}.")
+        if searching.search is not None:
+            return _search(list(models), out, (method, base, chosen, options, searching), images, run, curve)
         own: dict[str, Any] = {"seed": options.seed} if "seed" in find(method).options else {}
         own |= {"bn": options.bn} if options.bn is not None else {}
-        if "seed" in chosen:
-            raise RequestError("seed is an option of its own; give `seed` instead of --arg seed.")
+        own |= {"repair": True} if options.repair else {}
         return _merge_on_images(
             list(models), out, (method, base, {**chosen, **own}), images, run.arch, options.seed, run.force
         )
@@ -129,9 +145,13 @@ def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[s
     if method not in DATA_METHODS and method not in registry():
         raise UnknownName("merge method", method, [*registry(), *DATA_METHODS])
     if method in DATA_METHODS:
-        others, what = [n for n in for_files if n != "seed"], "images"
-    elif "data" in for_images:  # for batch-norm statistics
-        others, what = [n for n in for_files if n not in ("seed", "bn")], "weights, with images for batch norms"
+        common = {"seed", "repair"} if "repair" in DATA_METHODS[method].every_option else {"seed"}
+        others, what = [n for n in for_files if n not in common], "images"
+    elif "data" in for_images:  # for batch-norm statistics, or responses
+        others, what = (
+            [n for n in for_files if n not in ("seed", "bn", "repair")],
+            "weights, with images for batch norms",
+        )
     else:
         others, what = list(for_images), "weights alone"
     for name in others:
@@ -163,7 +183,7 @@ def _list_methods() -> Report:
             "base": m.needs_base,
             "data": True,
             "labels": m.needs_labels,
-            "options": {n: o.default for n, o in m.options.items() if n != "seed"}
+            "options": {n: o.default for n, o in m.options.items() if n not in ("seed", "repair")}
             | ({"weights": None} if m.weighted else {}),
             "about": m.about,
             "paper": m.paper,
@@ -190,6 +210,8 @@ def _merge_on_images(
     arch: Any,
     seed: int,
     force: bool,
+    search: MergeSearchOptions | None = None,
+    merging: MergeOptions | None = None,
 ) -> Report:
     """Everything that can be refused is refused before a tensor or an image is read."""
     from brickwork.algebra.data_methods import find
@@ -213,26 +235,60 @@ def _merge_on_images(
 
     check_output(out, force=force)
     specs = [data_sets.check(spec, split=given.split) for spec in given.data]
-    task = MergeTask(method, weights, options, given.split, given.images, seed)
+    task = MergeTask(method, weights, options, given.split, given.images, seed, search, merging or MergeOptions())
     merged, facts = merge_folders(models, base, specs, task, arch=arch, device=pick(given.device))
     store.save(merged, out, force=force, provenance={"command": "merge", **facts})
     for line in other_names(models):
         log(line)
     result = origin_of(merged).provenance["merge"]
     report = {"folder": str(out), "command": "merge", **facts, **result}
-    return Report(report, _text(models, result, facts["test_accuracy"], out))
+    return Report(report, _text(models, result, facts, out))
 
 
-def _text(models: Sequence[Path], facts: dict[str, Any], judged: dict[str, float | None], out: Path) -> str:
+def _search(
+    models: list[Path],
+    out: Path,
+    task: tuple[str, Path | None, dict[str, Any], MergeOptions, MergeSearchOptions],
+    images: ImagesOptions,
+    run: Reading,
+    curve: Path | None,
+) -> Report:
+    from brickwork.algebra.searching import check_search
+
+    method, base, chosen, options, searching = task
+    check_search(method, len(models), len(images.data), base is not None, options, searching, chosen)
+    known = _merge_on_images(
+        models, out, (method, base, chosen), images, run.arch, options.seed, run.force, searching, options
+    )
+    if curve is None:
+        return known
+    from brickwork.algebra.search_result import MergeSearch
+    from brickwork.report.search import draw_search
+
+    drawing = draw_search(MergeSearch.from_dict(known.data), known.data["images"])
+    replace(drawing, command=typed_line()).save(curve, force=run.force)
+    return Report({**known.data, "curve": str(curve)}, f"{known.text}\ncurve in {curve}")
+
+
+def _text(models: Sequence[Path], facts: dict[str, Any], folders: dict[str, Any], out: Path) -> str:
     lines = []
     if "coefficients" in facts:
         names = [path.name for path in models]
         rows = [(layer, *(f"{c:.3f}" for c in row)) for layer, row in facts["coefficients"].items()]
         lines += [table(["layer", *names], rows), "entropy {:.4f} before, {:.4f} after".format(*facts["entropy"])]
+    if "search" in facts:
+        from brickwork.algebra.search_result import MergeSearch
+
+        lines.append(str(MergeSearch.from_dict(facts)))
     if "used" in facts:
         used = ", ".join(str(models[k]) for k in facts["used"])
         lines.append(f"{len(facts['used'])} of {len(models)} used: {used}; accuracy {facts['accuracy']:.2%}")
-    scores = ", ".join(f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in judged.items())
+    scores = ", ".join(
+        f"{name} {'–' if value is None else f'{value:.2%}'}" for name, value in folders["test_accuracy"].items()
+    )
     looked = " + ".join(map(str, facts["images"]))
-    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on the test images: {scores}")
+    judging = (
+        "the test images that did not choose" if "search" in facts and folders["split"] == "test" else "the test images"
+    )
+    lines.append(f"{counted(len(models), 'model')} merged on {looked} images; accuracy on {judging}: {scores}")
     return "\n".join([*lines, f"saved in {out}"])

@@ -9,9 +9,9 @@ from torch import nn
 from brickwork import store
 from brickwork.algebra import merge as merge_weights
 from brickwork.algebra import sweep
-from brickwork.algebra.alignment import has_statistics
 from brickwork.algebra.data_methods import WeightMethod, find
 from brickwork.algebra.merge_folders import MergeTask, merge_folders
+from brickwork.algebra.repairing import has_statistics
 from brickwork.errors import RequestError
 from brickwork.origin import origin_of
 from brickwork.studio import recipes
