@@ -20,6 +20,8 @@ from brickwork.options import fields_of
 #: verbs that are no operation on networks, and why
 TOOLS = {
     "demo": "a tour through the others",
+    "data list": "what brickwork.data.load knows by name",
+    "data fetch": "brickwork.data.load fetches by itself",
     "report": "a page of files that others wrote; in Python every result has plot() and _repr_html_",
     "studio": "a page that calls the others",
     "study": "a table of a paper, in brickwork_lab",

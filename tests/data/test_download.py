@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import struct
 import tarfile
 import threading
@@ -202,3 +203,23 @@ def test_official_checksums_are_kept_with_a_mirror(server, tmp_path):
     with pytest.raises(JobFailed, match="expected c32a1d4ab5d03f1284b67883e8d87530"):
         data.load("cifar10", root=tmp_path, mirror=server.url)
     assert not (tmp_path / "cifar10.npz").exists()
+
+
+def test_the_command_lists_and_fetches(server, tmp_path, monkeypatch, run):
+    row = cifar_rows([[3]], np.random.default_rng(0))[0]
+    files = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    serve(monkeypatch, server, "cifar10", {"cifar-10-binary.tar.gz": tar_of(dict.fromkeys(files, row))})
+    monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
+
+    def listed():
+        return {row["name"]: row["state"] for row in json.loads(run("data", "list", "--json")[1])["sets"]}
+
+    assert listed() == {"cifar10": "to be fetched", "cifar100": "to be fetched", "digits": "embedded"} | dict.fromkeys(
+        ("mnist", "fashion_mnist"), "to be fetched"
+    )
+    code, _, error = run("data", "fetch", "cifar10", "cifar11", "--mirror", server.url)
+    assert (
+        code == 2 and "'cifar11'" in error and "cifar10" in error and not list(tmp_path.iterdir())
+    )  # nothing is begun
+    code, text, _ = run("data", "fetch", "cifar10", "digits", "--mirror", server.url)
+    assert code == 0 and str(tmp_path / "cifar10.npz") in text and listed()["cifar10"] == "0.0 MB"

@@ -25,6 +25,7 @@ VERBS = {
     "demo": "pages",
     "import": "exchange:import_model",
     "export": "exchange:export_model",
+    "data": "data:GROUP",
     "info": "models",
     "train": "models",
     "eval": "models:evaluate",

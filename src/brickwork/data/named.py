@@ -50,6 +50,36 @@ def known_names(root: str | os.PathLike[str] | None = None) -> list[str]:
     return sorted({"digits", *OFFICIAL, *(path.stem for path in data_folder(root).glob("*.npz"))})
 
 
+@dataclass(frozen=True)
+class KnownSet:
+    """A set that has a name: embedded, there (a file of so many bytes), or to be fetched from its official place."""
+
+    name: str
+    state: str
+    where: str
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(vars(self))
+
+
+def known_sets(root: str | os.PathLike[str] | None = None) -> list[KnownSet]:
+    """All of them, by name.
+
+    >>> known_sets("/nowhere")[0].to_dict()
+    {'name': 'cifar10', 'state': 'to be fetched', 'where': 'https://www.cs.toronto.edu/~kriz'}
+    """
+    result = []
+    for name in known_names(root):
+        path = data_folder(root) / f"{name}.npz"
+        if name == "digits":
+            result.append(KnownSet(name, "embedded", "comes with Brickwork"))
+        elif path.is_file():
+            result.append(KnownSet(name, f"{path.stat().st_size / 1e6:.1f} MB", str(path)))
+        else:
+            result.append(KnownSet(name, "to be fetched", OFFICIAL[name].base))
+    return result
+
+
 def find(
     name: str, *, root: str | os.PathLike[str] | None = None, mirror: str | None = None, progress: bool = True
 ) -> Path:
