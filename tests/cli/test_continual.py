@@ -42,6 +42,18 @@ def test_a_run_leaves_files_page_and_table(run, start, tmp_path):
     assert code == 0 and "digits@20 in 2 × 2" in text and "saved in" in text
 
 
+def test_methods_in_processes_give_what_they_give_here(run, start, tmp_path):
+    asked = ("--methods", "probe,ncm", "--json")
+    told = [
+        json.loads(run(*request(start, tmp_path / name, *asked, "--engine", name))[1])["methods"]
+        for name in ("inline", "processes:2")
+    ]
+    for one, other in zip(told[0].values(), told[1].values(), strict=True):
+        assert one["matrix"] == other["matrix"] and one["total_bytes"] == other["total_bytes"]
+    code, _, error = run(*request(start, tmp_path / "wrong", "--methods", "probe", "--engine", "cluster"))
+    assert code == 2 and "'cluster'" in error and not (tmp_path / "wrong").exists()
+
+
 def test_classes_that_are_left_out_are_told(run, tmp_path):
     call = [
         "continual",

@@ -18,7 +18,7 @@ from brickwork.options import Setting, refuse
 from brickwork.words import counted
 
 if TYPE_CHECKING:
-    from brickwork.continual import Comparison, Scenario
+    from brickwork.continual import Comparison
 
 START = "The start"  # heading of the help
 RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
@@ -55,7 +55,7 @@ def _out(out: Path, given: Mapping[str, Any]) -> Path:
 def _pool(path: Path, given: Mapping[str, Any]) -> Any:
     from brickwork.pools import PoolFolder
 
-    return PoolFolder.open(path).pool
+    return PoolFolder.open(path)
 
 
 def continual(
@@ -86,6 +86,7 @@ def continual(
     size: ImageSize = None,
     arg: ArchArguments = None,
     device: Device = "auto",
+    engine: Annotated[str, Setting("Where methods run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
     force: Force = False,
 ) -> Report:
     """Learn task after task with several methods; accuracy against megabytes on disk, as a page and a CSV file.
@@ -95,31 +96,40 @@ def continual(
 
     brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
     """
-    from brickwork import data as data_sets
     from brickwork.continual import run
+    from brickwork.continual.jobs import open_tasks, run_methods
     from brickwork.continual.running import check_pool
     from brickwork.data.class_groups import class_groups
-    from brickwork.training.starts import find_start
+    from brickwork.engine.executors import find_executor
 
+    find_executor(engine)
     chosen: Any = methods  # by name: `_methods` has read them
-    given: Any = pool  # and that one, too
+    folder: Any = pool  # and that one, too
+    given = None if folder is None else folder.pool
     refuse([*split.rules_for(len(data))])
     if split.groups is not None:
         class_groups(split.groups)
     check_pool(chosen.values(), given)
-    begun = find_start(start, arg or {}, size)
-    if begun.segments:
-        raise RequestError(f"{start} is a segmenter; tasks here are of classes.")
-    shape: dict[str, Any] = {"size": begun.shape[1:], "channels": begun.shape[0], "framing": begun.framing}
-    scenario = _scenario([data_sets.load(spec, seed=options.seed, **shape) for spec in data], split)
+    scenario, network = open_tasks(data, start, arg or {}, size, split, options.seed)
+    if scenario.left_out:
+        every = counted(scenario.left_out + sum(len(task.classes) for task in scenario.tasks), "class")
+        log(f"{scenario.left_out} of {every} of {data[0]} are left out: {scenario.name}.")
     if force:
         _remove(out, list(chosen))
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
         write_text(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
-    network = begun.network(None if begun.folder else len(scenario.tasks[0].classes), options.seed)
     try:
+        if engine != "inline":
+            folders = {
+                "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
+                "out": str(out.resolve()),
+            }
+            request = {"data": [str(spec) for spec in data], "arg": arg or {}, "size": size, "device": str(device)}
+            request |= {"split": split.to_dict(), "options": options.to_dict(), **folders}
+            request["pool"] = None if folder is None else str(folder.path.resolve())
+            run_methods(list(chosen), engine, request)
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
@@ -156,18 +166,3 @@ def _remove(out: Path, methods: list[str]) -> None:
         folder = out / folder_name(name)
         if (folder / JOURNAL).exists():
             shutil.rmtree(folder)
-
-
-def _scenario(sets: list[Any], split: SplitOptions) -> Scenario:
-    from brickwork.continual import sequence, split_classes
-
-    if len(sets) > 1:
-        scenario = sequence(sets)
-    else:
-        scenario = split_classes(
-            sets[0], tasks=split.tasks, per=split.classes_per_task, seed=split.class_seed, groups=split.groups
-        )
-        every, used = len(sets[0].classes), sum(len(task.classes) for task in scenario.tasks)
-        if used < every:
-            log(f"{every - used} of {counted(every, 'class')} of {sets[0].name} are left out: {scenario.name}.")
-    return scenario if split.holdout is None else scenario.held_out(split.holdout)

@@ -21,6 +21,7 @@ class Scenario:
 
     name: str
     tasks: tuple[ImageData, ...] = field(repr=False)
+    left_out: int = 0  # classes of the data that no task has
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -73,7 +74,8 @@ class Scenario:
                     test_labels=labels[held],
                 )
             )
-        return Scenario(f"{self.name}, {share:.0%} of the training images held out", tuple(tasks))
+        name = f"{self.name}, {share:.0%} of the training images held out"
+        return replace(self, name=name, tasks=tuple(tasks))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values: which task has which classes."""
@@ -129,9 +131,9 @@ def split_classes(
 def _dealt(data: ImageData, dealt: Mapping[str, list[int]], name: str) -> Scenario:
     """A task for each list of classes, by its name."""
     parts = {task: data.select(own) for task, own in dealt.items()}
-    if len(parts) == 1:
-        return Scenario(name, tuple(parts.values()))
-    return Scenario(name, tuple(replace(part, name=f"{data.name}#{task}") for task, part in parts.items()))
+    if len(parts) > 1:
+        parts = {task: replace(part, name=f"{data.name}#{task}") for task, part in parts.items()}
+    return Scenario(name, tuple(parts.values()), len(data.classes) - sum(map(len, dealt.values())))
 
 
 def sequence(sets: Sequence[ImageData], *, size: int | None = None, name: str | None = None) -> Scenario:
