@@ -18,6 +18,7 @@ import brickwork
 from brickwork import data, zoo
 from brickwork.algebra import balanced_point, combine, sweeping
 from brickwork.algebra.inputs import batches_of, inputs_of
+from brickwork.algebra.sweep_result import SweepResult
 from brickwork.data.images import ImageData, drawn_images
 from brickwork.errors import BadData, BadModel, NegativeVariance, RequestError
 from brickwork.evaluation import evaluate, evaluate_data
@@ -328,3 +329,19 @@ def test_numbers_on_a_heat_map_keep_their_ink_on_a_dark_screen():
     from brickwork.report.heat import number_in
 
     assert INK not in {number_in(value, 0, 0).colour for value in (0.1, 0.9)}
+
+
+def test_a_plot_is_the_grid_with_its_balanced_point():
+    rows = tuple(
+        (a, b, name, a * b / 4 if name == "x" else 0.5) for a in (0.0, 1.0, 2.0) for b in (0.0, 2.0) for name in "xy"
+    )
+    result = SweepResult(rows, "αA + βB")
+    axes = result.plot()
+    mesh = axes.collections[0].get_array()
+    assert np.allclose(np.asarray(mesh).reshape(2, 3), 100 * result.grid())
+    spot = axes.lines[0]
+    best = result.balanced()
+    assert (spot.get_xdata()[0], spot.get_ydata()[0]) == (best["alpha"], best["beta"]) == (1.0, 2.0)
+    curve = SweepResult(tuple(row for row in rows if row[1] == 2.0), "θ + αg").plot()
+    assert [line.get_label() for line in curve.lines] == ["x", "y"]
+    assert curve.lines[0].get_ydata().tolist() == [0.0, 50.0, 100.0]

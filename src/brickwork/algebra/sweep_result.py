@@ -99,5 +99,28 @@ class SweepResult(JsonResult):
             f"balanced at α = {best['alpha']:g}, β = {best['beta']:g}: {summary}"
         )
 
+    def plot(self, axes: Any = None, data: str | None = None) -> Any:
+        """Accuracy over α and β on a data set (the worst of them without a name), drawn with matplotlib; the axes are returned.
+
+        The balanced point is marked. Without a second network, a curve over α for each data set.
+        """
+        if axes is None:
+            from matplotlib.figure import Figure
+
+            axes = Figure(figsize=(5, 4)).subplots()
+        axes.set(title=self.formula, xlabel="α")
+        if len(self.beta) == 1:
+            for name in self.data if data is None else [data]:
+                axes.plot(self.alpha, 100 * self.grid(name)[0], label=name)
+            axes.set_ylabel("accuracy (%)")
+            axes.legend()
+            return axes
+        drawn = axes.pcolormesh(self.alpha, self.beta, 100 * self.grid(data), shading="nearest")
+        axes.figure.colorbar(drawn, ax=axes, label="accuracy (%)" if data else "accuracy on the worst data set (%)")
+        best = self.balanced()
+        axes.plot([best["alpha"]], [best["beta"]], "o", mfc="none", color="white")
+        axes.set_ylabel("β")
+        return axes
+
     def _repr_html_(self) -> str:
         return rows_table(COLUMNS, [(f"{a:g}", f"{b:g}", name, f"{v:.4f}") for a, b, name, v in self.rows])
