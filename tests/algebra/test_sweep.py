@@ -341,7 +341,7 @@ def test_a_plot_is_the_grid_with_its_balanced_point():
     assert np.allclose(np.asarray(mesh).reshape(2, 3), 100 * result.grid())
     spot = axes.lines[0]
     best = result.balanced()
-    assert (spot.get_xdata()[0], spot.get_ydata()[0]) == (best["alpha"], best["beta"]) == (1.0, 2.0)
+    assert (spot.get_xdata()[0], spot.get_ydata()[0]) == (best["alpha"], best["beta"]) == (2.0, 2.0)
     curve = SweepResult(tuple(row for row in rows if row[1] == 2.0), "θ + αg").plot()
     assert [line.get_label() for line in curve.lines] == ["x", "y"]
     assert curve.lines[0].get_ydata().tolist() == [0.0, 50.0, 100.0]
