@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from torch import nn
-from torch.nn import functional as F
 
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.data_methods import DataMethod, WeightMethod, find
@@ -22,12 +21,11 @@ from brickwork.algebra.methods import registry
 from brickwork.algebra.options import MEASURED, MergeOptions, MergeSearchOptions
 from brickwork.algebra.repairing import has_statistics
 from brickwork.algebra.search_result import MergeSearch, Point, Values
+from brickwork.algebra.soup import judge
 from brickwork.algebra.with_data import merge_on
-from brickwork.errors import BadData, RequestError, UnknownName
+from brickwork.errors import RequestError, UnknownName
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of
-from brickwork.outputs import logits_of
-from brickwork.prediction import evaluating
 from brickwork.progress import bar
 
 WIDE = 100  # from a range of so many times its lower end on, logarithms are looked for
@@ -225,22 +223,8 @@ class _Builder:
         return merge(self.models, self.method, base=self.base, **self.fixed, **given)
 
 
-def _judged(model: nn.Module, tasks: Sequence[ModelTask], batch_size: int = 512) -> tuple[tuple[float, ...], float]:
+def _judged(model: nn.Module, tasks: Sequence[ModelTask]) -> tuple[tuple[float, ...], float]:
     """The accuracy on every set, and the cross-entropy of all images."""
-    rates, loss = [], 0.0
-    with evaluating(model):
-        for number, task in enumerate(tasks):
-            assert task.labels is not None
-            right = 0
-            for x, y in zip(task.images.split(batch_size), task.labels.split(batch_size), strict=True):
-                logits = logits_of(model(x))
-                if logits.ndim != 2 or not 0 <= int(y.min()) <= int(y.max()) < logits.shape[1]:
-                    raise BadData(
-                        f"the labels of set {number} run from {int(y.min())} to {int(y.max())}, and the models give "
-                        f"{tuple(logits.shape[1:])} outputs an image."
-                    )
-                right += int((logits.argmax(1) == y).sum())
-                loss += float(F.cross_entropy(logits, y, reduction="sum"))
-            rates.append(round(right / len(task.labels), 6))
-    loss /= sum(len(task.images) for task in tasks)
-    return tuple(rates), round(loss, 6) if math.isfinite(loss) else 1e30
+    rates, losses = zip(*(judge(model, task, number) for number, task in enumerate(tasks)), strict=True)
+    loss = sum(losses) / sum(len(task.images) for task in tasks)
+    return tuple(round(rate, 6) for rate in rates), round(loss, 6) if math.isfinite(loss) else 1e30

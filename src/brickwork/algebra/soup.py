@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from brickwork.algebra.alignment import recalibrated
 from brickwork.algebra.data_methods import find
@@ -77,7 +78,7 @@ def _soup(models: list[nn.Module], tasks: list[ModelTask], by: str, bn: str, pro
     score = min if by == "worst" else lambda found: sum(found) / len(found)
 
     def judged(model: nn.Module) -> float:
-        return round(score([_accuracy(model, t, k) for k, t in enumerate(tasks)]), 6)
+        return round(score([judge(model, t, k)[0] for k, t in enumerate(tasks)]), 6)
 
     with bar("stirring", 2 * len(models) - 1, show=progress) as advance:
         alone = []
@@ -100,9 +101,10 @@ def _soup(models: list[nn.Module], tasks: list[ModelTask], by: str, bn: str, pro
     return Soup(soup, tuple(used), best, tuple(alone), tuple(tried))
 
 
-def _accuracy(model: nn.Module, task: ModelTask, number: int, batch_size: int = 512) -> float:
+def judge(model: nn.Module, task: ModelTask, number: int, batch_size: int = 512) -> tuple[float, float]:
+    """The share of a set's images that is right, and the sum of their cross-entropy."""
     assert isinstance(task.labels, Tensor)
-    right = 0
+    right, loss = 0, 0.0
     with evaluating(model):
         for x, y in zip(task.images.split(batch_size), task.labels.split(batch_size), strict=True):
             logits = logits_of(model(x))
@@ -112,4 +114,5 @@ def _accuracy(model: nn.Module, task: ModelTask, number: int, batch_size: int = 
                     f"{tuple(logits.shape[1:])} outputs an image."
                 )
             right += int((logits.argmax(1) == y).sum())
-    return right / len(task.labels)
+            loss += float(F.cross_entropy(logits, y, reduction="sum"))
+    return right / len(task.labels), loss
