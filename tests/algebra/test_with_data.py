@@ -143,6 +143,16 @@ def test_regmean_plus_holds_what_a_layer_reads_of_one_batch_at_a_time(monkeypatc
     assert len(alive) >= 8
 
 
+def test_fisher_of_trunks_is_that_of_the_whole_networks():
+    torch.manual_seed(0)
+    trunks = [nn.Sequential(nn.Linear(4, 6), nn.ReLU()) for _ in range(2)]
+    head, x = nn.Linear(6, 3), torch.randn(60, 4)
+    whole = merge_on([nn.Sequential(*t, head) for t in trunks], [x, x], "fisher", **QUIET)
+    merged = merge_on(trunks, [x, x], "fisher", heads=[head, head], **QUIET)
+    assert (merged[0].weight - whole[0].weight).abs().max() < 1e-6
+    assert (merged[0].weight - merge_on(trunks, [x, x], "fisher", **QUIET)[0].weight).abs().max() > 1e-3
+
+
 def test_fisher_is_the_mean_where_all_matters_the_same():
     torch.manual_seed(0)
     a = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()

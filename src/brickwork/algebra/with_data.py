@@ -30,6 +30,7 @@ def merge_on(
     *,
     base: nn.Module | None = None,
     weights: Sequence[float] | None = None,
+    heads: Sequence[nn.Module] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> nn.Module:
@@ -37,7 +38,8 @@ def merge_on(
 
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
     that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
-    models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
+    models were trained from ("adamerging"). heads: of networks that answer with features, what makes logits of them, one per
+    model, for a method that looks at answers ("fisher", "adamerging"); they are left as they are. weights: how much each model's task counts; the same by default.
     What the method found (the coefficients, the models used) stands in the network's provenance.
 
     >>> nets = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]
@@ -46,10 +48,11 @@ def merge_on(
     True
     """
     chosen = find(method)
-    chosen.check(len(models), len(data), base=base is not None, weights=weights, options=options)
+    count = None if heads is None else len(heads)
+    chosen.check(len(models), len(data), base=base is not None, weights=weights, heads=count, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
-    tasks = tasks_of(models, data, pairs=chosen.pairs(options), labels=chosen.needs_labels)
+    tasks = tasks_of(models, data, pairs=chosen.pairs(options, count), labels=chosen.needs_labels)
     given = [copy.deepcopy(m).eval() for m in models]
     if chosen.folds:
         given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
@@ -57,11 +60,13 @@ def merge_on(
         options |= {} if weights is None else {"weights": list(weights)}
     elif chosen.weighted:
         options["shares"] = [1.0] * len(models) if weights is None else [float(w) for w in weights]
+    if heads is not None:
+        options["heads"] = [copy.deepcopy(head).eval() for head in heads]
     if base is not None:
         options["base"] = copy.deepcopy(base).eval()
     own = {"method": method} if isinstance(chosen, WeightMethod) else {"progress": progress}
     merged, facts = chosen.function()(given, tasks, **own, **options)
-    summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
+    summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base", "heads")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
     attach(merged, replace(origin_of(merged), provenance={"merge": facts}))
@@ -99,12 +104,14 @@ def fisher(
     *,
     shares: list[float],
     progress: bool,
+    heads: Sequence[nn.Module] | None = None,
     floor: float = 1e-6,
     seed: int = 0,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """θ = Σ F_i θ_i / Σ F_i, F the diagonal of the Fisher matrix under each network's own predictions."""
     merged = copy.deepcopy(models[0])
-    importance = [_information(m, t.own, seed) for m, t in zip(models, tasks, strict=True)]
+    tops = heads or [nn.Identity()] * len(models)
+    importance = [_information(m, top, t.own, seed) for m, top, t in zip(models, tops, tasks, strict=True)]
     with torch.no_grad():
         for name, parameter in merged.named_parameters():
             top, bottom = torch.zeros_like(parameter), torch.zeros_like(parameter)
@@ -116,20 +123,20 @@ def fisher(
     return merged, {}
 
 
-def _information(model: nn.Module, images: Any, seed: int) -> dict[str, Tensor]:
+def _information(model: nn.Module, head: nn.Module, images: Any, seed: int) -> dict[str, Tensor]:
     """Mean square of the gradient of log p(y|x), y drawn from the network's own answer, one image at a time."""
     state = {n: p.detach() for n, p in model.named_parameters()}
     generator = torch.Generator().manual_seed(seed)
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        logits = logits_of(torch.func.functional_call(model, weights, (x[None],)))
+        logits = head(logits_of(torch.func.functional_call(model, weights, (x[None],))))
         return nn.functional.cross_entropy(logits, y[None])
 
     gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
     total = {n: torch.zeros_like(p) for n, p in state.items()}
     for x in images.split(50):
         with torch.no_grad():
-            chances = logits_of(model(x)).softmax(1).cpu()
+            chances = head(logits_of(model(x))).softmax(1).cpu()
         drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].to(x.device)
         for name, result in gradient(state, x, drawn).items():
             total[name] += result.square().sum(0)
