@@ -31,12 +31,16 @@ class StudyOptions(Options):
         default=None, at_least=1, help="So many runs with other seeds, where a study averages over them."
     )
     start: tuple[str, ...] = option(
-        default=(), help="What every task is fine-tuned from: an architecture, a public network or a folder; repeatable."
+        default=(),
+        help="What every task is fine-tuned from: an architecture, a public network or a folder; repeatable.",
     )
     images: int | None = option(
         default=None, at_least=10, help="At most so many training images per task, and half as many that judge."
     )
     epochs: int | None = option(default=None, at_least=1, help="Passes over the images of a task.")
+    lr: float | None = option(
+        default=None, above=0, help="Rate of fine-tuning, instead of one chosen per task on held-out images."
+    )
     calibration: int | None = option(
         default=None, at_least=2, help="Unlabelled images per task that merge methods look at."
     )

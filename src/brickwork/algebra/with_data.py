@@ -38,8 +38,9 @@ def merge_on(
 
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
     that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
-    models were trained from ("adamerging"). heads: of networks that answer with features, what makes logits of them, one per
-    model, for a method that looks at answers ("fisher", "adamerging"); they are left as they are. weights: how much each model's task counts; the same by default.
+    models were trained from ("adamerging"). weights: how much each model's task counts; the same by default. heads: of networks
+    that answer with features, what makes logits of them, one per model, for a method that looks at answers ("fisher",
+    "adamerging"); they are left as they are.
     What the method found (the coefficients, the models used) stands in the network's provenance.
 
     >>> nets = [nn.Sequential(nn.Linear(4, 3)) for _ in range(2)]

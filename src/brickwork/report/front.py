@@ -1,4 +1,4 @@
-"""Accuracy against a cost, megabytes or seconds: a point per method, those that no other beats joined as the Pareto front."""
+"""Accuracy against megabytes or seconds: a point per method, those that no other beats joined as the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ SECONDS = Cost(
     "average accuracy over the tasks",
     "processor seconds of one merge",
     "To choose how to merge networks: what accuracy does how much computing buy?\n"
-    "A square is a method; up and to the left is better. Seconds are of the merge itself, not of the settings tried before. Large "
-    "squares, joined: no other method takes as little time and has as good an accuracy.\n",
+    "A square is a method; up and to the left is better. Seconds are of the merge itself, not of the settings tried before. "
+    "Large squares, joined: no other method takes as little time and has as good an accuracy.\n",
 )
 
 

@@ -43,8 +43,8 @@ def draw_matrix(result: dict[str, Any]) -> Drawing | None:
     best = next((row for row in rows if row.get("labels") == "none"), rows[0])
     about = (
         "To see which way of merging networks serves which task.\n"
-        "A row is a method, a column a task; a light cell is a network that gets most images right. The first column is the average, "
-        f"by which rows are sorted.\nThe best network that needs no labels is {best['what']}, {best['ours']:.1f} % on average."
+        "A row is a method, a column a task; a light cell is a network that gets most images right. The first column is the "
+        f"average, by which rows are sorted.\nThe best without labels is {best['what']}, {best['ours']:.1f} % on average."
     )
     table = tuple((row["what"], *(_cell(row.get(name)) for name in columns)) for row in rows)
     width = left + len(columns) * SIZE + 20
@@ -74,9 +74,7 @@ def draw_times(result: dict[str, Any]) -> Drawing | None:
     table = tuple(tuple(_cell(row.get(name)) for name in head) for row in rows)
     title = f"Study {result['name']}: accuracy against seconds"
     command = str(result.get("command") or f"brickwork study {result['name']}")
-    return replace(
-        draw_spots(spots, SECONDS), title=title, head=head, rows=table, command=command, part="studies"
-    )
+    return replace(draw_spots(spots, SECONDS), title=title, head=head, rows=table, command=command, part="studies")
 
 
 def _cell(value: Any) -> str:

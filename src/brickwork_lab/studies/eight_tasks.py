@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def eight_tasks(
     seeds: int = 3,
     images: int | None = None,
     epochs: int | None = None,
+    lr: float | None = None,
     calibration: int | None = None,
 ) -> Iterator[Row]:
     """Eight fine-tuned networks merged into one: accuracy per task, under damage, on an unseen set, time and memory."""
@@ -48,42 +50,41 @@ def eight_tasks(
         if pick not in (*known, *NOT_FOR_THIS):
             raise UnknownName("merge method of this study", pick, [*known, *NOT_FOR_THIS])
     sizes = SMALL if not lab.full else Sizes() if calibration is None else _sizes(calibration)
+    how = Tuning() if lab.full else Tuning(epochs=2, batch_size=16, rates=(0.01,), statistics=100)
+    how = replace(how, epochs=epochs or how.epochs, rates=how.rates if lr is None else (lr,))
     for name in starts or (tuple(STARTS) if lab.full else ("digits",)):
         labs = [lab.reseeded(k) for k in range(seeds if lab.full else 1)]
-        suites = [_suite(one, name, sets, images, epochs, sizes) for one in labs]
-        yield from _rows(suites, picks)
+        yield from _rows([_suite(one, name, sets, images, how, sizes) for one in labs], picks)
 
 
 def _sizes(calibration: int) -> Sizes:
     return Sizes(images=calibration, choosing=100, trial=min(100, calibration), damaged=50, readout=1000, steps=60)
 
 
-def _suite(lab: Lab, name: str, sets: Names, images: int | None, epochs: int | None, sizes: Sizes) -> Suite:
+def _suite(lab: Lab, name: str, sets: Names, images: int | None, how: Tuning, sizes: Sizes) -> Suite:
     tasks = load_tasks(lab, sets, images)
     start = load_start(lab, name)
-    how = Tuning() if lab.full else Tuning(epochs=2, batch_size=16, rates=(0.01,), statistics=100)
-    how = how if epochs is None else replace(how, epochs=epochs)
     return Suite(lab, start, tasks, [fine_tune(lab, start, task, how) for task in tasks], sizes)
 
 
 def _rows(suites: Sequence[Suite], picks: Names) -> Iterator[Row]:
     first = suites[0]
-    alone = [_kept(s, "fine-tuned", lambda s=s: _judged(s, [one.trunk for one in s.tuned])) for s in suites]
+    alone = [_kept(suite, "fine-tuned", _judge_alone) for suite in suites]
     yield _row(suites, "fine-tuned", alone, alone, "labels of all tasks; one network per task")
-    begun = [_kept(s, "start", lambda s=s: _judged(s, _start(s))) for s in suites]
-    yield _row(suites, "start", begun, alone, "labels for the heads alone")
+    begun = [_kept(suite, "start", _judge_start) for suite in suites]
+    yield _row(suites, "start", begun, alone, "the start itself")
     for candidate in candidates(len(first.tasks), full=first.lab.full, steps=first.sizes.steps):
         if picks and candidate.name not in picks:
             continue
         facts = [candidate.name, [dict(o) for o in candidate.tries], dict(candidate.fixed)]
-        found = [_kept(s, facts, lambda s=s: _measured(s, candidate)) for s in suites]
+        found = [_kept(suite, facts, partial(_measured, candidate)) for suite in suites]
         yield _row(suites, candidate.name, found, alone, candidate.looks_at)
     for name, why in NOT_FOR_THIS.items():
         if not picks or name in picks:
             yield _row(suites, name, [{"ours": None, "refused": why}] * len(suites), alone, "nothing")
 
 
-def _measured(suite: Suite, candidate: Candidate) -> Row:
+def _measured(candidate: Candidate, suite: Suite) -> Row:
     """A method's settings chosen, then the merge with all images, judged; a refusal is a row, too."""
     try:
         options = suite.chosen(candidate)
@@ -93,9 +94,13 @@ def _measured(suite: Suite, candidate: Candidate) -> Row:
         return {"ours": None, "refused": str(error)[:200]}
 
 
-def _start(suite: Suite) -> list[nn.Module]:
+def _judge_alone(suite: Suite) -> Row:
+    return _judged(suite, [one.trunk for one in suite.tuned])
+
+
+def _judge_start(suite: Suite) -> Row:
     trunk = start_network(suite.start, suite.tasks, suite.sizes.images, suite.lab.seed)
-    return [trunk] * len(suite.tasks)
+    return _judged(suite, [trunk] * len(suite.tasks))
 
 
 def _judged(suite: Suite, trunks: Sequence[nn.Module]) -> Row:
@@ -119,14 +124,14 @@ def _said(options: Any) -> str:
     return ", ".join(parts)
 
 
-def _kept(suite: Suite, facts: Any, measure: Callable[[], Row]) -> Row:
+def _kept(suite: Suite, facts: Any, measure: Callable[[Suite], Row]) -> Row:
     """What was measured, found again in the folder of networks if it was kept there."""
     networks = suite.lab.networks
     if networks is None:
-        return measure()
+        return measure(suite)
     file = Path(networks) / FOLDER / "rows" / f"{digest([VERSION, suite.digest, facts])[:24]}.json"
     if not file.is_file():
-        row = measure()
+        row = measure(suite)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(row) + "\n")
     return dict(json.loads(file.read_text()))
@@ -138,16 +143,22 @@ def _row(suites: Sequence[Suite], name: str, found: Sequence[Row], alone: Sequen
     published = PUBLISHED.get(name) if first.lab.full else None
     head: Row = {"what": f"{first.start.name}, {name}", "paper": None, "published": published}
     head["per_task"] = [task.name for task in first.tasks]
-    tail: Row = {"used": used, "labels": "none" if used != "labels of all tasks; one network per task" else "all"}
+    rates = sorted({one.lr for suite in suites for one in suite.tuned})
+    tail: Row = {
+        "used": used,
+        "lr": ", ".join(f"{lr:g}" for lr in rates),
+        "labels": "all" if name == "fine-tuned" else "none",
+    }
     counts = [len(task.train[1]) for task in first.tasks]
     tail |= {"train_images": f"{min(counts)} to {max(counts)}", "images": first.sizes.images, "seed": first.lab.seed}
-    done = all(row["ours"] is not None for row in found)
+    refused = next((row["refused"] for row in found if row["ours"] is None), None)
+    if refused is not None:
+        return {**head, "ours": None, **tail, "refused": refused}
     rows = []
     for row, best in zip(found, alone, strict=True):
-        share = {"share": round(100 * row["ours"] / best["ours"], 1)} if done else {}
-        refused = {"refused": next((r["refused"] for r in found if r.get("refused")), "")}
-        rows.append([{**head, "ours": row["ours"], **share, **row, **tail} if done else {**head, "ours": None, **refused}])
-    made = next(averaged(rows)) if done else rows[0][0]
-    if done and len(found) > 1:
+        share = round(100 * row["ours"] / best["ours"], 1)
+        rows.append([{**head, "ours": row["ours"], "share": share, **row, **tail}])
+    made = next(averaged(rows))
+    if len(found) > 1:
         made["chosen"] = " / ".join(dict.fromkeys(str(row.get("chosen", "")) for row in found))
     return made

@@ -60,7 +60,7 @@ class Suite:
         """One trunk; where it has batch norms, with the statistics of the same images whatever the method."""
         trunks = [one.trunk for one in self.tuned]
         given = {**candidate.fixed, **options}
-        base = {"base": self.start.trunk} if candidate.needs_base else {}
+        base: dict[str, Any] = {"base": self.start.trunk} if candidate.needs_base else {}
         if candidate.method not in DATA_METHODS:
             made = merge(trunks, candidate.method, **base, **given)
         else:
@@ -118,7 +118,10 @@ class Suite:
             shape = (SIDE, 3) if self.lab.full else (16, 1)
             small = whole.draw(self.sizes.readout, 0)
             rows = np.random.default_rng(0).permutation(len(whole.test_labels))[: self.sizes.readout // 2]
-            tests = {"test_images": np.asarray(small.test_images[rows]), "test_labels": small.test_labels[rows]}
+            tests: dict[str, Any] = {
+                "test_images": np.asarray(small.test_images[rows]),
+                "test_labels": small.test_labels[rows],
+            }
             small = replace(small, test_masks=None, **tests)
             self._unseen["set"] = small.fit(size=shape[0], channels=shape[1])
         found = self._unseen["set"]

@@ -39,7 +39,7 @@ class Tuning:
 
     epochs: int = 10
     batch_size: int = 64
-    rates: tuple[float, ...] = (0.001, 0.003)
+    rates: tuple[float, ...] = (0.001, 0.003, 0.01)
     statistics: int = 1000  # images whose batch-norm statistics the probe's features have
 
 
@@ -94,9 +94,7 @@ def probe(start: Start, task: Task, how: Tuning) -> nn.Linear:
     return head.to(device_of(start.trunk))
 
 
-def _at_rate(
-    lab: Lab, start: Start, task: Task, how: Tuning, make_head: Callable[[], nn.Linear], lr: float
-) -> Tuned:
+def _at_rate(lab: Lab, start: Start, task: Task, how: Tuning, make_head: Callable[[], nn.Linear], lr: float) -> Tuned:
     recipe: dict[str, Any] = {"epochs": how.epochs, "batch_size": min(how.batch_size, len(task.train[1])), "lr": lr}
     recipe |= {"optimizer": "sgd", "schedule": "onecycle", "weight_decay": 0.0, "label_smoothing": 0.0}
     recipe |= {"augment": ("crop+flip" if task.flips else "crop") if lab.full else "none", "seed": lab.seed}

@@ -78,7 +78,7 @@ def test_wrong_requests():
         list(studies.get("eight-tasks").run(full=False, picks=("tis",)))
     with pytest.raises(UnknownName, match="task 'digits-C-0'"):
         tasks.load_tasks(Lab(False), ("digits-C-0",))
-    with pytest.raises(RequestError, match="start is 'nonet'; it must be resnet18, vit_small, .* or a model folder"):
+    with pytest.raises(RequestError, match=r"start is 'nonet'; it must be resnet18, vit_small, .* or a model folder"):
         starts.load_start(Lab(True, device="cpu"), "nonet")
 
 
