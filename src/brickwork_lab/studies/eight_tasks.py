@@ -58,7 +58,10 @@ def eight_tasks(
 
 
 def _sizes(calibration: int) -> Sizes:
-    return Sizes(images=calibration, choosing=100, trial=min(100, calibration), damaged=50, readout=1000, steps=60)
+    """What a CPU can do: fewer images wherever some are looked at."""
+    return Sizes(
+        images=calibration, choosing=100, trial=min(100, calibration), judged=500, damaged=50, readout=1000, steps=60
+    )
 
 
 def _suite(lab: Lab, name: str, sets: Names, images: int | None, how: Tuning, sizes: Sizes) -> Suite:
@@ -150,7 +153,12 @@ def _row(suites: Sequence[Suite], name: str, found: Sequence[Row], alone: Sequen
         "labels": "all" if name == "fine-tuned" else "none",
     }
     counts = [len(task.train[1]) for task in first.tasks]
-    tail |= {"train_images": f"{min(counts)} to {max(counts)}", "images": first.sizes.images, "seed": first.lab.seed}
+    tail |= {
+        "train_images": f"{min(counts)} to {max(counts)}",
+        "images": first.sizes.images,
+        "judged": first.sizes.judged or "all",
+        "seed": first.lab.seed,
+    }
     refused = next((row["refused"] for row in found if row["ours"] is None), None)
     if refused is not None:
         return {**head, "ours": None, **tail, "refused": refused}

@@ -34,6 +34,7 @@ class Sizes:
     images: int = 500  # to merge with, and for batch-norm statistics
     choosing: int = 400  # held-out images that choose
     trial: int = 100  # to merge with while settings are tried
+    judged: int | None = None  # test images; None: all that the task has
     damaged: int = 200  # test images under every corruption
     readout: int = 2000  # training images of the unseen set
     steps: int = 500  # of methods that learn coefficients
@@ -95,10 +96,11 @@ class Suite:
 
     def accuracies(self, trunks: Sequence[nn.Module]) -> dict[str, float]:
         """Per cent right on every task's test images."""
-        return {
-            task.name: percent(answers(trunk, one.head, task.test[0]), task.test[1])
-            for task, trunk, one in zip(self.tasks, trunks, self.tuned, strict=True)
-        }
+        rates = {}
+        for task, trunk, one in zip(self.tasks, trunks, self.tuned, strict=True):
+            images, labels = (part[: self.sizes.judged] for part in self._shuffled(task))
+            rates[task.name] = percent(answers(trunk, one.head, images), labels)
+        return rates
 
     def damaged(self, trunks: Sequence[nn.Module]) -> dict[str, float]:
         """Per cent right under every corruption, mean over tasks."""
