@@ -15,7 +15,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.algebra import merge_on, rebasin, regmean, repair
+from brickwork.algebra import merge, merge_on, rebasin, regmean, repair
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
@@ -141,6 +141,22 @@ def test_regmean_plus_holds_what_a_layer_reads_of_one_batch_at_a_time(monkeypatc
     monkeypatch.setattr(regmean._Features, "_rows", watched)
     merge_on([net, net], [torch.randn(900, 4)] * 2, "regmean++", **QUIET)
     assert len(alive) >= 8
+
+
+def test_match_is_pulled_to_its_anchor():
+    """A ridge that says everything leaves the anchor's weights: the folded mean, or the mean repaired and then folded."""
+    torch.manual_seed(0)
+    nets = [zoo.build("resnet8", num_classes=4, in_channels=1, width=4, seed=s).eval() for s in range(2)]
+    sets = [torch.randn(40, 1, 16, 16) * (1 + k) for k in range(2)]
+    folded = [fold_batch_norm(net, sets[0][:2]) for net in nets]
+    repaired = fold_batch_norm(repair(merge(nets), torch.cat(sets)), sets[0][:2])
+    for anchor, expected in (("folded", merge(folded)), ("recalibrated", repaired)):
+        merged = merge_on(nets, sets, "match", ridge=1e9, anchor=anchor, **QUIET)
+        for name, value in expected.named_parameters():
+            if name.endswith("weight") and value.ndim == 4:
+                assert (merged.get_parameter(name) - value).abs().max() < 1e-4 * value.abs().max(), (anchor, name)
+    with pytest.raises(RequestError, match="anchor is 'mean'; it must be folded or recalibrated"):
+        merge_on(nets, sets, "match", anchor="mean", **QUIET)
 
 
 def test_fisher_of_trunks_is_that_of_the_whole_networks():

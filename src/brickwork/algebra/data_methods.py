@@ -145,8 +145,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             "docs/moments.md",
             one_each=True,
             weighted=True,
-            folds=True,
-            options={"ridge": number(1e-3, 0)},
+            options={"ridge": number(1e-3, 0), "anchor": word("folded", "recalibrated")},
         ),
         DataMethod(
             "regmean",

@@ -90,11 +90,27 @@ def by_weights(
 
 
 def matched(
-    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, ridge: float = 1e-3
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    shares: list[float],
+    progress: bool,
+    ridge: float = 1e-3,
+    anchor: str = "folded",
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md)."""
-    start = merge(models, weights=[w / sum(shares) for w in shares])
-    sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)]
+    """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md).
+
+    anchor: what the ridge pulls to: the mean of the networks with batch norms folded, or ("recalibrated") their mean with
+    statistics of all the images, folded then. Where images are few and the ridge has much to say, the second is the better
+    network: it is what `repair` makes of the mean.
+    """
+    example, weights = tasks[0].images[:2], [w / sum(shares) for w in shares]
+    folded = [fold_batch_norm(m, example) for m in models]
+    if anchor == "recalibrated":
+        start = fold_batch_norm(recalibrated(merge(models, weights=weights), tasks), example)
+    else:
+        start = merge(folded, weights=weights)
+    sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(folded, tasks, shares, strict=True)]
     result = match_responses(start, sources, ridge=ridge, progress=progress)
     return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
 
