@@ -65,7 +65,7 @@ def candidates(count: int, *, full: bool, steps: int) -> list[Candidate]:
     scales = _each("scale", *((1.0, 0.5, 1.5) if full else (1.0,)))
     shrinks = _each("shrink", *((0.9, 0.7, 0.99) if full else (0.9,)))
     ridges = _each("ridge", *((1e-3, 1e-1) if full else (1e-3,)))
-    large = _each("ridge", *((0.3, 1.0, 3.0) if full else (0.3,)))
+    large = _each("ridge", *((1.0, 3.0, 10.0) if full else (1.0,)))
     learned: Options = {"steps": steps, "lr": 1e-2, "batch_size": 8, "start": 1.5 / count}
     return [
         Candidate("linear"),
