@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def _sized(lab: Lab, parts: Sequence[str], images: int | None) -> ImageData:
         found.append(replace(whole, test_images=pixels, test_labels=labels).fit(size=SIDE, channels=3))
     if len({some.classes for some in found}) > 1:
         raise BadFile(f"{', '.join(parts)} do not have the same classes in the same order; they make one task.")
-    joined = {
+    joined: dict[str, Any] = {
         field: np.concatenate([np.asarray(getattr(some, field)) for some in found])
         for field in ("train_images", "train_labels", "test_images", "test_labels")
     }
@@ -124,5 +125,7 @@ def _sized(lab: Lab, parts: Sequence[str], images: int | None) -> ImageData:
 def _turned(name: str) -> ImageData:
     _, half, turn = name.split("-")
     whole = data.load(f"digits:{half}", size=16, channels=1).take(20).take(10, split="test")
-    turned = {f: np.rot90(getattr(whole, f), int(turn) // 90, (1, 2)).copy() for f in ("train_images", "test_images")}
+    turned: dict[str, Any] = {
+        f: np.rot90(getattr(whole, f), int(turn) // 90, (1, 2)).copy() for f in ("train_images", "test_images")
+    }
     return replace(whole, **turned)
