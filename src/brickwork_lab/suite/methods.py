@@ -63,9 +63,7 @@ def candidates(count: int, *, full: bool, steps: int) -> list[Candidate]:
     """All of them, for so many networks."""
     shares = [{"weights": [s] * count} for s in ((0.1, 0.2, 0.3, 0.5) if full else (0.2,))]
     scales = _each("scale", *((1.0, 0.5, 1.5) if full else (1.0,)))
-    shrinks = _each("shrink", *((0.9, 0.7, 0.99) if full else (0.9,)))
-    ridges = _each("ridge", *((1e-3, 1e-1) if full else (1e-3,)))
-    large = _each("ridge", *((1.0, 3.0, 10.0) if full else (1.0,)))
+    ridges = _each("ridge", *((1.0, 3.0, 10.0) if full else (1.0,)))
     learned: Options = {"steps": steps, "lr": 1e-2, "batch_size": 8, "start": 1.5 / count}
     return [
         Candidate("linear"),
@@ -81,10 +79,10 @@ def candidates(count: int, *, full: bool, steps: int) -> list[Candidate]:
         Candidate("wudi", scales),
         Candidate("rebasin"),
         Candidate("fisher"),
-        Candidate("regmean", shrinks),
-        Candidate("regmean++", shrinks),
-        Candidate("match", ridges),
-        Candidate("match", large, "match, recalibrated", {"anchor": "recalibrated"}),
+        Candidate("regmean"),
+        Candidate("regmean++"),
+        Candidate("match"),
+        Candidate("match", ridges, "match, recalibrated", {"anchor": "recalibrated"}),
         Candidate("adamerging", label="adamerging, entropy", fixed=learned),
         Candidate("adamerging", label="adamerging, teachers", fixed={**learned, "goal": "teachers"}),
     ]
