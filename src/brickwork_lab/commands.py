@@ -30,10 +30,24 @@ class StudyOptions(Options):
     seeds: int | None = option(
         default=None, at_least=1, help="So many runs with other seeds, where a study averages over them."
     )
+    start: tuple[str, ...] = option(
+        default=(),
+        help="What every task is fine-tuned from: an architecture, a public network or a folder; repeatable.",
+    )
+    images: int | None = option(
+        default=None, at_least=10, help="At most so many training images per task, and half as many that judge."
+    )
+    epochs: int | None = option(default=None, at_least=1, help="Passes over the images of a task.")
+    lr: float | None = option(
+        default=None, above=0, help="Rate of fine-tuning, instead of one chosen per task on held-out images."
+    )
+    calibration: int | None = option(
+        default=None, at_least=2, help="Unlabelled images per task that merge methods look at."
+    )
 
     def for_study(self, chosen: Any) -> dict[str, Any]:
         """As the study takes them; an option it does not have is refused, not ignored."""
-        names = {"arch": "archs", "set": "sets", "pick": "picks"}
+        names = {"arch": "archs", "set": "sets", "pick": "picks", "start": "starts"}
         known = (*chosen.options, *(["networks"] if chosen.trains else []))
         given = {name: value for name, value in self.to_dict().items() if value}
         foreign = [f"`{name}`" for name in given if names.get(name, name) not in known]
@@ -48,6 +62,7 @@ def study(
     smoke: Annotated[bool, Setting("Seconds, on embedded data (the default).")] = False,
     full: Annotated[bool, Setting("The real one, on real image sets.")] = False,
     out: Annotated[Path | None, Setting("JSON file for the rows, written as they come.", metavar="FILE")] = None,
+    report: Annotated[Path | None, Setting("Page of the figures (.html).", metavar="FILE")] = None,
     seed: Seed = 0,
     device: Annotated[str, Setting(DEVICE)] = "auto",
     force: Force = False,
@@ -70,6 +85,10 @@ def study(
     chosen = studies.get(name)
     if out is not None:
         check_file(out, force=force)
+    if report is not None:
+        if report.suffix.lower() != ".html":
+            raise RequestError(f"`report` is {str(report)!r}; a page is written to a file that ends in .html.")
+        check_file(report, force=force)
     asked = options.for_study(chosen)
     result: dict[str, Any] = {
         "name": name,
@@ -87,6 +106,12 @@ def study(
         _write(out, result, force)
     result["complete"] = True
     _write(out, result, force)
+    if report is not None:
+        from brickwork.report.book import Book
+        from brickwork.report.parts import chapters
+        from brickwork.report.runs import draw_result
+
+        Book(f"Study {name}", chapters(draw_result(result))).save(report, force=force)
     return Report(result, _shown(result["rows"]))
 
 

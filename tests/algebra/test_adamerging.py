@@ -131,3 +131,38 @@ def test_wrong_requests(nets):
     huge[0].weight.data[0] = float("nan")
     with pytest.raises(BadModel, match=r"0.weight has values that are NaN"):
         adamerge([huge], [torch.ones(4, 3)], base=huge, **QUIET)
+
+
+def trunk(seed):
+    net = zoo.build("resnet8", num_classes=4, in_channels=1, width=4, seed=seed).eval()
+    net.fc = nn.Identity()
+    return net
+
+
+def test_heads_of_the_tasks_own_decide_what_is_learned():
+    zero, a, b = (trunk(s) for s in range(3))
+    width = a(images(0)[:2]).shape[1]
+    torch.manual_seed(0)
+    heads = [nn.Linear(width, n) for n in (3, 5)]
+    before = [state_hash(n) for n in (zero, a, b, *heads)]
+    options = {"base": zero, "goal": "teachers", "steps": 8, "lr": 0.1}
+    found = adamerge([a, b], [images(0), images(1)], heads=heads, **options, **QUIET)
+    other = adamerge([a, b], [images(0), images(1)], heads=[heads[0], nn.Linear(width, 5)], **options, **QUIET)
+    assert [state_hash(n) for n in (zero, a, b, *heads)] == before
+    assert all(p.grad is None for head in heads for p in head.parameters())
+    assert found.coefficients != other.coefficients
+    assert found.model(images(2)[:4]).shape == (4, width)
+    same = merge_on([a, b], [images(0), images(1)], "adamerging", heads=heads, **options, **QUIET)
+    assert state_hash(same) == state_hash(found.model)
+
+
+def test_heads_that_do_not_fit_are_refused():
+    zero, a, b = (trunk(s) for s in range(3))
+    head = nn.Linear(a(images(0)[:2]).shape[1], 3)
+    with pytest.raises(RequestError, match="1 heads for 2 models; give one per model"):
+        adamerge([a, b], [images(0), images(1)], base=zero, heads=[head], **QUIET)
+    with pytest.raises(RequestError, match="one set of images per model"):
+        adamerge([a, b], [images(0)], base=zero, heads=[head, head], **QUIET)
+    for method in ("match", "linear"):
+        with pytest.raises(RequestError, match="does not look at answers; leave heads out"):
+            merge_on([a, b], [images(0), images(1)], method, heads=[head, head], **QUIET)

@@ -15,7 +15,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.algebra import merge_on, rebasin, regmean, repair
+from brickwork.algebra import merge, merge_on, rebasin, regmean, repair
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
@@ -66,7 +66,8 @@ def test_the_table_says_what_the_functions_take(method):
     taken = inspect.signature(method.function()).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         own = {n: p.default for n, p in taken.items() if p.default is not p.empty}
-        assert own == {n: o.default for n, o in method.options.items()}
+        assert ("heads" in own) == method.answers
+        assert {n: v for n, v in own.items() if n != "heads"} == {n: o.default for n, o in method.options.items()}
     assert method.about and method.paper and all(o.is_right(o.default) for o in method.options.values())
     assert ("shares" in taken) == method.weighted
 
@@ -141,6 +142,32 @@ def test_regmean_plus_holds_what_a_layer_reads_of_one_batch_at_a_time(monkeypatc
     monkeypatch.setattr(regmean._Features, "_rows", watched)
     merge_on([net, net], [torch.randn(900, 4)] * 2, "regmean++", **QUIET)
     assert len(alive) >= 8
+
+
+def test_match_is_pulled_to_its_anchor():
+    """A ridge that says everything leaves the anchor's weights: the folded mean, or the mean repaired and then folded."""
+    torch.manual_seed(0)
+    nets = [zoo.build("resnet8", num_classes=4, in_channels=1, width=4, seed=s).eval() for s in range(2)]
+    sets = [torch.randn(40, 1, 16, 16) * (1 + k) for k in range(2)]
+    folded = [fold_batch_norm(net, sets[0][:2]) for net in nets]
+    repaired = fold_batch_norm(repair(merge(nets), torch.cat(sets)), sets[0][:2])
+    for anchor, expected in (("folded", merge(folded)), ("recalibrated", repaired)):
+        merged = merge_on(nets, sets, "match", ridge=1e9, anchor=anchor, **QUIET)
+        for name, value in expected.named_parameters():
+            if name.endswith("weight") and value.ndim == 4:
+                assert (merged.get_parameter(name) - value).abs().max() < 1e-4 * value.abs().max(), (anchor, name)
+    with pytest.raises(RequestError, match="anchor is 'mean'; it must be folded or recalibrated"):
+        merge_on(nets, sets, "match", anchor="mean", **QUIET)
+
+
+def test_fisher_of_trunks_is_that_of_the_whole_networks():
+    torch.manual_seed(0)
+    trunks = [nn.Sequential(nn.Linear(4, 6), nn.ReLU()) for _ in range(2)]
+    head, x = nn.Linear(6, 3), torch.randn(60, 4)
+    whole = merge_on([nn.Sequential(*t, head) for t in trunks], [x, x], "fisher", **QUIET)
+    merged = merge_on(trunks, [x, x], "fisher", heads=[head, head], **QUIET)
+    assert (merged[0].weight - whole[0].weight).abs().max() < 1e-6
+    assert (merged[0].weight - merge_on(trunks, [x, x], "fisher", **QUIET)[0].weight).abs().max() > 1e-3
 
 
 def test_fisher_is_the_mean_where_all_matters_the_same():

@@ -1,8 +1,9 @@
 """Coefficients learned on unlabelled images: θ_0 + Σ_k λ_k^l (θ_k − θ_0), one λ a layer and model.
 
 AdaMerging (Yang 2023, arXiv 2310.02575): λ minimises the mean entropy of the answers. The paper gives every task a head
-of its own; here the head is merged like every other layer, and where tasks share its outputs a network can be sure
-of itself by answering one task only. goal="teachers" learns from what each network itself says of its own images.
+of its own (`heads`, on networks that answer with features); without, the head is merged like every other layer, and where tasks
+share its outputs a network can be sure of itself by answering one task only. goal="teachers" learns from what each network itself
+says of its own images.
 Batch norms normalise by the batch while λ is learned, every batch holding images of all tasks, and get statistics of
 all the images, mixed, at the end.
 """
@@ -54,13 +55,20 @@ class LearnedCoefficients:
 
 
 def adamerge(
-    models: Sequence[nn.Module], images: Sequence[Images], *, base: nn.Module, progress: bool = True, **options: Any
+    models: Sequence[nn.Module],
+    images: Sequence[Images],
+    *,
+    base: nn.Module,
+    heads: Sequence[nn.Module] | None = None,
+    progress: bool = True,
+    **options: Any,
 ) -> LearnedCoefficients:
     """λ for every layer (or one a model, per="task"), learned on unlabelled images of all tasks; nothing is changed.
 
     options: goal "entropy" (the paper's) or "teachers" (cross-entropy to model k's answers on the k-th images; one set a
     model); per "layer" or "task"; steps (500), lr (1e-3) and batch_size (16 images a set) of Adam; start (0.3), where
-    every λ begins; limit (1), λ stays between 0 and it: larger weights are surer of anything; seed of the batches.
+    every λ begins; limit (1), λ stays between 0 and it: larger weights are surer of anything; seed of the batches. heads: what
+    makes logits of features, one a model, where the models are trunks; images are then one set a model.
 
     >>> zero, a = nn.Linear(4, 3), nn.Linear(4, 3)
     >>> found = adamerge([a], [torch.randn(40, 4)], base=zero, steps=3, progress=False)
@@ -68,23 +76,35 @@ def adamerge(
     (['itself'], 1)
     """
     chosen = find("adamerging")
-    chosen.check(len(models), len(images), base=True, options=options)
+    count = None if heads is None else len(heads)
+    chosen.check(len(models), len(images), base=True, heads=count, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | {"the base": base}
     refuse_differences({w: {n: tuple(t.shape) for n, t in m.state_dict().items()} for w, m in every.items()})
-    tasks = tasks_of(models, images, pairs=chosen.pairs(options), labels=False)
-    return _learn(list(models), tasks, base, progress, options)
+    tasks = tasks_of(models, images, pairs=chosen.pairs(options, count), labels=False)
+    return _learn(list(models), tasks, base, heads, progress, options)
 
 
 def merged(
-    models: list[nn.Module], tasks: list[ModelTask], *, base: nn.Module, progress: bool, **options: Any
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    base: nn.Module,
+    progress: bool,
+    heads: Sequence[nn.Module] | None = None,
+    **options: Any,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """As `merge_on` calls it."""
-    result = _learn(models, tasks, base, progress, options)
+    result = _learn(models, tasks, base, heads, progress, options)
     return result.model, result.to_dict()
 
 
 def _learn(
-    models: list[nn.Module], tasks: list[ModelTask], base: nn.Module, progress: bool, options: Mapping[str, Any]
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    base: nn.Module,
+    heads: Sequence[nn.Module] | None,
+    progress: bool,
+    options: Mapping[str, Any],
 ) -> LearnedCoefficients:
     options = {name: options.get(name, known.default) for name, known in find("adamerging").options.items()}
     space = _Space(models, base, options["per"])
@@ -95,18 +115,22 @@ def _learn(
     scale.requires_grad_()
     optimizer = torch.optim.Adam([scale], lr=options["lr"])
     generator = torch.Generator().manual_seed(options["seed"])
+    tops = [copy.deepcopy(h).eval().requires_grad_(False) for h in heads or [nn.Identity()] * len(tasks)]
     words = None
     if options["goal"] == "teachers":
-        words = [_answers(m, t.own) for m, t in zip(models, tasks, strict=True)]
+        words = [_answers(m, top, t.own) for m, top, t in zip(models, tops, tasks, strict=True)]
     with bar("learning coefficients", options["steps"], show=progress) as advance:
         for step in range(options["steps"]):
             drawn = [_drawn(t.images, options["batch_size"], generator) for t in tasks]
             batch = torch.cat([t.images[index] for t, index in zip(tasks, drawn, strict=True)])
-            logits = space.answer(scale, batch)
+            parts = space.answer(scale, batch).split([len(index) for index in drawn])
+            logits = [top(part) for top, part in zip(tops, parts, strict=True)]
             if words is None:
-                loss = entropy(logits)
+                losses = [entropy(some) for some in logits]
             else:
-                loss = F.cross_entropy(logits, torch.cat([y[i] for y, i in zip(words, drawn, strict=True)]))
+                losses = [F.cross_entropy(some, y[i]) for some, y, i in zip(logits, words, drawn, strict=True)]
+            shares = [len(index) / len(batch) for index in drawn]
+            loss = torch.stack([share * one for share, one in zip(shares, losses, strict=True)]).sum()
             if not bool(torch.isfinite(loss)):
                 raise JobFailed(f"the loss became {loss.item()} in step {step + 1}; a smaller lr often helps.")
             optimizer.zero_grad()
@@ -121,7 +145,7 @@ def _learn(
         for s in (torch.full_like(result, start), result)
     )
     rows = {n: tuple(round(float(c), 6) for c in row) for n, row in zip(space.layers, result.tolist(), strict=True)}
-    return LearnedCoefficients(model, rows, (_mean_entropy(begun, tasks), _mean_entropy(model, tasks)))
+    return LearnedCoefficients(model, rows, (_mean_entropy(begun, tops, tasks), _mean_entropy(model, tops, tasks)))
 
 
 class _Space:
@@ -173,13 +197,17 @@ def _drawn(images: Any, count: int, generator: torch.Generator) -> Tensor:
     return torch.randperm(len(images), generator=generator)[:count].to(images.device)
 
 
-def _answers(model: nn.Module, images: Any) -> Tensor:
+def _answers(model: nn.Module, head: nn.Module, images: Any) -> Tensor:
     with evaluating(model):
-        result = torch.cat([logits_of(model(x)).softmax(1) for x in images.split(512)])
+        result = torch.cat([head(logits_of(model(x))).softmax(1) for x in images.split(512)])
     return result.clone()  # out of inference mode
 
 
-def _mean_entropy(model: nn.Module, tasks: list[ModelTask]) -> float:
+def _mean_entropy(model: nn.Module, heads: Sequence[nn.Module], tasks: list[ModelTask]) -> float:
     with evaluating(model):
-        result = [(len(x), float(entropy(logits_of(model(x))))) for t in tasks for x in t.images.split(512)]
+        result = [
+            (len(x), float(entropy(head(logits_of(model(x))))))
+            for head, t in zip(heads, tasks, strict=True)
+            for x in t.images.split(512)
+        ]
     return round(sum(n * e for n, e in result) / sum(n for n, _ in result), 6)

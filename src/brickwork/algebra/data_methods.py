@@ -70,6 +70,7 @@ class DataMethod:
     exactly: int | None = None  # how many models it merges; any number
     folds: bool = False  # whether batch norms are folded into the layers before them first
     repairs: bool = True  # whether `repair` may follow: the models' channels are in the merged network's order
+    answers: bool = False  # whether it looks at what networks answer: of networks without heads it needs those
     options: Mapping[str, Option] = field(default_factory=dict)  # of the function
 
     @property
@@ -77,19 +78,26 @@ class DataMethod:
         """Those of the function, and what `merge_on` does behind it."""
         return {**self.options, **({"repair": flag()} if self.repairs else {})}
 
-    def pairs(self, options: Mapping[str, Any]) -> bool:
-        """Whether set k is of model k's task; with these options."""
-        return self.one_each or options.get("goal") == "teachers"
+    def pairs(self, options: Mapping[str, Any], heads: int | None = None) -> bool:
+        """Whether set k is of model k's task; with these options, and with heads of the tasks' own."""
+        return self.one_each or options.get("goal") == "teachers" or heads is not None
 
     def function(self) -> Callable[..., Any]:
         module, _, name = self.home.partition(":")
         return getattr(importlib.import_module(f"brickwork.algebra.{module}"), name)
 
     def problems(
-        self, models: int, sets: int, *, base: bool, weights: Any = None, options: Mapping[str, Any]
+        self,
+        models: int,
+        sets: int,
+        *,
+        base: bool,
+        weights: Any = None,
+        heads: int | None = None,
+        options: Mapping[str, Any],
     ) -> list[str]:
         """Everything that is wrong with a request, in words, without a tensor."""
-        wrong, pairs = [], self.pairs(options)
+        wrong, pairs = [], self.pairs(options, heads)
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
         elif self.exactly is not None and models != self.exactly:
@@ -106,6 +114,7 @@ class DataMethod:
             wrong.append(
                 f"{self.name} needs one set of images per model, in their order; there are {sets} for {models} models"
             )
+        wrong += self._heads(heads, models)
         if weights is not None and not self.weighted:
             wrong.append(f"{self.name} takes no weights; leave them out")
         elif weights is not None:
@@ -117,6 +126,13 @@ class DataMethod:
             elif not known[name].is_right(value):
                 wrong.append(f"{name} is {value!r}; it must be {known[name].allowed}")
         return wrong
+
+    def _heads(self, heads: int | None, models: int) -> list[str]:
+        if heads is None:
+            return []
+        if not self.answers:
+            return [f"{self.name} does not look at answers; leave `heads` out"]
+        return [] if heads == models else [f"there are {heads} heads for {models} models; give one per model"]
 
     def check(self, models: int, sets: int, **request: Any) -> None:
         wrong = self.problems(models, sets, **request)
@@ -144,9 +160,8 @@ DATA_METHODS: dict[str, DataMethod] = {
             "docs/moments.md",
             one_each=True,
             weighted=True,
-            folds=True,
             repairs=False,  # every layer is fitted to what those below give; other statistics would undo that
-            options={"ridge": number(1e-3, 0)},
+            options={"ridge": number(1e-3, 0), "anchor": word("folded", "recalibrated")},
         ),
         DataMethod(
             "regmean",
@@ -177,6 +192,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             folds=True,
+            answers=True,
             options={"floor": number(1e-6, 0, above=True), "seed": SEED},
         ),
         DataMethod(
@@ -212,6 +228,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             "base + Σ λ · (model − base), every layer's λ learned without labels.",
             ARXIV + "2310.02575",
             needs_base=True,
+            answers=True,
             options={
                 "goal": word("entropy", "teachers"),
                 "per": word("layer", "task"),
@@ -232,14 +249,21 @@ class WeightMethod(DataMethod):
     """A method that looks at weights alone; images are for the batch-norm statistics."""
 
     def problems(
-        self, models: int, sets: int, *, base: bool, weights: Any = None, options: Mapping[str, Any]
+        self,
+        models: int,
+        sets: int,
+        *,
+        base: bool,
+        weights: Any = None,
+        heads: int | None = None,
+        options: Mapping[str, Any],
     ) -> list[str]:
         from brickwork.algebra.methods import get
 
         known = self.every_option
         own = {n: v for n, v in options.items() if n not in known}
         wrong = get(self.name).check(models, base, own | ({} if weights is None else {"weights": weights}))
-        return wrong + [
+        return [*wrong, *self._heads(heads, models)] + [
             f"{n} is {v!r}; it must be {known[n].allowed}"
             for n, v in options.items()
             if n in known and not known[n].is_right(v)

@@ -37,6 +37,7 @@ def merge_on(
     *,
     base: nn.Module | None = None,
     weights: Sequence[float] | None = None,
+    heads: Sequence[nn.Module] | None = None,
     progress: bool = True,
     **options: Any,
 ) -> nn.Module:
@@ -44,7 +45,9 @@ def merge_on(
 
     method and options: see `brickwork.algebra.data_methods`. data: sets of images, or of (images, labels) for a method
     that needs labels; "match", "regmean", "regmean++" and "fisher" take one a model, unlabelled, of its own task. base: what the
-    models were trained from ("adamerging"). weights: how much each model's task counts; the same by default.
+    models were trained from ("adamerging"). weights: how much each model's task counts; the same by default. heads: of networks
+    that answer with features, what makes logits of them, one per model, for a method that looks at answers ("fisher",
+    "adamerging"); they are left as they are.
     repair: afterwards every channel of every layer gets the mean and spread between those of the models (where each has a
     set of its own: those on that), for networks without batch norm (2211.08403).
     What the method found (the coefficients, the models used) stands in the network's provenance.
@@ -55,10 +58,11 @@ def merge_on(
     True
     """
     chosen = find(method)
-    chosen.check(len(models), len(data), base=base is not None, weights=weights, options=options)
+    count = None if heads is None else len(heads)
+    chosen.check(len(models), len(data), base=base is not None, weights=weights, heads=count, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
-    tasks = tasks_of(models, data, pairs=chosen.pairs(options), labels=chosen.needs_labels)
+    tasks = tasks_of(models, data, pairs=chosen.pairs(options, count), labels=chosen.needs_labels)
     given = [copy.deepcopy(m).eval() for m in models]
     if chosen.folds:
         given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
@@ -74,16 +78,18 @@ def merge_on(
         options |= {} if weights is None else {"weights": list(weights)}
     elif chosen.weighted:
         options["shares"] = shares
+    if heads is not None:
+        options["heads"] = [copy.deepcopy(head).eval() for head in heads]
     if base is not None:
         options["base"] = copy.deepcopy(base).eval()
     own = {"method": method} if isinstance(chosen, WeightMethod) else {"progress": progress}
     own |= {n: v for n, v in options.items() if n != "repair" or not chosen.repairs or isinstance(chosen, WeightMethod)}
     merged, facts = chosen.function()(given, tasks, **own)
     if repair and chosen.repairs:
-        pairs = chosen.pairs(options)
+        pairs = chosen.pairs(options, count)
         wanted = responses_of_pairs(given, tasks) if pairs else responses_between(given, tasks, shares)
         merged = set_responses(merged, wanted, tasks, progress)
-    summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base")}}
+    summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base", "heads")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}
     facts = {**summary, "images": [len(t.images) for t in tasks], **facts}
     attach(merged, replace(origin_of(merged), provenance={"merge": facts}))
@@ -112,11 +118,27 @@ def by_weights(
 
 
 def matched(
-    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, ridge: float = 1e-3
+    models: list[nn.Module],
+    tasks: list[ModelTask],
+    *,
+    shares: list[float],
+    progress: bool,
+    ridge: float = 1e-3,
+    anchor: str = "folded",
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md)."""
-    start = merge(models, weights=[w / sum(shares) for w in shares])
-    sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(models, tasks, shares, strict=True)]
+    """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md).
+
+    anchor: what the ridge pulls to: the mean of the networks with batch norms folded, or ("recalibrated") their mean with
+    statistics of all the images, folded then. Where images are few and the ridge has much to say, the second is the better
+    network: it is what `repair` makes of the mean.
+    """
+    example, weights = tasks[0].images[:2], [w / sum(shares) for w in shares]
+    folded = [fold_batch_norm(m, example) for m in models]
+    if anchor == "recalibrated":
+        start = fold_batch_norm(recalibrated(merge(models, weights=weights), tasks), example)
+    else:
+        start = merge(folded, weights=weights)
+    sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(folded, tasks, shares, strict=True)]
     result = match_responses(start, sources, ridge=ridge, progress=progress)
     return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
 
@@ -127,12 +149,14 @@ def fisher(
     *,
     shares: list[float],
     progress: bool,
+    heads: Sequence[nn.Module] | None = None,
     floor: float = 1e-6,
     seed: int = 0,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """θ = Σ F_i θ_i / Σ F_i, F the diagonal of the Fisher matrix under each network's own predictions."""
     merged = copy.deepcopy(models[0])
-    importance = [_information(m, t.own, seed) for m, t in zip(models, tasks, strict=True)]
+    tops = heads or [nn.Identity()] * len(models)
+    importance = [_information(m, top, t.own, seed) for m, top, t in zip(models, tops, tasks, strict=True)]
     with torch.no_grad():
         for name, parameter in merged.named_parameters():
             top, bottom = torch.zeros_like(parameter), torch.zeros_like(parameter)
@@ -144,21 +168,25 @@ def fisher(
     return merged, {}
 
 
-def _information(model: nn.Module, images: Any, seed: int) -> dict[str, Tensor]:
+def _information(model: nn.Module, head: nn.Module, images: Any, seed: int) -> dict[str, Tensor]:
     """Mean square of the gradient of log p(y|x), y drawn from the network's own answer, one image at a time."""
     state = {n: p.detach() for n, p in model.named_parameters()}
     generator = torch.Generator().manual_seed(seed)
 
     def loss(weights: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        logits = logits_of(torch.func.functional_call(model, weights, (x[None],)))
+        logits = head(logits_of(torch.func.functional_call(model, weights, (x[None],))))
         return nn.functional.cross_entropy(logits, y[None])
 
+    # gradients of single images take many times the weights' memory, most of it for what convolutions unfold
+    size = sum(p.numel() * p.element_size() for p in state.values())
+    at_once = max(1, min(50, 2**30 // (32 * size)))
     gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
     total = {n: torch.zeros_like(p) for n, p in state.items()}
     for x in images.split(50):
         with torch.no_grad():
-            chances = logits_of(model(x)).softmax(1).cpu()
+            chances = head(logits_of(model(x))).softmax(1).cpu()
         drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].to(x.device)
-        for name, result in gradient(state, x, drawn).items():
-            total[name] += result.square().sum(0)
+        for some, answer in zip(x.split(at_once), drawn.split(at_once), strict=True):
+            for name, result in gradient(state, some, answer).items():
+                total[name] += result.square().sum(0)
     return {n: t / len(images) for n, t in total.items()}

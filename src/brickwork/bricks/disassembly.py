@@ -205,6 +205,8 @@ def repaired(
     if at_most is not None and at_most < len(index):
         index = index[np.linspace(0, len(index) - 1, at_most).round().astype(np.int64)]
     how: dict[str, Any] = {"repair": repair or options.repair, "ridge": options.ridge, "seed": options.seed}
+    if how["repair"] == "bn":  # batches are normalised by themselves: each must have something of every class
+        index = np.random.default_rng([options.seed, 4]).permutation(index)
     how |= {"progress": progress and at_most is None, "network": network}
     bp, classes = subject.bp, subject.wanted
     try:

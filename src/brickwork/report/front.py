@@ -1,4 +1,4 @@
-"""Accuracy against megabytes: a point per method, those that no other beats joined as the Pareto front."""
+"""Accuracy against megabytes or seconds: a point per method, those that no other beats joined as the Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,49 +13,75 @@ from brickwork.report.ticks import log_range, log_ticks, percent_levels, percent
 LEFT, TOP, WIDE, HIGH, GAP = 66.0, 84.0, 624.0, 360.0, 70.0  # 760 in all: a phone does not shrink it
 LONGEST = 180  # pixels of a line of a name, which has two at most
 SMALL, FEW = 280.0, 6  # so few spots fit a phone
-ABOUT = (
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What lies on the horizontal axis, in the words of the figure."""
+
+    name: str
+    unit: str
+    under: str
+    axis: str
+    about: str
+
+
+MEGABYTES = Cost(
+    "megabytes",
+    "MB",
+    "average accuracy after the last task",
+    "megabytes of all files, all tasks",
     "To choose how to keep many tasks: what accuracy do how many megabytes buy?\n"
     "A square is a method; up and to the left is better. Every byte that all tasks need counts: what is kept once (a trunk, a "
-    "pool) and the file of each task. Large squares, joined: no other method has as few megabytes and as good an accuracy.\n"
+    "pool) and the file of each task. Large squares, joined: no other method has as few megabytes and as good an accuracy.\n",
+)
+SECONDS = Cost(
+    "seconds",
+    "s",
+    "average accuracy over the tasks",
+    "processor seconds of one merge",
+    "To choose how to merge networks: what accuracy does how much computing buy?\n"
+    "A square is a method; up and to the left is better. Seconds are of the merge itself, not of the settings tried before. "
+    "Large squares, joined: no other method takes as little time and has as good an accuracy.\n",
 )
 
 
 @dataclass(frozen=True)
 class Spot:
     name: str
-    megabytes: float
+    cost: float  # megabytes, or seconds
     percent: float
     tip: str
 
 
 def best_of(spots: Sequence[Spot]) -> list[str]:
-    """The names on the front: no other spot has as few megabytes and as good an accuracy, and one of both better.
+    """The names on the front: no other spot costs as little and has as good an accuracy, and one of both better.
 
     >>> best_of([Spot("a", 1, 90, ""), Spot("b", 2, 95, ""), Spot("c", 3, 94, "")])
     ['a', 'b']
     """
 
     def beaten(spot: Spot) -> bool:
-        own = spot.megabytes, -spot.percent
-        others = ((other.megabytes, -other.percent) for other in spots)
+        own = spot.cost, -spot.percent
+        others = ((other.cost, -other.percent) for other in spots)
         return any(o[0] <= own[0] and o[1] <= own[1] and o != own for o in others)
 
     return [spot.name for spot in spots if not beaten(spot)]
 
 
-def draw_spots(spots: Sequence[Spot]) -> Drawing:
-    """The spots over a logarithmic axis of megabytes; the caller adds its table."""
+def draw_spots(spots: Sequence[Spot], of: Cost = MEGABYTES) -> Drawing:
+    """The spots over a logarithmic axis of what they cost; the caller adds its table."""
     front = best_of(spots)
     wide, gap = (SMALL, 16.0) if len(spots) <= FEW else (WIDE, GAP)
-    low, high = log_range(spot.megabytes for spot in spots)
+    low, high = log_range(spot.cost for spot in spots)
     floor, roof = percent_range(_near_the_best([spot.percent for spot in spots]))
     panel = Panel(Axis(low, high, LEFT, LEFT + wide, log=True), Axis(floor, roof, TOP + HIGH, TOP))
-    marks = heading("Accuracy against megabytes", "average accuracy after the last task")
+    marks = heading(f"Accuracy against {of.name}", of.under)
     marks += panel.levels(percent_levels(floor, roof), "{:g}%")
     marks += panel.ticks(log_ticks(low, high), room=0, lines=True)
-    marks.append(panel.below("megabytes of all files, all tasks", 13))
-    places = {spot.name: (panel.x(spot.megabytes), panel.y.clip(spot.percent)) for spot in spots}
-    best = sorted((spot for spot in spots if spot.name in front), key=lambda spot: spot.megabytes)
+    marks.append(panel.below(of.axis, 13))
+    places = {spot.name: (panel.x(spot.cost), panel.y.clip(spot.percent)) for spot in spots}
+    best = sorted((spot for spot in spots if spot.name in front), key=lambda spot: spot.cost)
     joins = [(*places[a.name], *places[b.name]) for a, b in pairwise(best)]
     marks += [Line(*join, RULE, 1.5) for join in joins]
     sizes = {spot.name: 11.0 if spot.name in front else 7.0 for spot in spots}
@@ -68,11 +94,11 @@ def draw_spots(spots: Sequence[Spot]) -> Drawing:
         tip = "\n".join([f"{name}, on the front" if spot.name in front else name, *numbers])
         marks.append(dot(*places[spot.name], sizes[spot.name], SERIES[number % len(SERIES)], tip))
     top, light = max(best, key=lambda spot: spot.percent), best[0]
-    so = f"Most accurate is {top.name}, {top.percent:.1f} % at {top.megabytes:.3g} MB"
+    so = f"Most accurate is {top.name}, {top.percent:.1f} % at {top.cost:.3g} {of.unit}"
     if light is not top:
-        so += f"; smallest on the front is {light.name}, {light.percent:.1f} % at {light.megabytes:.3g} MB"
+        so += f"; smallest on the front is {light.name}, {light.percent:.1f} % at {light.cost:.3g} {of.unit}"
     size = LEFT + wide + gap, TOP + HIGH + 56
-    return Drawing("Accuracy against megabytes", *size, tuple(marks), f"{ABOUT}{so}.")
+    return Drawing(f"Accuracy against {of.name}", *size, tuple(marks), f"{of.about}{so}.")
 
 
 def _near_the_best(percents: Sequence[float]) -> list[float]:

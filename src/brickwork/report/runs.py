@@ -9,6 +9,7 @@ from brickwork.errors import BadData, RequestError
 from brickwork.report.book import Book
 from brickwork.report.drawing import Drawing
 from brickwork.report.figure_file import KIND, from_json
+from brickwork.report.matrix import draw_matrix, draw_times
 from brickwork.report.parts import chapters
 from brickwork.report.study_rows import draw_sizes, draw_study
 
@@ -59,9 +60,14 @@ def _of_file(file: Path) -> list[Drawing]:
     if isinstance(value, dict) and value.get("kind") == KIND:
         return [from_json(text, str(file))]
     if isinstance(value, dict) and _is_study(value):
-        sizes = draw_sizes(value)
-        return [*([sizes] if sizes else []), draw_study(value)]
+        return draw_result(value)
     raise BadData(f"{file} is neither a figure nor the result of a study; a report is made of {READABLE}.")
+
+
+def draw_result(value: dict[str, Any]) -> list[Drawing]:
+    """The figures of a study's result: what it costs, what each method does on each task, and its rows."""
+    special = [draw(value) for draw in (draw_sizes, draw_matrix, draw_times)]
+    return [*(figure for figure in special if figure is not None), draw_study(value)]
 
 
 def _is_study(value: dict[str, Any]) -> bool:
