@@ -1,5 +1,6 @@
 """`brickwork study dependency`: the smoke run's shape, and that real logits are looked for where they should be."""
 
+import numpy as np
 import pytest
 
 from brickwork.errors import BadFile, UnknownName
@@ -11,17 +12,39 @@ from brickwork_lab.studies import dependency as module
 def test_smoke_on_digits(monkeypatch):
     monkeypatch.setitem(SMOKE, "epochs", 3)
     # the lasso's solver is tested elsewhere, and takes 20 s to compile where nothing did so before
-    plain = {"loss": "plain", "selection": "greedy"}
-    monkeypatch.setattr(module, "ESTIMATORS", {"plain": plain, "decision": module.ESTIMATORS["decision"]})
+    ours = "ours: decision, greedy"
+    estimators = {module.PRINTED: {"loss": "plain", "selection": "greedy"}, ours: module.ESTIMATORS[ours]}
+    monkeypatch.setattr(module, "ESTIMATORS", estimators)
+    monkeypatch.setattr(module, "PICKED", 2)
     rows = list(studies.get("dependency").run(full=False, device="cpu", progress=False))
-    assert len(rows) == 5 * len(module.ESTIMATORS)
+    assert len(rows) == 5 * 3  # two estimators, and picked classes of the paper's
     for row in rows:
-        assert {"what", "paper", "ours", "total_change", "rel_error_quantiles", "positive_after"} <= row.keys()
-        assert row["fitted_on"] + row["measured_on"] == 359 and row["dependencies"] <= 4
+        assert {"what", "ours", "abs_error", "own_rel_error", "accuracy_after", "positive_after"} <= row.keys()
+        assert row["fitted_on"] + row["measured_on"] == 359 and row["dependencies"] <= 4 and row["paper"] is None
         assert row["kkt"] is None or row["kkt"] <= 1e-6
+        change = row["accuracy_after"] - row["accuracy_before"]
+        assert row["total_change"] == pytest.approx(change, abs=2e-3)
     by_name = {row["what"]: row for row in rows}
-    plain, ours = (by_name[f"digits within lenet 1, {e}, at most 4 others"] for e in ("plain", "decision"))
-    assert ours["ours"] > plain["ours"]
+    plain, better = (by_name[f"digits within lenet 1, {e}, at most 4 others"] for e in estimators)
+    picked = by_name[f"digits within lenet 1, {module.PRINTED}, at most 4 others; 2 picked classes"]
+    assert better["ours"] > plain["ours"] and (plain["classes"], picked["classes"]) == (10, 2)
+
+
+def test_classes_are_picked_where_the_network_is_right():
+    labels = np.repeat(np.arange(3), 40)
+    logits = np.eye(3)[labels] * 5 + 0.1 * np.random.default_rng(0).normal(size=(120, 3))
+    logits[labels == 2] = logits[labels == 2][:, [2, 1, 0]]  # class 2 is never right
+    rows = (logits, labels, logits)
+    options = {"max_dependencies": 1, "selection": "greedy"}
+    found, errors = module.fit_split(rows, False, 0.5, 0, options)
+    assert np.isinf(errors).tolist() == [False, False, True]
+    assert found.facts["rows_fitted"] == found.facts["rows_measured"] == 60
+
+
+def test_the_papers_cells():
+    cells = module.paper_cells("within resnet18 1", False)
+    assert (cells["paper"], cells["paper_rel_error_range"]) == (85.7, [6.8, 29.7])
+    assert module.paper_cells("a → resnet18 1", True)["paper_range"] == [94.0, 97.9]
 
 
 def test_requests():
