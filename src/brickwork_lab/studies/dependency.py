@@ -57,7 +57,7 @@ def dependency(lab: Lab, *, sets: Names = None, archs: Names = None, splits: int
     check_names("set of this study", sets, LIMITS)
     draws = splits or (5 if lab.full else 1)
     for source in sets:
-        networks, labels, names = _networks(lab, source, archs)
+        networks, labels, names = networks_of(lab, source, archs)
         limit, holdout = LIMITS[source]
         for title, features, targets, own in _pairs(networks):
             for name, options in ESTIMATORS.items():
@@ -119,17 +119,17 @@ def summarise(maps: list[DependencyMap], classes: list[np.ndarray]) -> Row:
     own = joined["positive_after"] - joined["positive_before"]
     change = 100 * (joined["accuracy_after"] - joined["accuracy_before"])
     screening = maps[0].facts["screening"]
-    kept = [100 * _mean(c["positive_after"]) / _mean(c["positive_before"]) for c in columns]
+    kept = [100 * average(c["positive_after"]) / average(c["positive_before"]) for c in columns]
     row: Row = {
-        **_spread("ours", kept, 2),
-        **_spread("abs_error", [_mean(c["abs_error"]) for c in columns], 3),
-        **_spread("rel_error", [100 * _mean(c["rel_error"]) for c in columns], 1),
-        **_spread("own_abs_error", [_mean(c["positive_abs_error"]) for c in columns], 3),
-        **_spread("own_rel_error", [100 * _mean(c["positive_rel_error"]) for c in columns], 1),
-        **{f"accuracy_{w}": round(100 * _mean(joined[f"accuracy_{w}"]), 3) for w in ("before", "after")},
-        **_spread("total_change", [100 * _mean(c["accuracy_after"] - c["accuracy_before"]) for c in columns], 4),
+        **spread("ours", kept, 2),
+        **spread("abs_error", [average(c["abs_error"]) for c in columns], 3),
+        **spread("rel_error", [100 * average(c["rel_error"]) for c in columns], 1),
+        **spread("own_abs_error", [average(c["positive_abs_error"]) for c in columns], 3),
+        **spread("own_rel_error", [100 * average(c["positive_rel_error"]) for c in columns], 1),
+        **{f"accuracy_{w}": round(100 * average(joined[f"accuracy_{w}"]), 3) for w in ("before", "after")},
+        **spread("total_change", [100 * average(c["accuracy_after"] - c["accuracy_before"]) for c in columns], 4),
         "total_change_quantiles": _quantiles(change),
-        **{f"positive_{w}": round(100 * _mean(joined[f"positive_{w}"]), 2) for w in ("before", "after")},
+        **{f"positive_{w}": round(100 * average(joined[f"positive_{w}"]), 2) for w in ("before", "after")},
         "classes_no_worse": round(100 * float(np.mean(own[~np.isnan(own)] >= 0)), 1),
         "rel_error_quantiles": _quantiles(joined["rel_error"]),
         "own_rel_error_quantiles": _quantiles(joined["positive_rel_error"]),
@@ -149,11 +149,11 @@ def _used(m: DependencyMap, ids: np.ndarray) -> np.ndarray:
     return (m.coef[ids] != 0).sum(1)
 
 
-def _mean(column: np.ndarray) -> float:
+def average(column: np.ndarray) -> float:
     return float(np.nanmean(column))
 
 
-def _spread(name: str, values: list[float], digits: int) -> Row:
+def spread(name: str, values: list[float], digits: int) -> Row:
     return {name: mean(values, digits), f"{name}_range": [round(min(values), digits), round(max(values), digits)]}
 
 
@@ -162,7 +162,7 @@ def _quantiles(column: np.ndarray) -> list[float]:
     return [round(float(v), 3) for v in np.nanquantile(column, [0.1, 0.25, 0.5, 0.75, 0.9])]
 
 
-def _networks(lab: Lab, source: str, archs: Names) -> tuple[Networks, np.ndarray, list[str]]:
+def networks_of(lab: Lab, source: str, archs: Names) -> tuple[Networks, np.ndarray, list[str]]:
     if source == "imagenet":
         files = {name: imagenet.logits_of(name) for name in imagenet.NETWORKS}
         first = files[imagenet.NETWORKS[0]]

@@ -7,6 +7,7 @@ from brickwork.errors import BadFile, UnknownName
 from brickwork_lab import studies
 from brickwork_lab.lab import SMOKE, Lab
 from brickwork_lab.studies import dependency as module
+from brickwork_lab.studies import dependency_readings as readings
 
 
 def test_smoke_on_digits(monkeypatch):
@@ -56,3 +57,25 @@ def test_missing_logits_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("BRICKWORK_DATA", str(tmp_path))
     with pytest.raises(BadFile, match=r"efficientnet_lite0 are not at .*BRICKWORK_DATA"):
         list(module.dependency(Lab(True)))
+
+
+def test_readings_on_digits(monkeypatch):
+    monkeypatch.setitem(SMOKE, "epochs", 3)
+    few = {readings.PRINTED: readings.without_penalty, readings.OWN: readings.own_images_alone}
+    monkeypatch.setattr(readings, "READINGS", few)
+    rows = list(studies.get("dependency-readings").run(full=False, device="cpu", progress=False))
+    assert len(rows) == 2 * 2 * 3 and all(row["paper"] is None for row in rows)
+    own = [row for row in rows if row["what"].endswith(readings.OWN)]
+    assert all(row["others"] <= readings.FEW and row["own_rel_error"] < row["rel_error"] for row in own)
+
+
+def test_a_reading_fits_what_it_says():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 4)), np.arange(60) % 4
+    coef = readings.without_penalty(x)
+    for i in range(4):
+        others = [j for j in range(4) if j != i]
+        assert coef[i, others] == pytest.approx(np.linalg.lstsq(x[:, others], x[:, i], rcond=None)[0], abs=1e-6)
+    x[y == 0, 0] = 3 * x[y == 0, 1]  # true of class 0's own images and of no other's
+    own = readings.own_images_alone(x.astype(np.float32), y)[0]
+    assert own[1] == pytest.approx(3, abs=0.15) and abs(readings.without_penalty(x)[0, 1]) < 2
