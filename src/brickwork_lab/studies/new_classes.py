@@ -70,18 +70,8 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
     common = {f"whole{'_' * bool(k)}{k}": v for k, v in _accuracies(baseline, truth, len(old), lab.seed).items()}
     labels = fresh.train_labels
     few = np.concatenate([np.flatnonzero(labels == c)[:SHOTS] for c in np.unique(labels)])  # the first of each class
-    every = slice(None)
-    ways: dict[str, tuple[Any, str, str]] = {
-        **({PRINTED: (every, "train", "logits")} if count > 1 else {}),
-        f"ours: logits, {JOINT}": (every, "train", "logits"),
-        f"ours: logits, {JOINT}, ridge": (every, "ridge", "logits"),
-        f"ours: logits, {JOINT}, {SHOTS} images per new class": (few, "train", "logits"),
-        f"ours: features, {JOINT}": (every, "train", "features"),
-        f"ours: several depths, {JOINT}": (every, "train", "depths"),
-        f"ours: a branch, {JOINT}": (every, "train", "branch"),
-    }
     result = {}
-    for way, (rows, method, on) in ways.items():
+    for way, (rows, method, on) in _ways(few, count).items():
         some = (fresh.train_images[rows], labels[rows])
         training: dict[str, Any] = {"augment": default_augment(source)} if on == "branch" else {}
         printed = way == PRINTED
@@ -97,6 +87,20 @@ def _one_run(lab: Lab, source: str, arch: str, count: int) -> dict[str, dict[str
         size = parameters_of(grown) - parameters_of(base) - (count if printed else 0)  # a bias that stays 0
         result[way] = {**numbers, **common, "seconds": seconds, **times, "added": size}
     return result
+
+
+def _ways(few: np.ndarray, count: int) -> dict[str, tuple[Any, str, str]]:
+    """By name: which images of the new classes, how, and on what."""
+    every = slice(None)
+    ours: dict[str, tuple[Any, str, str]] = {
+        f"ours: logits, {JOINT}": (every, "train", "logits"),
+        f"ours: logits, {JOINT}, ridge": (every, "ridge", "logits"),
+        f"ours: logits, {JOINT}, {SHOTS} images per new class": (few, "train", "logits"),
+        f"ours: features, {JOINT}": (every, "train", "features"),
+        f"ours: several depths, {JOINT}": (every, "train", "depths"),
+        f"ours: a branch, {JOINT}": (every, "train", "branch"),
+    }
+    return ours if count == 1 else {PRINTED: (every, "train", "logits"), **ours}
 
 
 def _accuracies(logits: torch.Tensor, truth: np.ndarray, known: int, seed: int) -> dict[str, float]:
