@@ -98,7 +98,8 @@ def paper_cells(title: str, between: bool) -> Row:
     for name, ends in PAPER_RANGES["between" if between else "within"].items():
         cells |= {name: None, f"{name}_range": list(ends)}
     if not between and title.split()[1] in PAPER:
-        cells |= {"paper": PAPER[title.split()[1]], "paper_range": None}
+        cells["paper"] = PAPER[title.split()[1]]
+        del cells["paper_range"]
     return cells
 
 
