@@ -1,5 +1,8 @@
 """`brickwork study dependency`: the smoke run's shape, and that real logits are looked for where they should be."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,8 @@ from brickwork_lab import studies
 from brickwork_lab.lab import SMOKE, Lab
 from brickwork_lab.studies import dependency as module
 from brickwork_lab.studies import dependency_readings as readings
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_smoke_on_digits(monkeypatch):
@@ -79,3 +84,12 @@ def test_a_reading_fits_what_it_says():
     x[y == 0, 0] = 3 * x[y == 0, 1]  # true of class 0's own images and of no other's
     own = readings.own_images_alone(x.astype(np.float32), y)[0]
     assert own[1] == pytest.approx(3, abs=0.15) and abs(readings.without_penalty(x)[0, 1]) < 2
+
+
+def test_the_readme_says_what_the_printed_estimator_keeps():
+    rows = json.loads((ROOT / "studies/results/dependency.json").read_text(encoding="utf-8"))["rows"]
+    printed = [r for r in rows if module.PRINTED in r["what"] and "class itself" not in r["what"]]
+    imagenet, cifar = ([r["ours"] for r in printed if r["what"].startswith(s)] for s in ("imagenet", "cifar100"))
+    assert len(imagenet) == 16 and max(imagenet) == 0 and len(cifar) == 4 and max(cifar) <= 1
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "keeps 0 % of a class's images on ImageNet and at most 1 % on CIFAR-100" in readme
