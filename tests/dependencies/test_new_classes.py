@@ -327,3 +327,20 @@ def test_a_last_layer_that_is_called_by_name(on):
     known = (images, np.arange(6) % 3)
     grown = add_classes(net, (images, np.arange(6) % 2), base_data=known, on=on, **(training or {}))
     assert torch.equal(predict(grown, images)[:, :3], predict(net, images))
+
+
+@pytest.mark.parametrize("how", heads.HOWS)
+def test_the_papers_form_has_no_bias_and_no_base_images(how):
+    fresh, labels, known, known_labels = blobs()
+    head = fit_head(fresh, labels, how=how, bias=False)
+    assert not head.bias.any()
+    scores = torch.tensor(fresh) @ head.theta.T
+    assert (scores.argmax(1).numpy() == labels).mean() > 0.9  # told apart from each other
+    joint = fit_head(fresh, labels, known, known_labels, how=how, bias=False)
+    assert not joint.bias.any() and not torch.equal(joint.theta, head.theta)
+
+
+def test_no_bias_where_one_is_needed(base):
+    for on in ("depths", "branch"):
+        with pytest.raises(RequestError, match=f"bias is off, and on {on} needs one"):
+            add_classes(base, digits("digits:8-9"), base_data=digits("digits:0-7@10"), on=on, bias=False)

@@ -32,7 +32,7 @@ def add(
     milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,
     nesterov: bool | None = None, label_smoothing: float | None = None, augment: str | None = None,
     precision: Literal["auto", "float32", "bf16"] = "auto", seed: int = 0, how: Literal["train", "ridge"] = "train",
-    on: Literal["logits", "features", "depths", "branch"] = "logits", strength: float | None = None,
+    on: Literal["logits", "features", "depths", "branch"] = "logits", strength: float | None = None, bias: bool = True,
     base_data: ImageData | tuple[Any, Any] | Dataset[Any] | DataLoader[Any] | None = None,
     classes: Sequence[str] | None = None, progress: bool = False, options: AddOptions | None = None,
 ) -> Module: ...

@@ -1,7 +1,8 @@
 """Fit Θ: new classes' logits as combinations of known ones' (paper 5, Sec. 3.2), or of features, from cached ones.
 
 The known logits f stay as they are; the new ones are g = Θf + b. Θ and b minimise the cross-entropy over all classes,
-known and new, which is convex in them, so nothing depends on a learning rate. Every class weighs the same.
+known and new, which is convex in them, so nothing depends on a learning rate. Every class weighs the same. The paper's
+own form has no b and no image of a known class: bias=False, and no base_logits.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ class _Rows:
     joint: bool  # whether rows of known classes are there
     rival: Tensor  # log-sum-exp of the known logits: all that the softmax needs of them
     own: Tensor  # the logit of a row's own class, where that is a known one
+    biased: bool = True  # whether there is a b
 
     def pick(self, keep: Tensor) -> _Rows:
-        return _rows(self.logits[keep], self.inputs[keep], self.labels[keep], self.known, self.new, self.joint)
+        some = _rows(self.logits[keep], self.inputs[keep], self.labels[keep], self.known, self.new, self.joint)
+        return replace(some, biased=self.biased)
 
     def loss(self, new: Tensor) -> Tensor:
         """Cross-entropy over all classes; over the new ones alone where no row of a known class is there."""
@@ -81,6 +84,7 @@ def fit_head(
     new: int | None = None,
     how: str = "train",
     strength: float | None = None,
+    bias: bool = True,
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Head:
@@ -91,6 +95,7 @@ def fit_head(
     one is brought to mean 0 and spread 1 first, for features of several kinds (Θ and b are for features as given).
     strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
     Without known classes' images only the new ones are told apart, and b lets a new class win 95 % of its images.
+    bias: without, b is 0; together with no known classes' images this is the paper's form.
 
     >>> rng = np.random.default_rng(0)
     >>> known = rng.normal(size=(90, 3)) + 4 * np.eye(3)[np.arange(90) % 3]
@@ -106,17 +111,22 @@ def fit_head(
     rows = _gather(logits, labels, base_logits, base_labels, new, pick(device))
     if features is not None:
         rows = _of_features(rows, features, base_features)
+    if scaled and not bias:
+        raise RequestError(
+            "`bias` is off, and features brought to mean 0 need one; leave `bias` on, or use `on` logits."
+        )
+    rows = replace(rows, biased=bias)
     if scaled:
         mean, spread = rows.inputs.mean(0), rows.inputs.std(0, correction=0).clamp(min=1e-6)
         rows = replace(rows, inputs=(rows.inputs - mean) / spread)
     chosen, start = (strength, None) if strength is not None else _cross_validated(rows, how, seed)
-    theta, bias = _fit(rows, how, chosen, start)
-    if not rows.joint:
-        bias = bias + _margin(rows, rows.inputs @ theta.T + bias)
+    theta, offset = _fit(rows, how, chosen, start)
+    if bias and not rows.joint:
+        offset = offset + _margin(rows, rows.inputs @ theta.T + offset)
     if scaled:
         theta = theta / spread
-        bias = bias - theta @ mean
-    return Head(theta.cpu(), bias.cpu(), chosen)
+        offset = offset - theta @ mean
+    return Head(theta.cpu(), offset.cpu(), chosen)
 
 
 def _gather(
@@ -192,18 +202,19 @@ def _fit(rows: _Rows, how: str, strength: float, start: Fit | None = None, steps
         return _ridge(rows, strength * size)
     if start is None:
         start = rows.inputs.new_zeros(rows.new, rows.inputs.shape[1]), rows.inputs.new_zeros(rows.new)
-    theta, bias = (part.clone().requires_grad_() for part in start)
+    theta, bias = (part.clone().requires_grad_(on) for part, on in zip(start, (True, rows.biased), strict=True))
 
     def objective() -> Tensor:
         return rows.loss(rows.inputs @ theta.T + bias) + strength * size * theta.square().sum()
 
-    _minimise(objective, [theta, bias], steps)
+    _minimise(objective, [theta, bias] if rows.biased else [theta], steps)
     return theta.detach(), bias.detach()
 
 
 def _ridge(rows: _Rows, strength: float) -> Fit:
-    """One-hot targets, a column of ones for b; known classes together weigh as much as the new ones."""
-    inputs = torch.cat([rows.inputs, rows.inputs.new_ones(len(rows.inputs), 1)], 1)
+    """One-hot targets, a column of ones for b (zeros without); known classes together weigh as much as the new ones."""
+    ones = rows.inputs.new_full((len(rows.inputs), 1), float(rows.biased))
+    inputs = torch.cat([rows.inputs, ones], 1)
     fresh = rows.labels >= rows.known
     weights = torch.where(fresh, rows.weights / rows.weights[fresh].sum(), 0.0)
     if rows.joint:
@@ -215,11 +226,11 @@ def _ridge(rows: _Rows, strength: float) -> Fit:
     solved = torch.linalg.solve(gram, inputs.T @ (weights[:, None] * targets)).T
     scores = inputs @ solved.T
     scale = rows.logits.new_zeros(()).requires_grad_()  # of log: it stays above 0
-    offset = rows.logits.new_zeros(rows.new).requires_grad_(rows.joint)
+    offset = rows.logits.new_zeros(rows.new).requires_grad_(rows.joint and rows.biased)
     # 1e-4: a scale that grows without end where everything is told apart already
     _minimise(
         lambda: rows.loss(scale.exp() * scores + offset) + 1e-4 * scale.square(),
-        [scale, offset] if rows.joint else [scale],
+        [scale, offset] if rows.joint and rows.biased else [scale],
     )
     factor = float(scale.detach().exp())
     return factor * solved[:, :-1], factor * solved[:, -1] + offset.detach()

@@ -41,7 +41,8 @@ def add_classes(
 
     data: training images of the new classes, an ImageData or (images, labels from 0) with their names in `classes`.
     base_data: images of the known classes, the more the better, seen in training or not; without, the new classes are
-    told apart from each other, but not well from the known ones. how, strength: see brickwork.dependencies.fit_head.
+    told apart from each other, but not well from the known ones. how, strength, bias: see brickwork.dependencies.fit_head;
+    bias=False without base_data is the paper's form.
     on: "logits" is the paper's; "features" makes the new logits of what the last layer reads, which knows more; "depths" of
     what layers at several depths answer, which knows more of classes that the model never learned; "branch" trains the last
     layers once more beside the model's own, with the options of training, and needs base_data.
@@ -96,6 +97,7 @@ def add_classes(
         new=len(fresh),
         how=options.how,
         strength=options.strength,
+        bias=options.bias,
         seed=seed,
         device=device_of(model),
     )

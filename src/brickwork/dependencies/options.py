@@ -143,6 +143,8 @@ class AddOptions(TrainOptions):
         default=None, above=0, help="Weight of the L2 term.", default_text="found by holding out"
     )
 
+    bias: bool = option(default=True, help="An offset for each new class; the paper's form has none, and no base data.")
+
     def training(self) -> dict[str, Any]:
         """The options of training that are given."""
         known = TrainOptions.__dataclass_fields__
@@ -152,6 +154,8 @@ class AddOptions(TrainOptions):
         yield from super().rules()
         if self.on == "branch" and (self.how != "train" or self.strength is not None):
             yield "a branch is trained as a network is; leave `how` and `strength` out, or choose another `on`"
+        if not self.bias and self.on in ("branch", "depths"):
+            yield f"`bias` is off, and `on` {self.on} needs one; choose `on` logits or features"
         if self.on != "branch" and self.training():
             name = next(iter(self.training()))
             yield f"`{name}` is for `on` branch; with `on` {self.on} nothing is trained but one matrix"

@@ -78,6 +78,50 @@ def _explained(cross: Floats, inverse: Floats, own: NDArray[np.int64]) -> Floats
     return result
 
 
+def slope_bounds(moments: LogitGram, redundancy: Floats, lam: Floats, other: Floats) -> Floats:
+    """Theorem 2, (targets, features): how far (Cov_j θ*(λ) − b_j)/λ can be from the same at another λ (above 0).
+
+    ‖A_j‖₂ ‖A⁻ᵀb‖₂ |1/λ − 1/λ'| with ‖A_j‖₂² = Cov_jj and ‖A⁻ᵀb‖₂² = Cov_ii − err(θ*(0)). The residual over λ is the
+    projection of A⁻ᵀb/λ onto a polytope, which brings no two points further apart, so it also holds above λ_max; there it
+    is met where the target is a multiple of feature j.
+
+    >>> moments = LogitGram(np.eye(2), np.array([[0.0, 0.6]]), np.ones(1), 5, False)
+    >>> slope_bounds(moments, np.array([0.64]), np.array([1.2]), np.array([2.4])).tolist()
+    [[0.25, 0.25]]
+    """
+    reach = np.sqrt(np.maximum(moments.squares - redundancy, 0))
+    return np.sqrt(moments.gram.diagonal())[None, :] * (reach * np.abs(1 / lam - 1 / other))[:, None]
+
+
+def error_bounds(moments: LogitGram, own: NDArray[np.int64], redundancy: Floats, lam: Floats) -> tuple[Floats, Floats]:
+    """Finer bounds of err(θ*(λ)) than Eq. 5 (Remark 3; the paper's are in an appendix we do not have, these are ours).
+
+    With y = A⁻ᵀb: err(0) + ‖y‖² min(1, λ/λ_max)² ≤ err(λ) ≤ err(0) + min(‖y‖², λ/2 · ‖θ*(0)‖₁). Below: 2y/λ_max lies in the
+    polytope of Theorem 2, so the projection of 2y/λ is no further from it than that. Above: no feature's product with
+    the residual is more than λ/2. Both are met where the target is a multiple of one feature, the lower one at every λ
+    and the upper one at λ_max. Where Cov is singular the upper bound is Eq. 5's.
+
+    >>> moments = LogitGram(np.eye(2), np.array([[0.0, 0.6]]), np.ones(1), 5, False)
+    >>> low, high = error_bounds(moments, np.array([-1]), np.array([0.64]), np.array([0.6]))
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.73], [0.82])
+    """
+    aim = moments.cross.copy()
+    has = np.flatnonzero(own >= 0)
+    aim[has, own[has]] = 0
+    largest = 2 * np.abs(aim).max(1)
+    share = np.where(largest > 0, lam / np.where(largest > 0, largest, 1.0), 1.0)
+    reach = np.maximum(moments.squares - redundancy, 0)
+    values, vectors = _eigen(moments.gram)
+    upper = reach
+    if values[0] > len(values) * np.finfo(np.float64).eps * values[-1]:
+        inverse = (vectors / values) @ vectors.T
+        free = aim @ inverse  # θ*(0), its own feature left out by Schur's complement
+        free[has] -= (free[has, own[has]] / inverse[own[has], own[has]])[:, None] * inverse[own[has]]
+        upper = np.minimum(reach, lam / 2 * np.abs(free).sum(1))
+    return redundancy + reach * np.minimum(share, 1) ** 2, redundancy + upper
+
+
 def check_theory(
     moments: LogitGram, own: NDArray[np.int64], coef: Floats, lam: Floats, redundancy: Floats
 ) -> dict[str, Any]:

@@ -25,9 +25,12 @@ from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, study
 
-#: ResNet-50, ImageNet: accuracy without and with the penalty; coefficient; ImageNet-O AUPR
-#: of ResNet-18 on ImageNet, without and with the penalty
-PAPER: dict[str, Any] = {"accuracy": (69.83, 70.12), "coefficient": (0.70, 0.02), "aupr": (15.15, 15.48)}
+#: Table 3 on ImageNet, by network, without and with the penalty: accuracy, coefficient, AUPR of ImageNet-O
+PAPER: dict[str, dict[str, tuple[float, float]]] = {
+    "resnet18": {"paper": (69.83, 70.12), "paper_coefficient": (0.70, 0.02), "paper_aupr": (15.15, 15.48)},
+    "resnet50": {"paper": (76.37, 76.66), "paper_coefficient": (1.10, 4.5e-4), "paper_aupr": (13.98, 14.07)},
+}
+PLACES = {"no penalty": 0, "covariance (the paper's), one pair": 1}  # which of the two a row stands beside
 THRESHOLD = 0.2  # "all": every link at least this strong between superclasses
 #: penalty, its pairs, strength
 WAYS = {
@@ -53,7 +56,8 @@ def cut_dependency(
             _one_run(lab.reseeded(k), source, arch, outside, epochs) for k in range(seeds or (5 if lab.full else 1))
         ]
         for way in WAYS:
-            yield _row(f"{source} {arch}, {way}", [run[way] for run in runs], way if lab.full else "", lab.seed)
+            paper = paper_cells(arch, way) if lab.full else {}
+            yield _row(f"{source} {arch}, {way}", [run[way] for run in runs], paper, lab.seed)
 
 
 def _one_run(lab: Lab, source: str, arch: str, outside: tuple[str, ...], epochs: int) -> dict[str, dict[str, Any]]:
@@ -130,12 +134,19 @@ def average_precision(scores: torch.Tensor, positive: torch.Tensor) -> float:
     return float((precision * hits).sum() / hits.sum())
 
 
-def _row(what: str, runs: list[dict[str, Any]], way: str, seed: int) -> Row:
-    """Means over the seeds; the paper's penalty has the paper's numbers beside it, as has the baseline (if full)."""
-    place = {"no penalty": 0, "covariance (the paper's), one pair": 1}.get(way)
-    row: Row = {"what": what, "paper": None if place is None else PAPER["accuracy"][place]}
-    if place is not None:
-        row |= {"paper_coefficient": PAPER["coefficient"][place], "paper_aupr": PAPER["aupr"][place]}
+def paper_cells(arch: str, way: str) -> Row:
+    """The paper's numbers of the same network with and without its penalty; nothing for others.
+
+    >>> paper_cells("resnet50", "no penalty")["paper"], paper_cells("vgg16", "no penalty")
+    (76.37, {})
+    """
+    place = PLACES.get(way)
+    return {} if place is None else {name: both[place] for name, both in PAPER.get(arch, {}).items()}
+
+
+def _row(what: str, runs: list[dict[str, Any]], paper: Row, seed: int) -> Row:
+    """Means over the seeds, the paper's numbers beside them."""
+    row: Row = {"what": what, "paper": None, **paper}
     numbers = [name for name in runs[0] if name != "pair"]
     row |= {name: mean([run[name] for run in runs], 4) for name in numbers}
     row["ours_range"] = [round(f(run["ours"] for run in runs), 2) for f in (min, max)]

@@ -8,8 +8,9 @@ import json
 import pytest
 
 from brickwork.errors import UnknownName
-from brickwork_lab import studies
+from brickwork_lab import lab, studies
 from brickwork_lab.commands import _fitting, _shown
+from brickwork_lab.studies import new_classes
 
 
 def test_the_list_names_every_study(run):
@@ -68,16 +69,30 @@ def test_smoke(name, networks, run, tmp_path):
         assert ours["coefficient"] < 0.05 < before["coefficient"] and ours["ours"] >= before["ours"] - 2
         assert all(50 < row["auroc_digits:B"] <= 100 and row["aupr_digits:B"] <= 100 for row in result["rows"])
     if name == "new-classes":
-        trained, branch = (by_name[f"digits lenet 9+1, {way}"] for way in ("trained", "a branch"))
+        ways = [f"ours: {what}, bias, all base images" for what in ("logits", "a branch")]
+        trained, branch = (by_name[f"digits lenet 9+1, {way}"] for way in ways)
         assert trained["ours"] > 92 and trained["new"] == 100 and trained["added"] == 10
         assert {"whole", "whole_base", "time_share", "difference"} <= trained.keys()
         assert branch["ours"] > trained["ours"] - 1 and branch["added"] > 100
-        assert by_name["digits lenet 9+1, trained, as many others"]["ours"] > 80
+        assert by_name[f"digits lenet 9+1, {ways[0]}, as many others"]["ours"] > 80
     if name == "increment":
         assert [row["classes"] for row in result["rows"]] == [5, 7, 9]
     if name == "transfer":
         nothing, matched = (row["ours"] for row in result["rows"][1:3])
         assert nothing < 30 < 90 < matched
+
+
+def test_new_classes_as_printed(monkeypatch):
+    monkeypatch.setitem(lab.SMOKE, "epochs", 3)
+    every = new_classes._ways(slice(None), 2)
+    assert new_classes.PRINTED in every and new_classes.PRINTED not in new_classes._ways(slice(None), 1)
+    ours = f"ours: logits, {new_classes.JOINT}"
+    monkeypatch.setattr(new_classes, "_ways", lambda *_: {way: every[way] for way in (new_classes.PRINTED, ours)})
+    monkeypatch.setattr(new_classes, "_time_of_training", lambda *_: (1.0, 1.0))
+    rows = studies.get("new-classes").run(full=False, device="cpu", progress=False, picks=("8+2",))
+    printed, joint = rows
+    assert (printed["added"], joint["added"]) == (16, 18)  # no bias
+    assert printed["new"] > 85 and printed["ours"] < joint["ours"]  # told apart from each other, not from the known
 
 
 def test_latency_smoke(run):
