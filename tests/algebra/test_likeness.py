@@ -126,3 +126,14 @@ def test_wrong_requests():
         rebasin(net, net, x, by="weight")
     with pytest.raises(RequestError, match="by is 'weight'; it must be weights or activations"):
         merge_on([net, net], [x], "rebasin", by="weight", **QUIET)
+
+
+def test_half_precision_does_not_overflow():
+    a = lively("lenet", in_channels=1).half()
+    b = lively("lenet", seed=1, in_channels=1).half()
+    x = 5 + torch.randn(100, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    found, wanted = (
+        correlations(*nets, given, given) for nets, given in (((a, b), x.half()), ((a.float(), b.float()), x))
+    )
+    for space, likeness in wanted.items():
+        assert np.isfinite(found[space]).all() and abs(found[space] - likeness).max() < 0.05

@@ -10,7 +10,7 @@ import brickwork
 from brickwork.algebra import merge_on, rebasin, repair
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadModel, RequestError
-from brickwork.origin import origin_of
+from brickwork.origin import Origin, Preprocessing, attach, origin_of
 from brickwork.store import state_hash
 
 QUIET = {"progress": False}
@@ -151,3 +151,14 @@ def test_wrong_requests():
     ):
         with pytest.raises(error, match=message):
             call()
+
+
+def test_each_parent_sees_the_images_as_it_prepares_them():
+    """Whichever parent is named first; the merged network's images are prepared as the first one's."""
+    a, b = network(0), network(1)
+    attach(a, Origin(preprocessing=Preprocessing((8, 8), 1, (0.5,), (0.25,))))
+    attach(b, Origin(preprocessing=Preprocessing((8, 8), 1, (0.0,), (1.0,))))
+    raw = torch.randint(0, 256, (60, 8, 8, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    merged = brickwork.merge([a, b])
+    one, two = (repair(merged, raw, parents=parents) for parents in ([a, b], [b, a]))
+    assert (one(X) - two(X)).abs().max() <= 1e-10 < (one(X) - merged(X)).abs().max()

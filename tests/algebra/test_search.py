@@ -184,3 +184,12 @@ def test_wrong_requests(models):
     with pytest.raises(RequestError, match="layers are not used by a search"):
         brickwork.merge([a, b], data=sets, search=good, layers=[("*", "linear", {})])
     assert MergeSearchOptions(search={"density": "0.1:1"}).ranges == {"density": (0.1, 1.0)}
+
+
+def test_what_a_search_could_not_use_is_refused_before_it():
+    nets = [nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)).eval() for _ in range(2)]
+    data = [(X, nets[0](X).argmax(1))]
+    with pytest.raises(RequestError, match="weights from -1 on; repair needs them 0 or more"):
+        search_merge(nets, data, search={"weights": (-1, 1)}, repair=True, tries=2, **QUIET)
+    with pytest.raises(RequestError, match="bn is recalibrate, and the networks have no batch norm"):
+        search_merge(nets, data, search={"weights": (0, 1)}, bn="recalibrate", tries=2, **QUIET)

@@ -129,6 +129,26 @@ def test_lwf_keeps_nearer_to_what_it_answered(ran, scenario):
     assert far["lwf(strength=3)"] < 0.5 * far["lwf(strength=0)"]
 
 
+class Told(nn.Module):
+    """Answers as transformers' networks do."""
+
+    def __init__(self, classes=4):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU())
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, x):
+        return {"logits": self.head(self.body(x))}
+
+
+@pytest.mark.parametrize("name", ["derpp", "lwf", "ewc(seen=4)"])
+def test_other_precisions_and_answers_by_name(scenario, tmp_path, name):
+    two = continual.Scenario("two", scenario.tasks[:2])
+    torch.manual_seed(0)
+    told = {"epochs": 1, "device": "cpu", "progress": False, "protocol": "class"}
+    assert continual.run(two, name, Told().double(), out=tmp_path, **told).results[name].matrix.shape == (2, 2)
+
+
 def test_ewc_holds_what_mattered(ran, scenario):
     """The weights that mattered most to the first task move least; what is stored is the mean square of single gradients."""
     one = continual.Scenario("one", scenario.tasks[:1])

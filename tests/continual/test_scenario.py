@@ -91,6 +91,7 @@ def test_tasks_by_groups_of_classes(tmp_path):
     two = split_classes(digits, groups={"round": ["0", "8", "6"], "straight": ["1", "7"]})
     assert [task.classes for task in two.tasks] == [("0", "8", "6"), ("1", "7")] and two.name == "digits@5 in 2 groups"
     assert [task.name for task in two.tasks] == ["digits@5#round", "digits@5#straight"]
+    assert [task.name for task in split_classes(digits, groups={"even": ["0", "2"]}).tasks] == ["digits@5#even"]
     file = tmp_path / "groups.json"
     file.write_text('{"a": ["3", "4"], "b": ["5"], "c": ["9"]}')
     some = split_classes(digits, groups=file, tasks=2)

@@ -217,6 +217,11 @@ def test_the_command_lists_and_fetches(server, tmp_path, monkeypatch, run):
     assert listed() == {"cifar10": "to be fetched", "cifar100": "to be fetched", "digits": "embedded"} | dict.fromkeys(
         ("mnist", "fashion_mnist"), "to be fetched"
     )
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "gone.npz").symlink_to(tmp_path / "nowhere")
+    assert not {"folder", "gone"} & set(listed())
+    (tmp_path / "folder.npz").rmdir()
+    (tmp_path / "gone.npz").unlink()
     code, _, error = run("data", "fetch", "cifar10", "cifar11", "--mirror", server.url)
     assert (
         code == 2 and "'cifar11'" in error and "cifar10" in error and not list(tmp_path.iterdir())

@@ -15,6 +15,7 @@ from torch import nn
 import brickwork
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments import Source, match_responses
+from brickwork.moments.match import _held_out
 from brickwork.moments.ridge import RIDGES
 
 
@@ -442,3 +443,33 @@ def test_the_ridge_of_each_layer_is_chosen_on_images_held_out():
     ] * 2  # none to hold out
     with pytest.raises(RequestError, match="ridge must be 0 or more"):
         matched(teacher, teacher, x, ridge=-1.0)
+
+
+class Flattened(nn.Module):
+    """Tokens that lie in one dimension with the images, or keep one of their own."""
+
+    def __init__(self, flat):
+        super().__init__()
+        self.flat, self.a, self.o = flat, nn.Linear(6, 12), nn.Linear(12, 3)
+
+    def forward(self, x):
+        tokens = x.reshape(-1, 6) if self.flat else x
+        return self.o(torch.tanh(self.a(tokens)).reshape(len(x), -1, 12).mean(1))
+
+
+def test_tokens_of_one_image_are_held_out_together():
+    """Whether they have a dimension of their own or not: the same function gets the same ridges and weights."""
+    nets = [randomise(Flattened(flat)) for flat in (True, False)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    x, others = torch.randn(2, 40, 5, 6, dtype=torch.float64)
+    found = [match_responses(net, [Source(net, x, own=others)], ridge=None, progress=False) for net in nets]
+    assert [fit.ridge for fit in found[0].fits] == [fit.ridge for fit in found[1].fits]
+    for name, value in found[0].model.state_dict().items():
+        torch.testing.assert_close(value, found[1].model.state_dict()[name], rtol=1e-9, atol=1e-12)
+
+
+def test_rows_that_cannot_be_told_apart_by_image_are_not_held_out():
+    assert _held_out(torch.zeros(7, 10, 3), 70, range(10)) is None  # tokens first
+    assert _held_out(torch.zeros(20, 10, 3), 200, range(10)) is None
+    assert _held_out(torch.zeros(10, 4), 10, range(5, 15)).tolist() == [k % 5 == 4 for k in range(5, 15)]
+    assert _held_out(torch.zeros(20, 4), 20, range(10)).tolist() == [k // 2 % 5 == 4 for k in range(20)]

@@ -16,7 +16,7 @@ from brickwork import data, zoo
 from brickwork.data.pixels import as_input
 from brickwork.errors import BadModel, RequestError
 from brickwork.evaluation import evaluate_data
-from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.origin import Origin, Preprocessing, attach, origin_of
 from brickwork.training import synthesise, train
 from brickwork.training.synthesis import _divergence
 
@@ -88,11 +88,36 @@ def test_what_cannot_be_made_is_refused(trained):
         synthesise(trained[0], images=3)
     with pytest.raises(RequestError, match="does not say how large its images are; give size"):
         synthesise(nn.Sequential(nn.Conv2d(3, 2, 3), nn.BatchNorm2d(2), nn.Flatten()))
+    grey = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2 * 36, 3))
+    assert synthesise(grey, images=4, steps=1, size=8, progress=False).train_images.shape == (4, 8, 8, 1)
+    with pytest.raises(BadModel, match=r"forward fails on images of 1×9×9 .* give their right size"):
+        synthesise(grey, images=4, size=9)
+    with pytest.raises(BadModel, match="answers 2×6×6 numbers an image"):
+        synthesise(grey[:2], images=4, size=8)
+    unused = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    unused.norm = nn.BatchNorm2d(3)
+    unused.forward = lambda x: unused[1](unused[0](x))
+    attach(unused, Origin(input_shape=(1, 8, 8)))
+    with pytest.raises(BadModel, match="uses none of its batch norms"):
+        synthesise(unused, images=4, progress=False)
     broken = copy.deepcopy(trained[0])
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
     with pytest.raises(BadModel, match="became NaN or infinite"):
         synthesise(broken, images=5, steps=1, progress=False)
+
+
+def test_half_precision_and_other_outputs(trained):
+    net = copy.deepcopy(trained[0]).half()
+    made = synthesise(net, images=9, batch_size=4, steps=2, progress=False)
+    assert (
+        len(made.train_labels) == 9
+        and made.classes == trained[1].classes
+        and next(net.parameters()).dtype == torch.float16
+    )
+    two = copy.deepcopy(trained[0])
+    two[-1] = nn.Linear(128, 2)  # the record still has five names
+    assert synthesise(two, images=4, steps=1, progress=False).classes == ("0", "1")
 
 
 def test_the_command_writes_what_others_read(tmp_path, run):

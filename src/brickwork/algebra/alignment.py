@@ -84,7 +84,7 @@ def repair(
     every = {"the network": model} | {f"parent {k}": p for k, p in enumerate(parents)}
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
     task = ModelTask(given, given, given=images)
-    return set_responses(model, responses_between(parents, [task], shares), [task], progress)
+    return set_responses(model, responses_between(parents, [task], shares, prepared=model), [task], progress)
 
 
 def rebasined(
@@ -109,7 +109,7 @@ def rebasined(
             advance()
     merged = merge(moved, weights=[w / sum(shares) for w in shares])
     if repair:
-        return set_responses(merged, responses_between(moved, tasks, shares), tasks, progress), {}
+        return set_responses(merged, responses_between(moved, tasks, shares, prepared=first), tasks, progress), {}
     return recalibrated(merged, tasks, batch_size=batch_size), {}
 
 

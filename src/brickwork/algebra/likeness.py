@@ -133,7 +133,10 @@ class _Sums:
         for k, values in enumerate((mine.values, theirs.values)):
             if len(new):
                 self.first[k, index] = values[0].double().cpu()
-            from_first = values - self.first[k, index].to(values)
+            wide = values.to(
+                torch.promote_types(values.dtype, torch.float32)
+            )  # sums of half-precision products overflow
+            from_first = wide - self.first[k, index].to(wide)
             self.sums[k, index] += from_first.sum(0, dtype=torch.float64).cpu()
             self.squares[k, index] += from_first.square().sum(0, dtype=torch.float64).cpu()
             sides.append(from_first)

@@ -50,15 +50,16 @@ def refuse_unrepairable(model: nn.Module, example: Tensor) -> None:
 
 
 def responses_between(
-    parents: Sequence[nn.Module], tasks: Sequence[ModelTask], shares: Sequence[float]
+    parents: Sequence[nn.Module], tasks: Sequence[ModelTask], shares: Sequence[float], *, prepared: nn.Module
 ) -> dict[str, Tensor]:
     """Mean and spread of every layer's channels, (2, channels), those of all parents weighed by their shares.
 
-    The parents have their channels in one order. Statistics are those of the images of all tasks.
+    The parents have their channels in one order. Statistics are those of the images of all tasks. prepared: the network that
+    the tasks' images are prepared for.
     """
     wanted: dict[str, Tensor] = {}
     for parent, share in zip(parents, shares, strict=True):
-        for path, found in response_statistics(parent, seen_by(parent, parents[0], tasks)).items():
+        for path, found in response_statistics(parent, seen_by(parent, prepared, tasks)).items():
             part = share / sum(shares) * found
             wanted[path] = wanted[path] + part if path in wanted else part
     return wanted

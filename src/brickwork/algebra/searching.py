@@ -59,6 +59,8 @@ def search_merge(
     chosen = find(method)
     check_search(method, len(models), len(data), base is not None, options, searching, fixed)
     space = _Space(chosen, searching, len(models))
+    if options.bn in MEASURED and not has_statistics(models[0]):
+        raise RequestError(f"`bn` is {options.bn}, and the networks have no batch norm to measure; leave it out.")
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
     tasks = tasks_of(models, data, pairs=False, labels=True)
@@ -183,6 +185,9 @@ def check_search(
         raise RequestError(f"`bn` is not used by {method}, which looks at images; leave it out.")
     if options.repair and "repair" not in chosen.every_option:
         raise RequestError(f"`repair` is not used by {method}; leave it out.")
+    if options.repair and space.ranges.get("weights", (0.0, 1.0))[0] < 0:
+        low = space.ranges["weights"][0]
+        raise RequestError(f"`search` looks for weights from {low:g} on; `repair` needs them 0 or more, so begin at 0.")
     for name in [name for name in fixed if name in space.ranges]:
         raise RequestError(f"{name} is given and looked for (`search`); leave one of them out.")
     for end in (np.zeros(space.size), np.ones(space.size)):

@@ -114,5 +114,5 @@ def judge(model: nn.Module, task: ModelTask, number: int, batch_size: int = 512)
                     f"{tuple(logits.shape[1:])} outputs an image."
                 )
             right += int((logits.argmax(1) == y).sum())
-            loss += float(F.cross_entropy(logits, y, reduction="sum"))
+            loss += float(F.cross_entropy(logits.float(), y, reduction="sum"))
     return right / len(task.labels), loss

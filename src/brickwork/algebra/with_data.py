@@ -6,6 +6,7 @@ These, and RegMean, fold batch norms into the layers before them first (exactly)
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -87,7 +88,8 @@ def merge_on(
     merged, facts = chosen.function()(given, tasks, **own)
     if repair and chosen.repairs:
         pairs = chosen.pairs(options, count)
-        wanted = responses_of_pairs(given, tasks) if pairs else responses_between(given, tasks, shares)
+        between = partial(responses_between, given, tasks, shares, prepared=given[0])
+        wanted = responses_of_pairs(given, tasks) if pairs else between()
         merged = set_responses(merged, wanted, tasks, progress)
     summary = {"method": method, **{n: v for n, v in options.items() if n not in ("shares", "base", "heads")}}
     summary |= {"weights": options["shares"]} if chosen.weighted else {}

@@ -126,8 +126,16 @@ def continual(
                 "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
                 "out": str(out.resolve()),
             }
-            request = {"data": [str(spec) for spec in data], "arg": arg or {}, "size": size, "device": str(device)}
-            request |= {"split": split.to_dict(), "options": options.to_dict(), **folders}
+            request = {
+                "data": [_absolute(spec) for spec in data],
+                "arg": arg or {},
+                "size": size,
+                "device": str(device),
+            }
+            groups = split.groups
+            if groups is not None and Path(groups).exists():
+                groups = str(Path(groups).resolve())
+            request |= {"split": {**split.to_dict(), "groups": groups}, "options": options.to_dict(), **folders}
             request["pool"] = None if folder is None else str(folder.path.resolve())
             run_methods(list(chosen), engine, request)
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
@@ -145,6 +153,16 @@ def continual(
     }
     _save(result, out, report)
     return Report(report, f"{result}\nsaved in {out}: continual.html, continual.csv, {RUN}")
+
+
+def _absolute(spec: Any) -> str:
+    """A data set as another process finds it, wherever that works."""
+    from dataclasses import replace
+
+    from brickwork.data.named import known_names
+
+    path = spec.source not in known_names() and Path(spec.source).exists()
+    return str(replace(spec, source=str(Path(spec.source).resolve())) if path else spec)
 
 
 def _save(result: Comparison, out: Path, report: dict[str, Any]) -> None:

@@ -12,9 +12,9 @@ from brickwork.continual.one_network import NETWORK, OneNetwork, Penalty, Stored
 from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import as_input
 from brickwork.options import option
-from brickwork.origin import origin_of
+from brickwork.outputs import logits_of
+from brickwork.prediction import input_of
 
 FISHER = "fisher."  # before the names of parameters: how much each mattered to the tasks so far
 
@@ -34,7 +34,7 @@ class LearningWithoutForgetting(OneNetwork):
 
         def penalty(images: Tensor, logits: Tensor, _target: Tensor) -> Tensor:
             with torch.no_grad():
-                wanted = before(images).float() / self.temperature
+                wanted = logits_of(before(images)).float() / self.temperature
             given = logits[:, : wanted.shape[1]].float() / self.temperature
             far = F.kl_div(given.log_softmax(1), wanted.log_softmax(1), log_target=True, reduction="batchmean")
             return self.strength * self.temperature**2 * far
@@ -69,11 +69,11 @@ class ElasticWeights(OneNetwork):
         """The diagonal of the Fisher matrix, of all tasks so far: mean squares of the gradients of single images."""
         draw = np.random.default_rng([bench.seed_of(number), 8])
         some = np.sort(draw.permutation(len(task.train_labels))[: self.seen])
-        inputs = as_input(task.train_images[some], origin_of(model).preprocessing, bench.device)
+        inputs = input_of(model, task.train_images[some], bench.device)
         model.eval()
         total = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
         for x, label in zip(inputs, torch.from_numpy(task.train_labels[some]).to(bench.device), strict=True):
-            loss = F.cross_entropy(model(x[None]), label[None])
+            loss = F.cross_entropy(logits_of(model(x[None])).float(), label[None])
             gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
             for name, gradient in zip(total, gradients, strict=True):
                 if gradient is not None:

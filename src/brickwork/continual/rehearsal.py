@@ -14,11 +14,10 @@ from brickwork.continual.one_network import OneNetwork, Penalty, Stored
 from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import as_input
 from brickwork.data.streamed import concatenated
 from brickwork.options import option
-from brickwork.origin import origin_of
-from brickwork.prediction import predict
+from brickwork.outputs import logits_of
+from brickwork.prediction import input_of, predict
 
 
 class Stores(OneNetwork):
@@ -65,7 +64,7 @@ class DarkReplay(Stores):
     batch: int = option(default=32, at_least=1, help="Stored images per step.")
 
     def penalty(self, model: nn.Module, bench: Bench, number: int, earlier: Stored) -> Penalty:
-        prepared = as_input(earlier["images"], origin_of(model).preprocessing, bench.device)
+        prepared = input_of(model, earlier["images"], bench.device)
         labels, answers = (earlier[name].to(bench.device) for name in ("labels", "answers"))
         known = answers.isfinite()  # an image knows nothing of the classes that came after it
         draw = np.random.default_rng([bench.seed_of(number), 7])
@@ -74,7 +73,7 @@ class DarkReplay(Stores):
             some = torch.from_numpy(draw.choice(len(labels), min(self.batch, len(labels)), replace=False)).to(
                 bench.device
             )
-            return some, model(prepared[some])
+            return some, logits_of(model(prepared[some])).float()
 
         def penalty(_images: Tensor, _logits: Tensor, _target: Tensor) -> Tensor:
             some, logits = again()

@@ -113,7 +113,7 @@ def split_classes(
         if tasks is not None and tasks > len(given):
             raise RequestError(f"tasks is {tasks}, and there are {len(given)} groups; ask for fewer.")
         dealt = places_of(given, data.classes, data.name)[:tasks]
-        return _dealt(data, dict(zip(given, dealt, strict=False)), f"{data.name} in {len(dealt)} groups")
+        return _dealt(data, dict(zip(given, dealt, strict=False)), f"{data.name} in {counted(len(dealt), 'group')}")
     if tasks is None and per is None:
         raise RequestError("say into how many tasks to split (tasks) or how many classes each has (per).")
     per = count // int(tasks or 1) if per is None else per
@@ -125,15 +125,18 @@ def split_classes(
     order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
     width = len(str(tasks - 1))
     numbered = {f"{k:0{width}d}": order[k * per : (k + 1) * per].tolist() for k in range(tasks)}
+    if tasks == 1:
+        numbered = {"": numbered["0"]}  # the one task is the data set itself
     return _dealt(data, numbered, f"{data.name} in {tasks} × {per}")
 
 
 def _dealt(data: ImageData, dealt: Mapping[str, list[int]], name: str) -> Scenario:
     """A task for each list of classes, by its name."""
-    parts = {task: data.select(own) for task, own in dealt.items()}
-    if len(parts) > 1:
-        parts = {task: replace(part, name=f"{data.name}#{task}") for task, part in parts.items()}
-    return Scenario(name, tuple(parts.values()), len(data.classes) - sum(map(len, dealt.values())))
+    parts = [data.select(own) for own in dealt.values()]
+    named = [
+        replace(part, name=f"{data.name}#{task}") if task else part for task, part in zip(dealt, parts, strict=True)
+    ]
+    return Scenario(name, tuple(named), len(data.classes) - sum(map(len, dealt.values())))
 
 
 def sequence(sets: Sequence[ImageData], *, size: int | None = None, name: str | None = None) -> Scenario:

@@ -47,7 +47,7 @@ def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
 
 def known_names(root: str | os.PathLike[str] | None = None) -> list[str]:
     """The embedded digits, the sets that can be downloaded, and what else lies in the data folder."""
-    return sorted({"digits", *OFFICIAL, *(path.stem for path in data_folder(root).glob("*.npz"))})
+    return sorted({"digits", *OFFICIAL, *(path.stem for path in data_folder(root).glob("*.npz") if path.is_file())})
 
 
 @dataclass(frozen=True)

@@ -294,7 +294,7 @@ def _gather(
         asked = [layer.input, layer.other] if use and layer.other is not None else [layer.input]
         assert isinstance(mine.batches, ImageBatches)
         made = zip(mine.batches.bounds, mine.each(asked), theirs.each([point]), strict=True)
-        for (before, _), (x, *besides), (y,) in made:
+        for (before, after), (x, *besides), (y,) in made:
             if index is not None:
                 y = y.index_select(dim, index)
             if y.shape[dim] != layer.output.shape[dim]:
@@ -311,9 +311,21 @@ def _gather(
                 rows_x, rows_y = x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
             if not bool(torch.isfinite(rows_x).all() and torch.isfinite(rows_y).all()):
                 raise BadData(f"activations at {path} became NaN or infinite in the batch from image {before} on")
-            if len(parts) == 1:
+            held = _held_out(x, rows_x.shape[1], range(before, after)) if len(parts) == 2 else None
+            if held is None:
                 parts[0].add(rows_x, rows_y)
                 continue
-            image = before + torch.arange(rows_x.shape[1], device=mine.device) // (rows_x.shape[1] // len(x))
-            for moments, some in zip(parts, (image % 5 != 4, image % 5 == 4), strict=True):
+            for moments, some in zip(parts, (~held, held), strict=True):
                 moments.add(rows_x[:, some], rows_y[:, some])
+
+
+def _held_out(x: Tensor, rows: int, images: range) -> Tensor | None:
+    """Which rows are of every fifth image; None where a layer's input does not say which rows are of which image.
+
+    Tokens and windows may lie in the first dimension together with the images, each image's one after the other.
+    """
+    count = len(images)
+    behind = x.dim() > 2 and len(x) != count and x.shape[1] == count  # tokens first, then images
+    if behind or len(x) % count or rows % count:
+        return None
+    return (images.start + torch.arange(rows, device=x.device) // (rows // count)) % 5 == 4

@@ -46,7 +46,7 @@ set({});
 watchWay();
 ask('/api/state').then(({board, ...state}) => {
   set({...state, ...board, ...unsaved(), ready: true});
-  nextNames();
+  nextNames();  // and tells the server, where the tab had something that it did not know
   if (S.parts.length) resize();
   count();
   follow();

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from brickwork.blueprint.record import refuse_scripted
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import normalise
 from brickwork.devices import pick
@@ -22,6 +23,7 @@ from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, origin_of
 from brickwork.outputs import logits_of
+from brickwork.prediction import precision_of
 from brickwork.progress import bar
 from brickwork.training.options import SynthesiseOptions
 
@@ -43,7 +45,11 @@ def synthesise(
     >>> made.train_images.shape, made.train_labels.tolist()
     ((4, 8, 8, 1), [0, 1, 0, 1])
     """
-    net = copy.deepcopy(model).to(pick(device, of=model)).eval().requires_grad_(False)
+    refuse_scripted(model)
+    where = pick(device, of=model)
+    net = copy.deepcopy(model).to(where).eval().requires_grad_(False)
+    if precision_of(net) in (torch.float16, torch.bfloat16):
+        net = net.float()  # steps of pixels are smaller than such numbers can tell
     prepared = _prepared(net, options.size)
     norms = [m for m in net.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
     if not norms:
@@ -51,16 +57,20 @@ def synthesise(
             "the network has no batch norm with statistics of its training images, from which alone images can be made; "
             "give real ones, some hundred without labels."
         )
-    classes = origin_of(model).classes or tuple(map(str, range(_outputs(net, prepared, options.output))))
+    names, outputs = origin_of(model).classes, _outputs(net, prepared, options.output)
+    classes = names if names is not None and len(names) == outputs else tuple(map(str, range(outputs)))
     count = options.images or max(500, 2 * len(classes))
     if count < len(classes):
         raise RequestError(f"`images` is {count}; with {len(classes)} classes it must be at least as many.")
     labels = np.arange(count) % len(classes)
+    pieces = np.array_split(
+        labels, -(-count // options.batch_size)
+    )  # even ones: the statistics of a single image say little
     parts = []
-    with bar("synthesising", -(-count // options.batch_size) * options.steps, show=progress) as advance:
-        for k, start in enumerate(range(0, count, options.batch_size)):
-            target = torch.from_numpy(labels[start : start + options.batch_size])
-            parts.append(_Batch(net, norms, prepared, target, [options.seed, k]).made(options, advance))
+    with bar("synthesising", len(pieces) * options.steps, show=progress) as advance:
+        for k, target in enumerate(pieces):
+            batch = _Batch(net, norms, prepared, torch.from_numpy(target), [options.seed, k])
+            parts.append(batch.made(options, advance))
     pixels = torch.cat(parts).mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     none = np.zeros(0, np.int64)
     return ImageData("synthetic", classes, pixels, labels, pixels[:0], none)
@@ -111,6 +121,10 @@ class _Batch:
         finally:
             for hook in hooks:
                 hook.remove()
+        if not far:
+            raise BadModel(
+                "the network's forward uses none of its batch norms, so that they remember nothing; give real images."
+            )
         return torch.stack(far).mean() + SURE * nn.functional.cross_entropy(logits, self.target)
 
 
@@ -132,14 +146,25 @@ def _prepared(model: nn.Module, size: int | None) -> Preprocessing:
         side = shape[1], shape[2]
     if side is None:
         raise RequestError("the model does not say how large its images are; give `size`.")
-    channels = known.channels if known else shape[0] if shape else 3
+    first = next((m.in_channels for m in model.modules() if isinstance(m, nn.Conv2d)), 3)
+    channels = known.channels if known else shape[0] if shape else first
     mean, std = (known.mean, known.std) if known and known.mean else ((0.0,) * channels, (1.0,) * channels)
     return Preprocessing(side, channels, mean, std)
 
 
-@torch.no_grad()
 def _outputs(model: nn.Module, prepared: Preprocessing, output: str | int | None) -> int:
+    """How many classes the chosen output has."""
     assert prepared.size is not None
-    like = next(model.parameters())
-    blank = torch.zeros(2, prepared.channels, *prepared.size).to(like)
-    return int(logits_of(model(blank), output).shape[1])
+    blank = torch.zeros(2, prepared.channels, *prepared.size).to(next(model.parameters()))
+    try:
+        with torch.no_grad():
+            logits = logits_of(model(blank), output)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        shape, text = "×".join(map(str, blank.shape[1:])), str(error).strip().splitlines()[0]
+        raise BadModel(
+            f"the network's forward fails on images of {shape} ({text}); give their right `size`."
+        ) from error
+    if logits.dim() != 2:
+        shape = "×".join(map(str, logits.shape[1:]))
+        raise BadModel(f"the network answers {shape} numbers an image; images are made for classes, a number each.")
+    return int(logits.shape[1])
