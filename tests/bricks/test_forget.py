@@ -78,7 +78,9 @@ def test_a_probe_of_features_that_say_everything_is_right(digits):
     assert answers.tolist() == subject.samples.labels[held].tolist()
 
 
-@pytest.mark.parametrize(("arch", "more"), [("resnet8", {}), ("vit_small", {"image_size": 16, "depth": 2, "dim": 24})])
+@pytest.mark.parametrize(
+    ("arch", "more"), [("resnet8", {"width": 8}), ("vit_small", {"image_size": 16, "depth": 2, "dim": 24})]
+)
 def test_residual_networks_and_transformers(arch, more):
     images = brickwork.data.load("digits:0-2@30", size=16, channels=1)
     net = zoo.build(arch, num_classes=3, in_channels=1, seed=0, **more)

@@ -121,7 +121,7 @@ def test_half_precision_and_other_outputs(trained):
 
 
 def test_the_command_writes_what_others_read(tmp_path, run):
-    net = zoo.build("resnet8", num_classes=5, in_channels=1, seed=0)
+    net = zoo.build("resnet8", num_classes=5, in_channels=1, seed=0, width=4)
     attach(net, replace(origin_of(net), preprocessing=Preprocessing((8, 8), 1, (0.3,), (0.4,))))
     brickwork.save(net, tmp_path / "net")
     out = tmp_path / "made.npz"
