@@ -215,7 +215,7 @@ def test_new_classes_out_of_features(base, tmp_path):
         add_classes(on_logits, digits("digits:9@5"), classes=["nine"], base_data=known, on="features")
     with pytest.raises(BadData, match="rows of 3 and 3 features for"):
         fresh, marks, logits, labels = blobs()
-        fit_head(fresh, marks, logits, labels, features=fresh[:, :3], base_features=logits[:5, :3])
+        fit_head(fresh, marks, logits, labels, features=(fresh[:, :3], logits[:5, :3]))
 
 
 def test_new_classes_out_of_several_depths(base, tmp_path):
@@ -243,8 +243,7 @@ def test_scaled_features_give_a_head_for_features_as_they_are():
             labels,
             base_logits,
             base_labels,
-            features=features * u + u,
-            base_features=base_features * u + u,
+            features=(features * u + u, base_features * u + u),
             scaled=True,
             strength=1e-2,
         )

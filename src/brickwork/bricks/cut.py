@@ -33,7 +33,7 @@ def cut_and_repair(
     images: SlicedImages,
     *,
     repair: str = "match",
-    ridge: float | None = 1e-4,
+    ridge: float | None = None,
     shrink_to: str = "weights",
     batch_size: int | None = None,
     seed: int = 0,

@@ -78,8 +78,7 @@ def fit_head(
     base_logits: Any = None,
     base_labels: Any = None,
     *,
-    features: Any = None,
-    base_features: Any = None,
+    features: tuple[Any, Any] | None = None,
     scaled: bool = False,
     new: int | None = None,
     how: str = "train",
@@ -91,7 +90,7 @@ def fit_head(
     """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
 
     how: "train" minimises the cross-entropy over all classes; "ridge" is the closed form on one-hot targets, with a scale
-    and an offset fitted to it. features, base_features: of the same rows, to make the new logits of instead; scaled: every
+    and an offset fitted to it. features: of the new and of the known rows (or None), to make the new logits of; scaled: every
     one is brought to mean 0 and spread 1 first, for features of several kinds (Θ and b are for features as given).
     strength: of the L2 term; by default chosen by cross-validation over STRENGTHS.
     Without known classes' images only the new ones are told apart, and b lets a new class win 95 % of its images.
@@ -110,7 +109,7 @@ def fit_head(
         raise RequestError(f"strength is {strength}; it must be above 0.")
     rows = _gather(logits, labels, base_logits, base_labels, new, pick(device))
     if features is not None:
-        rows = _of_features(rows, features, base_features)
+        rows = _of_features(rows, *features)
     if scaled and not bias:
         raise RequestError(
             "`bias` is off, and features brought to mean 0 need one; leave `bias` on, or use `on` logits."
