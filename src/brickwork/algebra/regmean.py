@@ -19,8 +19,8 @@ from brickwork.algebra.merging import merge
 from brickwork.blueprint.record import record
 from brickwork.moments import Moments, collect_moments, solve_ridge
 from brickwork.moments.batches import ImageBatches, fitting
+from brickwork.moments.gathering import ROOM
 from brickwork.moments.layers import Layer, find_layers, patches, positions
-from brickwork.moments.match import ROOM
 from brickwork.moments.program import Program
 from brickwork.progress import bar
 

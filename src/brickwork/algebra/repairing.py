@@ -17,8 +17,8 @@ from brickwork.blueprint.plan import trace
 from brickwork.blueprint.record import record
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
+from brickwork.moments.gathering import ROOM
 from brickwork.moments.layers import find_layers
-from brickwork.moments.match import ROOM
 from brickwork.moments.program import Program
 from brickwork.progress import bar
 

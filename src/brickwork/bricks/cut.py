@@ -16,6 +16,7 @@ from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.outputs import logits_of
 
 REPAIRS = ("match", "bn", "none")
+REFITS = 1  # of layers in front of rectifiers, to what passes them; see docs/bricks.md
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ def cut_and_repair(
         [Source(teacher, images, rows)],
         ridge=ridge,
         shrink_to=shrink_to,
+        refits=REFITS,
         batch_size=batch_size,
         seed=seed,
         progress=progress,

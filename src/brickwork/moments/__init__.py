@@ -2,8 +2,9 @@
 
 from brickwork.moments.batch_norm import fold_batch_norm, reestimate_batch_norm
 from brickwork.moments.collect import collect_moments
+from brickwork.moments.gathering import Source
 from brickwork.moments.gram import Moments
-from brickwork.moments.match import LayerFit, Matched, Source, match_responses
+from brickwork.moments.match import LayerFit, Matched, match_responses
 from brickwork.moments.processes import shared_over_processes
 from brickwork.moments.ridge import Ridge, solve_ridge
 

@@ -12,8 +12,9 @@ from brickwork.blueprint.record import record
 from brickwork.errors import BadData, RequestError, UnknownName
 from brickwork.moments.batches import ImageBatches
 from brickwork.moments.gram import Moments
-from brickwork.moments.layers import Layer, find_layers, patches, positions, responses
+from brickwork.moments.layers import Layer, find_layers, groups_of, positions, rows_of
 from brickwork.moments.program import Program
+from brickwork.moments.windows import add_windows, has_windows
 from brickwork.progress import bar
 
 
@@ -54,12 +55,16 @@ def collect_moments(
             graph, chosen = recorded[tuple(images.shape)]
             program = Program(model, graph, [images])
             for layer in chosen:
-                x, y = _rows(layer, program, places, seed, before)
+                x, y = program.get(layer.input)[0], program.get(layer.output)[0]
                 if not bool(torch.isfinite(x).all() and torch.isfinite(y).all()):
                     raise BadData(f"activations at {layer.path} became NaN or infinite in batch {number}")
                 if layer.path not in totals:
-                    totals[layer.path] = Moments.empty(x.shape[-1], y.shape[-1], device, groups=x.shape[0])
-                totals[layer.path].add(x, y)
+                    totals[layer.path] = _empty(model, layer)
+                limit = places(layer) if callable(places) else places
+                if limit is None and has_windows(layer):
+                    add_windows(totals[layer.path], layer, x, y)
+                else:
+                    totals[layer.path].add(*rows_of(layer, x, y, positions(layer, limit, seed, before)))
             before += len(images)
             advance(1)
     if before == first:
@@ -75,9 +80,8 @@ def _chosen(found: list[Layer], wanted: Collection[str] | None) -> list[Layer]:
     return [layer for layer in found if wanted is None or layer.path in set(wanted)]
 
 
-def _rows(layer: Layer, program: Program, places: Any, seed: int, before: int) -> tuple[Tensor, Tensor]:
-    x, y = program.get(layer.input)[0], program.get(layer.output)[0]
-    if layer.op is None:
-        return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
-    some = positions(layer, places(layer) if callable(places) else places, seed, before)
-    return patches(layer, x, some), responses(y, int(layer.op.args[8]), some)
+def _empty(model: nn.Module, layer: Layer) -> Moments:
+    weight = model.get_submodule(layer.path).weight
+    assert isinstance(weight, Tensor)
+    groups = groups_of(layer)
+    return Moments.empty(weight[0].numel(), len(weight) // groups, weight.device, groups=groups)

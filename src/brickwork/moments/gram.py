@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -47,13 +47,29 @@ class Moments:
         if x.shape[:-1] != y.shape[:-1]:
             raise BadData(f"inputs are {tuple(x.shape)} and responses {tuple(y.shape)}; their rows must be paired")
         for start in range(0, x.shape[-1], _BLOCK):
-            self.gram[..., start : start + _BLOCK, :] += _product(x[..., start : start + _BLOCK], x)
-        self.cross += _product(x, y)
-        self.sum_x += x.sum(-2, dtype=torch.float64)
-        self.sum_y += y.sum(-2, dtype=torch.float64)
-        self.sum_yy += y.double().square().sum(-2)
+            self.gram[..., start : start + _BLOCK, :] += product(x[..., start : start + _BLOCK], x)
+        self.sum_x += column_sums(x)
         self.rows += x.shape[-2]
+        return self.add_responses(x, y)
+
+    def add_responses(self, x: Tensor, y: Tensor) -> Moments:
+        """Take in the responses of rows whose inputs have been taken in."""
+        self.cross += product(x, y)
+        return self.add_sums(y)
+
+    def add_sums(self, y: Tensor) -> Moments:
+        self.sum_y += column_sums(y)
+        self.sum_yy += column_sums(y, squared=True)
         return self
+
+    def responses_alone(self) -> Moments:
+        """Empty, for responses of rows whose inputs are not to be taken in again: `with_responses` puts them beside these."""
+        cross, sum_y, sum_yy = (torch.zeros_like(t) for t in (self.cross, self.sum_y, self.sum_yy))
+        return Moments(self.gram.new_zeros(0), cross, self.sum_x.new_zeros(0), sum_y, sum_yy)
+
+    def with_responses(self, other: Moments) -> Moments:
+        """The same inputs, with these responses."""
+        return replace(self, cross=other.cross, sum_y=other.sum_y, sum_yy=other.sum_yy)
 
     def plus(self, other: Moments) -> Moments:
         """The moments of both sets of rows."""
@@ -68,7 +84,7 @@ class Moments:
         return all(bool(torch.isfinite(t).all()) for t in (self.gram, self.cross, self.sum_yy))
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:
+def product(a: Tensor, b: Tensor) -> Tensor:
     """aᵀb summed in pieces short enough that float32 sums stay accurate, then in float64."""
     if a.dtype == torch.float64:
         return a.mT @ b
@@ -76,4 +92,12 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     for start in range(0, a.shape[-2], _PIECE):
         # a product of half-precision numbers would be rounded to (or overflow) half precision itself
         total += a[..., start : start + _PIECE, :].float().mT @ b[..., start : start + _PIECE, :].float()
+    return total
+
+
+def column_sums(x: Tensor, *, squared: bool = False) -> Tensor:
+    """Sums over the rows of x (…, n, d), or of its squares, in float64; in pieces, that no copy of all rows is made."""
+    total = torch.zeros(*x.shape[:-2], x.shape[-1], dtype=torch.float64, device=x.device)
+    for piece in x.split(_PIECE, -2):
+        total += (piece.double().square() if squared else piece.double()).sum(-2)
     return total

@@ -31,6 +31,7 @@ class Layer:
     own: Value  # what it makes, normalised by that; an activation within the norm's module comes after
     response: Value  # where it is compared: behind the norm, or the sum it goes into
     other: Value | None  # the sum's other summand
+    passes: tuple[float, float] | None  # the response is read by rectifiers alone, and this much of it passes them
 
 
 def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
@@ -61,8 +62,28 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         assert own is not None and output is not None
         total, other = _sum_behind(own, readers, ops)
         behind = norm.module if norm else None
-        result.append(Layer(path, conv, source, output, behind, own, total or own, other))
+        passes = _passing((total or own).index, readers, graph)
+        result.append(Layer(path, conv, source, output, behind, own, total or own, other, passes))
     return result
+
+
+def _passing(index: int, readers: dict[int, list[Op]], graph: Graph) -> tuple[float, float] | None:
+    """Between which bounds a value reaches whatever reads it; None where some of it does in another form."""
+    if index == graph.output.index:
+        return None
+    found = {_bounds(op) for op in readers.get(index, [])}
+    return found.pop() if len(found) == 1 else None
+
+
+def _bounds(op: Op) -> tuple[float, float] | None:
+    name = "" if isinstance(op.func, str) else op.func._schema.name.removeprefix("aten::").removesuffix("_")
+    if name == "relu":
+        return 0.0, math.inf
+    if name == "hardtanh":  # ReLU6, by its bounds
+        given = [float(bound) for bound in op.args[1:3]]
+        low, high = given + [-1.0, 1.0][len(given) :]
+        return low, high
+    return None
 
 
 def _shared(graph: Graph, path: str, *names: str) -> bool:
@@ -114,7 +135,7 @@ def patches(layer: Layer, x: Tensor, chosen: Tensor | None) -> Tensor:
     stride, padding, dilation = layer.op.args[3:6]
     groups, kernel = int(layer.op.args[8]), layer.op.args[1].shape[2:]
     out = layer.output.shape[2:]
-    pad = [p for amount in reversed(_full(padding, len(kernel))) for p in (amount, amount)]
+    pad = [p for amount in reversed(full_size(padding, len(kernel))) for p in (amount, amount)]
     x = nn.functional.pad(x, pad) if any(pad) else x
     sizes = x.shape[2:]
     places = torch.arange(math.prod(out), device=x.device) if chosen is None else chosen.to(x.device)
@@ -123,8 +144,8 @@ def patches(layer: Layer, x: Tensor, chosen: Tensor | None) -> Tensor:
     step = 1
     for d in reversed(range(len(kernel))):
         inner_out, inner_kernel = math.prod(out[d + 1 :]), math.prod(kernel[d + 1 :])
-        where = (places // inner_out % out[d]) * _full(stride, len(kernel))[d]
-        tap = (taps // inner_kernel % kernel[d]) * _full(dilation, len(kernel))[d]
+        where = (places // inner_out % out[d]) * full_size(stride, len(kernel))[d]
+        tap = (taps // inner_kernel % kernel[d]) * full_size(dilation, len(kernel))[d]
         index += (where[:, None] + tap[None, :]) * step
         step *= sizes[d]
     batch, channels = x.shape[:2]
@@ -144,5 +165,17 @@ def responses(y: Tensor, groups: int, chosen: Tensor | None) -> Tensor:
     )
 
 
-def _full(numbers: list[int], rank: int) -> list[int]:
+def rows_of(layer: Layer, x: Tensor, y: Tensor, chosen: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What a layer reads and makes at the chosen places: (groups, rows, inputs) and (groups, rows, outputs)."""
+    if layer.op is None:
+        return x.reshape(1, -1, x.shape[-1]), y.reshape(1, -1, y.shape[-1])
+    return patches(layer, x, chosen), responses(y, groups_of(layer), chosen)
+
+
+def groups_of(layer: Layer) -> int:
+    return int(layer.op.args[8]) if layer.op is not None else 1
+
+
+def full_size(numbers: list[int], rank: int) -> list[int]:
+    """A stride, padding or dilation for every axis; one number stands for all."""
     return list(numbers) * rank if len(numbers) == 1 else list(numbers)
