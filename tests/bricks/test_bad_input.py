@@ -81,8 +81,8 @@ def test_the_output_that_matters_can_be_named(pair, how, output):
 
 
 def test_a_tolerance_no_cut_meets(pair):
-    """Two channels are as narrow as a layer gets, so nothing can be cut: the whole comes back, and says so."""
-    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 14 * 14, 5))
+    """One channel is as narrow as a layer gets, so nothing can be cut: the whole comes back, and says so."""
+    net = nn.Sequential(nn.Conv2d(1, 1, 3), nn.ReLU(), nn.Flatten(), nn.Linear(14 * 14, 5))
     small = brickwork.compress(net, pair, tolerance=0.0, **QUIET)
     assert "no cut" in small.note and "the whole network" in small.note and small.parameters == 1.0
     x = torch.randn(3, 1, 16, 16)

@@ -172,7 +172,7 @@ def test_dead_channels_are_finite(digits, tmp_path):
 def test_no_budget_is_wide_enough(digits):
     torch.manual_seed(0)
     x = torch.randn(60, 4)
-    net = nn.Sequential(nn.Linear(4, 2), nn.ReLU(), nn.Linear(2, 3))
+    net = nn.Sequential(nn.Linear(4, 1), nn.ReLU(), nn.Linear(1, 3))
     brick = brickwork.disassemble(net, [0, 1, 2], (x, torch.arange(60) % 3), progress=False)
     assert "narrower than it can be" in brick.note and "inf" not in brick.note and brick.parameters == 1
 

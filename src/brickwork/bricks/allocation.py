@@ -23,7 +23,6 @@ def by_damage(
     classes: list[int],
     *,
     prices: PriceList | None = None,
-    least: int = 2,
     step: int = 1,
     tilt: float = 0.0,
 ) -> Kept:
@@ -36,7 +35,7 @@ def by_damage(
     prices = prices or prices_of(bp, "parameters")
     settled = {CLASSES: classes} if CLASSES in bp.spaces else {}
     left_of_classes = {CLASSES: len(classes) / len(bp.output_units)} if settled else {}
-    descents = {name: _Descent(bp, name, curve, least, step) for name, curve in curves.items()}
+    descents = {name: _Descent(bp, name, curve, step) for name, curve in curves.items()}
     weight = {name: math.exp(tilt * k / len(curves)) for k, name in enumerate(curves)}
 
     def kept() -> Kept:
@@ -78,14 +77,13 @@ def by_damage(
 class _Descent:
     """A space on its way from all its channels to the least."""
 
-    def __init__(self, bp: Blueprint, name: str, curve: Curve, least: int, step: int) -> None:
+    def __init__(self, bp: Blueprint, name: str, curve: Curve, step: int) -> None:
         self.size = self.width = bp.spaces[name]
         self.damage = curve.damage
         cells = bp.cells(name)
         groups = 1 if cells is None else int(cells.max()) + 1
         self.unit = math.lcm(step, groups)  # widths are multiples of it
-        least = max(self.size - len(curve.order), min(least * groups, self.size))
-        self.floor = -(-least // self.unit) * self.unit
+        self.floor = -(-(self.size - len(curve.order)) // self.unit) * self.unit
         self.next = self._next()
 
     def go(self) -> None:
