@@ -25,7 +25,7 @@ from brickwork.moments.batches import fitting
 from brickwork.moments.processes import agreed
 
 LOOKED_AT = 200  # images on which answers are compared
-TRIED = 1000  # calibration images, at most, that a way to spend a budget is tried with
+TRIED = 500  # calibration images, at most, that a way to spend a budget is tried with
 ATTEMPTS = 5  # times, at most, that a part within a budget of time is timed and made narrower
 TILTS = (0.0, 1.0, 2.0)  # how much more the damage of the last space counts than that of the first, as a logarithm
 
