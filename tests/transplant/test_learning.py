@@ -68,7 +68,7 @@ def test_stitching_onto_paired_features(parts):
 
 @pytest.mark.parametrize("way", list(WAYS))
 def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
-    (teacher, student), _, features = parts
+    (teacher, student), images, features = parts
     if "back" in way or way == "jacobian":  # gradients of two networks that learned nothing have nothing in common
         student = teacher
     labels = (teacher.above(features)[:, 0] > teacher.above(features)[:, 1]).long()
@@ -82,6 +82,8 @@ def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
         "batch_size": 16,
         "lr": 1e-2,
     }
+    if WAYS[way].own:
+        options |= {"unlabelled": features, "wanted": student.below(images).detach()}
     adapter = Adapter(6, 6, start="random", seed=2)
     found, again = (learn_adapter(adapter, student.above, way=way, seed=1, progress=False, **options) for _ in range(2))
     assert state_hash(found.adapter) == state_hash(again.adapter) != state_hash(adapter)

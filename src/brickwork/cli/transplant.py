@@ -182,10 +182,12 @@ def connect(
     brickwork transplant connect net2 --category cat --task classify --data digits --way closed-form --out net3
     """
     from brickwork.transplant import TransplantNet, connect
+    from brickwork.transplant.folders import reads_tokens
     from brickwork.transplant.growth import images_for
 
-    options = options.resolved(images=data is not None)
-    refuse(options.needs(data=data is not None, given=given))
+    tokens = reads_tokens(net, category, task)
+    options = options.resolved(images=data is not None, tokens=tokens)
+    refuse(options.needs(data=data is not None, given=given, tokens=tokens))
     loaded = TransplantNet.load(net, arch=run.arch, device=run.where)
     images = None
     if data is not None:

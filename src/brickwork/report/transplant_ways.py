@@ -7,11 +7,12 @@ from brickwork.data import ImageData
 from brickwork.errors import BadData, RequestError
 from brickwork.report.drawing import Drawing
 from brickwork.report.transplant import Judged, draw_transplant
-from brickwork.transplant import Adapter, TransplantNet, connect
+from brickwork.transplant import TransplantNet, connect
 from brickwork.transplant.growth import images_for
 from brickwork.transplant.options import WAYS, AdapterOptions
 from brickwork.transplant.route import judge, route_model, targets_for
 from brickwork.transplant.spaces import hidden_features, space_of
+from brickwork.transplant.token_adapter import AnyAdapter
 from brickwork.words import table
 
 SHOWN = 300  # test images, at most, in the picture of the features
@@ -78,7 +79,7 @@ def _compared(
     teacher: str | None,
 ) -> tuple[Any, list[Judged], float | None]:
     """The plane of one category's features, the errors, and that of its teacher."""
-    adapters: dict[str, Adapter | None] = {}
+    adapters: dict[str, AnyAdapter | None] = {}
     errors: list[Judged] = []
     own: float | None = None
     if (category, task) in net.routes:

@@ -16,7 +16,9 @@ from brickwork.transplant.closed_form import solve_pseudo_gradients as solve_pse
 from brickwork.transplant.folders import load_net as load_net
 from brickwork.transplant.folders import save_net as save_net
 from brickwork.transplant.growth import GrownNet
+from brickwork.transplant.layout import Layout as Layout
 from brickwork.transplant.learning import LearnedAdapter as LearnedAdapter
+from brickwork.transplant.matching import match_features as match_features
 from brickwork.transplant.net import TransplantNet as TransplantNet
 from brickwork.transplant.options import WAYS as WAYS
 from brickwork.transplant.options import AdapterOptions as AdapterOptions
@@ -25,11 +27,13 @@ from brickwork.transplant.options import TuneOptions as TuneOptions
 from brickwork.transplant.parts import alone as export
 from brickwork.transplant.recipe import read_recipe as read_recipe
 from brickwork.transplant.recipe_run import run_recipe as run
+from brickwork.transplant.token_adapter import TokenAdapter as TokenAdapter
 
 __all__ = [
-    "WAYS", "Adapter", "AdapterOptions", "Chain", "Dummy", "LearnTaskOptions", "LearnedAdapter", "Split",
-    "TransplantNet", "TuneOptions", "add", "add_learned_task", "balance", "connect", "export", "learn_adapter",
-    "load_net", "read_recipe", "run", "save_net", "solve_features", "solve_pseudo_gradients", "split", "tune",
+    "WAYS", "Adapter", "AdapterOptions", "Chain", "Dummy", "Layout", "LearnTaskOptions", "LearnedAdapter", "Split",
+    "TokenAdapter", "TransplantNet", "TuneOptions", "add", "add_learned_task", "balance", "connect", "export",
+    "learn_adapter", "load_net", "match_features", "read_recipe", "run", "save_net", "solve_features",
+    "solve_pseudo_gradients", "split", "tune",
 ]
 
 # from brickwork.transplant.adding import add
@@ -50,21 +54,23 @@ def add_learned_task(
 # from brickwork.transplant.growth import connect
 def connect(
     net: TransplantNet, category: str, task: str, *, way: str | None = None, labels: int = 0, images: int = 2000,
-    layers: int = 1, kernel: int = 1, reorder: int | None = None, start: str = "identity", steps: int = 400,
-    batch_size: int = 50, lr: float = 0.001, schedule: str = "constant", temperature: float = 1.0, views: int = 1,
-    blends: int = 0, augment: str = "crop+flip", weight: float = 10.0, per: str = "norm", alpha: float | None = None,
-    dummy: str = "second", share: float = 0.5, size: int | None = None, seed: int = 0, data: ImageData | None = None,
-    teacher: str | None = None, force: bool = False, progress: bool = True, options: AdapterOptions | None = None,
+    layers: int = 1, kernel: int = 1, reorder: int | None = None, start: str = "identity", resize: str = "windows",
+    prefix: str = "features", steps: int = 400, batch_size: int = 50, lr: float = 0.001, schedule: str = "constant",
+    temperature: float = 1.0, views: int = 1, blends: int = 0, augment: str = "crop+flip", weight: float = 10.0,
+    per: str = "norm", alpha: float | None = None, dummy: str = "second", share: float = 0.5, size: int | None = None,
+    seed: int = 0, data: ImageData | None = None, teacher: str | None = None, force: bool = False,
+    progress: bool = True, options: AdapterOptions | None = None,
 ) -> GrownNet: ...
 
 # from brickwork.transplant.learning import learn_adapter
 def learn_adapter(
-    adapter: Adapter, task: Above, *, way: str | None = None, images: int = 2000, layers: int = 1, kernel: int = 1,
-    reorder: int | None = None, start: str = "identity", steps: int = 400, batch_size: int = 50, lr: float = 0.001,
-    schedule: str = "constant", temperature: float = 1.0, views: int = 1, blends: int = 0, augment: str = "crop+flip",
-    weight: float = 10.0, per: str = "norm", alpha: float | None = None, dummy: str = "second", share: float = 0.5,
-    size: int | None = None, seed: int = 0, teacher: Above | None = None, features: Tensor | None = None,
-    labels: Tensor | None = None, unlabelled: Tensor | None = None, input_shape: Sequence[int] | None = None,
+    adapter: Adapter | TokenAdapter, task: Above, *, way: str | None = None, images: int = 2000, layers: int = 1,
+    kernel: int = 1, reorder: int | None = None, start: str = "identity", resize: str = "windows",
+    prefix: str = "features", steps: int = 400, batch_size: int = 50, lr: float = 0.001, schedule: str = "constant",
+    temperature: float = 1.0, views: int = 1, blends: int = 0, augment: str = "crop+flip", weight: float = 10.0,
+    per: str = "norm", alpha: float | None = None, dummy: str = "second", share: float = 0.5, size: int | None = None,
+    seed: int = 0, teacher: Above | None = None, features: Tensor | None = None, labels: Tensor | None = None,
+    unlabelled: Tensor | None = None, wanted: Tensor | None = None, input_shape: Sequence[int] | None = None,
     example: Tensor | None = None, progress: bool = True, options: AdapterOptions | None = None,
 ) -> LearnedAdapter: ...
 

@@ -11,12 +11,14 @@ from torch import Tensor
 from brickwork import store
 from brickwork.atomic import check_output, file_hash, recovered, write_folder
 from brickwork.blueprint.splitting import Above, Below
-from brickwork.errors import BadFile, RequestError
+from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.results import check_format
 from brickwork.store.weights import read_safetensors, write_safetensors
 from brickwork.tensor_file import inside
 from brickwork.transplant.adapter import Adapter
-from brickwork.transplant.net import NAME, CategoryPart, TaskPart, TransplantNet
+from brickwork.transplant.layout import Grid, grid_from
+from brickwork.transplant.net import NAME, CategoryPart, Shape, TaskPart, TransplantNet
+from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 
 CONFIG, ADAPTERS, FORMAT = "transplant.json", "adapters.safetensors", "brickwork.transplant/1"
 
@@ -27,6 +29,15 @@ class _Strict(BaseModel):
 
 class _Part(_Strict):
     shape: list[int]
+    grid: list[int] | None = None  # on which tokens lie
+
+
+class _Tokens(_Strict):
+    """What an adapter that reads or makes tokens is, beside its layers; the layouts are those of its parts."""
+
+    resize: str
+    prefix: str
+    positive: bool
 
 
 class _Route(_Strict):
@@ -36,6 +47,7 @@ class _Route(_Strict):
     channels: list[int] | None = None  # read and made
     layers: int | None = None
     kernel: int | None = None
+    tokens: _Tokens | None = None
     note: dict[str, Any] | None = None
 
 
@@ -59,6 +71,8 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
         if adapter is not None:
             first: Any = adapter.convs[0]
             row |= {"channels": list(adapter.channels), "layers": len(adapter.convs), "kernel": first.kernel_size[0]}
+            if isinstance(adapter, TokenAdapter):
+                row["tokens"] = {name: getattr(adapter, name) for name in _Tokens.model_fields}
             tensors |= {f"{category}/{task}/{name}": value for name, value in adapter.state_dict().items()}
         if (category, task) in net.notes:
             row["note"] = net.notes[category, task]
@@ -67,8 +81,8 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
         "format": FORMAT,
         "image": list(net.input_shape),
         "routes": routes,
-        "categories": {name: {"shape": list(part.gives)} for name, part in net.categories.items()},
-        "tasks": {name: {"shape": list(part.reads)} for name, part in net.tasks.items()},
+        "categories": {name: _part(part.gives, part.grid) for name, part in net.categories.items()},
+        "tasks": {name: _part(part.reads, part.grid) for name, part in net.tasks.items()},
     }
     with write_folder(folder, force=force, owns=(CONFIG,)) as temporary:
         for kind, parts in (("categories", net.categories), ("tasks", net.tasks)):
@@ -81,6 +95,17 @@ def save_net(net: TransplantNet, folder: str | Path, *, force: bool = False) -> 
     return folder
 
 
+def _part(shape: Shape, grid: Grid | None) -> dict[str, Any]:
+    return {"shape": list(shape), **({} if grid is None else {"grid": list(grid)})}
+
+
+def reads_tokens(folder: str | Path, category: str, task: str) -> bool:
+    """Whether one of these parts of a net folder gives or reads tokens; no tensor is read."""
+    config = read_net_config(recovered(folder))
+    parts = [config.categories.get(category), config.tasks.get(task)]
+    return any(part is not None and len(part.shape) == 2 for part in parts)
+
+
 def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
     """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
     folder = recovered(folder)
@@ -88,15 +113,15 @@ def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device
     net = TransplantNet(config.image)
     for name, part in config.categories.items():
         module = _half(folder / "categories" / name, Below, arch)
-        net.categories[name] = CategoryPart(module, tuple(part.shape))
+        net.categories[name] = CategoryPart(module, tuple(part.shape), _grid(folder, part))
     for name, part in config.tasks.items():
         module = _half(folder / "tasks" / name, Above, arch)
-        net.tasks[name] = TaskPart(module, tuple(part.shape))
+        net.tasks[name] = TaskPart(module, tuple(part.shape), _grid(folder, part))
     tensors = _adapters(folder, config)
     for route in config.routes:
         if route.category not in net.categories or route.task not in net.tasks:
             raise BadFile(f"{folder}/{CONFIG}: a route from {route.category!r} to {route.task!r} leads nowhere.")
-        adapter = _adapter(folder, route, tensors) if route.adapter else None
+        adapter = _adapter(folder, net, route, tensors) if route.adapter else None
         try:
             net.check_route(route.category, route.task, adapter)
         except RequestError as error:
@@ -142,10 +167,25 @@ def _adapters(folder: Path, config: _Config) -> dict[str, Tensor]:
     return read_safetensors(inside(path), config.adapters_sha256)
 
 
-def _adapter(folder: Path, route: _Route, tensors: dict[str, Tensor]) -> Adapter:
+def _grid(folder: Path, part: _Part) -> Grid | None:
+    try:
+        return grid_from(part.grid, part.shape)
+    except BadModel as error:
+        raise BadFile(f"{folder}/{CONFIG}: {error}") from error
+
+
+def _adapter(folder: Path, net: TransplantNet, route: _Route, tensors: dict[str, Tensor]) -> AnyAdapter:
     if route.channels is None or len(route.channels) != 2 or route.layers is None or route.kernel is None:
         raise BadFile(f"{folder}/{CONFIG}: the adapter of {route.category} → {route.task} lacks its shape.")
-    adapter = Adapter(route.channels[0], route.channels[1], layers=route.layers, kernel=route.kernel)
+    adapter: AnyAdapter
+    if route.tokens is None:
+        adapter = Adapter(route.channels[0], route.channels[1], layers=route.layers, kernel=route.kernel)
+    else:
+        try:
+            sides = net.layouts(route.category, route.task)
+            adapter = TokenAdapter(*sides, layers=route.layers, kernel=route.kernel, **route.tokens.model_dump())
+        except (BadModel, RequestError) as error:
+            raise BadFile(f"{folder}/{CONFIG}: {error}") from error
     prefix = f"{route.category}/{route.task}/"
     state = {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
     first = next((value.dtype for name, value in state.items() if name.startswith("convs")), torch.float32)

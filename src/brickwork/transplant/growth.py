@@ -19,11 +19,13 @@ from brickwork.options import Options, refuse, takes
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import evaluating, input_of, precision_of
 from brickwork.transplant.adapter import Adapter, balance
+from brickwork.transplant.layout import Layout
 from brickwork.transplant.learning import LearnedAdapter, learn_adapter
 from brickwork.transplant.net import TransplantNet
-from brickwork.transplant.options import WAYS, AdapterOptions, LearnTaskOptions
+from brickwork.transplant.options import NO_OWN, WAYS, AdapterOptions, LearnTaskOptions
 from brickwork.transplant.route import RouteModel, Targets, judge, route_model, targets_for
 from brickwork.transplant.task_learning import learn_task
+from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 from brickwork.transplant.views import blends_of, views_of
 
 BATCH = 128  # images in a pass
@@ -73,8 +75,12 @@ def connect(
     >>> list(connect(net, "cat", "classify", way="closed-form", progress=False).net.routes)
     [('dog', 'classify'), ('cat', 'cats'), ('cat', 'classify')]
     """
-    how = options.resolved(images=data is not None)
-    refuse(how.needs(data=data is not None))
+    tokens = any(side.tokens for side in _layouts(net, category, task))
+    own = own_categories(net, category, task)
+    how = options.resolved(images=data is not None, tokens=tokens, own=bool(own))
+    refuse(how.needs(data=data is not None, tokens=tokens))
+    if WAYS[how.way].own and not own:
+        raise RequestError(NO_OWN.format(task=task, way=how.way) + ".")
     known = teacher_of(net, category, task, teacher, needed=WAYS[how.way].teacher)
     start = _adapter(net, category, task, how, data)
     net.connect(category, task, start, force=force)  # refused now, not after the work
@@ -83,7 +89,9 @@ def connect(
     old = route_model(net, category, task, None if (category, task) in net.routes else start)
     targets = _targets(net, category, task, start, data, needed=how.labels > 0)
     features, labels = _labelled(net, category, data, how, targets)
-    unlabelled = _unlabelled(net, category, data, how)
+    chosen = _unlabelled(data, how)
+    unlabelled = None if chosen is None else features_of(net, category, chosen)
+    wanted = features_of(net, own[0], chosen) if chosen is not None and WAYS[how.way].own else None
     example = torch.zeros(1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype)
     learned = learn_adapter(
         start,
@@ -92,6 +100,7 @@ def connect(
         features=features,
         labels=labels,
         unlabelled=unlabelled,
+        wanted=wanted,
         example=example,
         input_shape=(1, *net.input_shape),
         progress=progress,
@@ -100,6 +109,7 @@ def connect(
     note: dict[str, Any] = {
         "way": how.way,
         "teacher": known,
+        **({} if wanted is None else {"matched_to": own[0]}),
         "labels": 0 if labels is None else len(labels) // how.views,
         "images": 0 if unlabelled is None else len(unlabelled) // (how.views + how.blends),
         "looks": sum(len(x) for x in (labels, unlabelled) if x is not None),
@@ -212,45 +222,56 @@ def features_of(net: TransplantNet, category: str, images: np.ndarray) -> Tensor
     return torch.cat(result)  # outside inference mode, so that what is learned on them has gradients
 
 
-def _adapter(net: TransplantNet, category: str, task: str, how: AdapterOptions, data: ImageData | None) -> Adapter:
-    """Where the learning starts: channels of both sides, the paper's reordering, its β where images tell it."""
-    gives, reads = net.category(category).gives, net.task(task).reads
+def own_categories(net: TransplantNet, category: str, task: str) -> list[str]:
+    """Other categories that a task came with: their features are what it is used to."""
+    return [c for (c, t), adapter in net.routes.items() if t == task and adapter is None and c != category]
+
+
+def _layouts(net: TransplantNet, category: str, task: str) -> tuple[Layout, Layout]:
+    """How the features of both sides lie; refused where no adapter can be learned between them."""
+    net.category(category), net.task(task)
     carried = net.category(category).module.carried
     if carried:
         raise BadModel(
             f"{category} carries {', '.join(carried)} past the cut; adapters are learned at cuts that nothing else crosses. "
             "Cut the network lower, below its skip connections."
         )
-    if len(gives) != 3 or len(reads) != 3:
-        raise BadModel(
-            f"{category} gives {gives} and {task} reads {reads}; an adapter is a convolution: cut where features are maps."
-        )
+    return net.layouts(category, task)
+
+
+def _adapter(net: TransplantNet, category: str, task: str, how: AdapterOptions, data: ImageData | None) -> AnyAdapter:
+    """Where the learning starts: channels of both sides, the paper's reordering, its β where images tell it."""
+    source, target = _layouts(net, category, task)
     order = None
     if how.reorder is not None:
-        order = torch.randperm(gives[0], generator=torch.Generator().manual_seed(how.reorder))
-    return Adapter(
-        gives[0],
-        reads[0],
-        layers=how.layers,
-        kernel=how.kernel,
-        order=order,
-        start=how.start,
-        seed=how.seed,
-        scale=_scale(net, category, task, data),
-    )
+        order = torch.randperm(source.channels, generator=torch.Generator().manual_seed(how.reorder))
+    given: dict[str, Any] = {name: getattr(how, name) for name in ("layers", "kernel", "start", "seed")}
+    usual = _usual_features(net, category, task, data)
+    scale = 1.0 if usual is None else balance(*usual)
+    if not (source.tokens or target.tokens):
+        return Adapter(source.channels, target.channels, order=order, scale=scale, **given)
+    if usual is None:
+        positive = not target.tokens
+    else:  # the mean of squares, not their sum: both sides may have as many places as they like
+        scale *= (usual[1][0].numel() / usual[0][0].numel()) ** 0.5
+        positive = bool((usual[0] >= 0).all())
+    given |= {"resize": how.resize, "prefix": how.prefix, "positive": positive}
+    return TokenAdapter(source, target, order=order, scale=scale, **given)
 
 
-def _scale(net: TransplantNet, category: str, task: str, data: ImageData | None) -> float:
-    """β: features as large as the task is used to, told by a category that it came with; 1 where nothing tells."""
-    own = [c for (c, t), adapter in net.routes.items() if t == task and adapter is None and c != category]
+def _usual_features(
+    net: TransplantNet, category: str, task: str, data: ImageData | None
+) -> tuple[Tensor, Tensor] | None:
+    """What a task is used to, told by a category that it came with, and what it is to get; None where nothing tells."""
+    own = own_categories(net, category, task)
     if not own or data is None or len(data.train_images) == 0:
-        return 1.0
+        return None
     some = data.train_images[:: max(1, len(data.train_images) // SCALED_ON)][:SCALED_ON]
-    return balance(features_of(net, own[0], some), features_of(net, category, some))
+    return features_of(net, own[0], some), features_of(net, category, some)
 
 
 def _targets(
-    net: TransplantNet, category: str, task: str, adapter: Adapter, data: ImageData | None, *, needed: bool
+    net: TransplantNet, category: str, task: str, adapter: AnyAdapter, data: ImageData | None, *, needed: bool
 ) -> Targets | None:
     if data is None:
         return None
@@ -282,11 +303,12 @@ def _labelled(
     return features, torch.as_tensor(answers).long().to(features.device)
 
 
-def _unlabelled(net: TransplantNet, category: str, data: ImageData | None, how: AdapterOptions) -> Tensor | None:
+def _unlabelled(data: ImageData | None, how: AdapterOptions) -> np.ndarray | None:
+    """The images that are looked at without their labels: some of them, their views, and blends of them."""
     if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
     chosen = data.train_images[np.sort(drawn)]
     look: dict[str, Any] = {"augment": how.augment, "seed": how.seed}
     images, _ = views_of(chosen, count=how.views, **look)
-    return features_of(net, category, np.concatenate([images, blends_of(chosen, count=how.blends, **look)]))
+    return np.concatenate([images, blends_of(chosen, count=how.blends, **look)])

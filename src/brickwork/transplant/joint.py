@@ -7,6 +7,7 @@ answers differently on every route that uses it. Which routes those are is told,
 import copy
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from brickwork.prediction import eval_mode, input_of
 from brickwork.progress import bar
 from brickwork.transplant.growth import GrownNet
 from brickwork.transplant.learning import take_step, task_loss
-from brickwork.transplant.net import CategoryPart, TaskPart, TransplantNet
+from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import TuneOptions
 from brickwork.transplant.route import judge, route_model, targets_for
 
@@ -76,11 +77,11 @@ def _copied(
     for category, task in dict.fromkeys((c, t) for c, t, _ in routes):
         if "categories" in parts and made.categories[category] is net.categories[category]:
             old = net.categories[category]
-            made.categories[category] = CategoryPart(copy.deepcopy(old.module), old.gives)
+            made.categories[category] = replace(old, module=copy.deepcopy(old.module))
             trained.append(made.categories[category].module)
         if "tasks" in parts and made.tasks[task] is net.tasks[task]:
             old_task = net.tasks[task]
-            made.tasks[task] = TaskPart(copy.deepcopy(old_task.module), old_task.reads)
+            made.tasks[task] = replace(old_task, module=copy.deepcopy(old_task.module))
             trained.append(made.tasks[task].module)
         adapter = made.routes[category, task]
         if "adapters" in parts and adapter is not None:

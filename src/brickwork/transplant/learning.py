@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brickwork.blueprint.splitting import Above
 from brickwork.data.images import IGNORE
@@ -24,27 +25,30 @@ from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.class_order import places_in
 from brickwork.transplant.closed_form import as_teachers, solve_pseudo_gradients
+from brickwork.transplant.matching import match_features
 from brickwork.transplant.options import WAYS, AdapterOptions, Way
+from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 
 
 @dataclass(frozen=True)
 class LearnedAdapter:
     """An adapter, the options it was learned with, and the losses on the way."""
 
-    adapter: Adapter
+    adapter: AnyAdapter
     options: AdapterOptions
     history: list[dict[str, float]] = field(default_factory=list)
 
 
 @takes(AdapterOptions)
 def learn_adapter(
-    adapter: Adapter,
+    adapter: AnyAdapter,
     task: Above,
     *,
     teacher: Above | None = None,
     features: Tensor | None = None,
     labels: Tensor | None = None,
     unlabelled: Tensor | None = None,
+    wanted: Tensor | None = None,
     input_shape: Sequence[int] | None = None,
     example: Tensor | None = None,
     progress: bool = True,
@@ -53,7 +57,8 @@ def learn_adapter(
     """A copy of the adapter, learned so that task(adapter(x)) does what teacher(x) does; the modules are left unchanged.
 
     features, labels: what the category module gives for labelled images, and their labels (0/1 for a one-output task,
-    class numbers, or masks). unlabelled: features of further images. example: features to read shapes off, where there
+    class numbers, or masks). unlabelled: features of further images. wanted: for as many of these, from the first on, the
+    features that the task is used to. example: features to read shapes off, where there
     are no others. schedule: lr as it is, "cosine" down to nothing, or "onecycle" up to it first. temperature: both
     answers are divided by it before they are compared; above 1, how sure the teacher is counts too. weight, per: the
     paper's 10 in λ = 10 / E[D'_T], and whether it is divided by the mean norm or by that of its square. alpha: of Eq. 3;
@@ -62,16 +67,27 @@ def learn_adapter(
     begin at 0 and stay there where no term can see them. Where task and teacher know the same classes, their outputs are
     paired by name, else by their order.
     """
-    options = options.resolved(images=features is not None or unlabelled is not None)
+    tokens = isinstance(adapter, TokenAdapter)
+    images = features is not None or unlabelled is not None
+    options = options.resolved(images=images, tokens=tokens, own=wanted is not None)
     way, chosen = options.way, WAYS[options.way]
     _check(way, chosen, teacher, features, labels, unlabelled, example)
+    if tokens and chosen.pseudo:
+        raise RequestError(next(options.lacks(data=images, tokens=True)) + ".")
+    if chosen.own and (wanted is None or unlabelled is None):
+        raise RequestError(f"{way} needs `wanted`, the features of the `unlabelled` images that the task is used to.")
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy.deepcopy(adapter).to(looked_at)
     order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
     dummy = Dummy(options.dummy, options.share, options.seed)
+    if chosen.own:
+        assert unlabelled is not None and wanted is not None
+        new = match_features(new, unlabelled[: len(wanted)], wanted)
+        if not chosen.terms:
+            return LearnedAdapter(new.eval(), options)
     if way.startswith("closed-form"):
-        assert teacher is not None
+        assert teacher is not None and isinstance(new, Adapter)
         new = solve_pseudo_gradients(
             new,
             Chain(task, new(looked_at[:1]).detach(), image=input_shape),
@@ -195,7 +211,7 @@ def answer_loss(output: Tensor, answer: Tensor, temperature: float = 1.0) -> Ten
 class _Job:
     """The terms of the loss, each on a batch of its own."""
 
-    adapter: Adapter
+    adapter: AnyAdapter
     task: Above
     teacher: Above | None
     features: Tensor | None
@@ -255,9 +271,10 @@ class _Job:
         draw = torch.Generator(x.device).manual_seed(self.options.seed * 7919 + step)
         gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
         (wanted,) = torch.autograd.grad(answer, x, gradient)
-        inside = self.adapter(x)
-        output = self.task(inside, image=self._shape(x))
-        result, arrived = torch.autograd.grad(output, (x, inside), gradient, create_graph=True)
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no second derivative
+            inside = self.adapter(x)
+            output = self.task(inside, image=self._shape(x))
+            result, arrived = torch.autograd.grad(output, (x, inside), gradient, create_graph=True)
         return self._difference(result, wanted.detach(), arrived.detach())
 
     def _pseudo(self, step: int) -> Tensor:
@@ -277,6 +294,7 @@ class _Job:
         )
         with torch.no_grad():
             arrived, wanted = student(gradient, dummy), teacher(as_teachers(gradient, self.order), dummy)
+        assert isinstance(self.adapter, Adapter)
         result = self.adapter.back(arrived)
         if result.shape != wanted.shape:
             raise RequestError(

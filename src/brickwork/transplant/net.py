@@ -19,24 +19,27 @@ from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.html_table import facts_table
 from brickwork.prediction import evaluating
 from brickwork.store import state_hash
-from brickwork.transplant.adapter import Adapter
+from brickwork.transplant.layout import Grid, Layout, grid_below, layouts_of
+from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 from brickwork.words import sides
 
 Route = tuple[str, str]  # (category, task)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of a category or a task
-Shape = tuple[int, ...]  # channels, height, width of features
+Shape = tuple[int, ...]  # channels, height, width of features; or tokens and their channels
 
 
 @dataclass(frozen=True)
 class CategoryPart:
     module: Below
     gives: Shape
+    grid: Grid | None = None  # on which tokens lie
 
 
 @dataclass(frozen=True)
 class TaskPart:
     module: Above
     reads: Shape
+    grid: Grid | None = None
 
 
 class TransplantNet(nn.Module):
@@ -46,6 +49,7 @@ class TransplantNet(nn.Module):
     >>> from brickwork.blueprint.splitting import split
     >>> dog, cat = (split(zoo.build("lenet", num_classes=1, seed=s).eval(), "pool1") for s in (0, 1))
     >>> net = TransplantNet((3, 32, 32)).add(dog, "dog", "classify").add(cat, "cat", "classify-cats")
+    >>> from brickwork.transplant import Adapter
     >>> net = net.connect("cat", "classify", Adapter(6, 6))
     >>> net(torch.zeros(2, 3, 32, 32), "cat", "classify").shape, len(net.routes)
     (torch.Size([2, 1]), 3)
@@ -56,7 +60,7 @@ class TransplantNet(nn.Module):
         self.input_shape = tuple(int(n) for n in input_shape)  # channels, height, width of the images
         self.categories: dict[str, CategoryPart] = {}
         self.tasks: dict[str, TaskPart] = {}
-        self.routes: dict[Route, Adapter | None] = {}  # None: the modules were trained together
+        self.routes: dict[Route, AnyAdapter | None] = {}  # None: the modules were trained together
         self.notes: dict[Route, dict[str, Any]] = {}  # JSON values: how an adapter was learned, and what it is worth
         self.parts = nn.ModuleDict()
 
@@ -65,11 +69,12 @@ class TransplantNet(nn.Module):
     def add(self, halves: Split, category: str, task: str) -> TransplantNet:
         """A net with both halves of a network more: a category module and the task module it was trained with."""
         gives = self.shape_below(halves.below)
+        grid = grid_below(halves.below, self.input_shape, gives)
         grown = self._grown()
         grown._new("category", category, self.categories)
         grown._new("task", task, self.tasks)
-        grown.categories[category] = CategoryPart(halves.below, gives)
-        grown.tasks[task] = TaskPart(halves.above, gives)
+        grown.categories[category] = CategoryPart(halves.below, gives, grid)
+        grown.tasks[task] = TaskPart(halves.above, gives, grid)
         grown.routes[category, task] = None
         return grown._settled()
 
@@ -77,22 +82,33 @@ class TransplantNet(nn.Module):
         """A net with a category module more, which reaches no task yet."""
         grown = self._grown()
         grown._new("category", category, self.categories)
-        grown.categories[category] = CategoryPart(below, self.shape_below(below))
+        gives = self.shape_below(below)
+        grown.categories[category] = CategoryPart(below, gives, grid_below(below, self.input_shape, gives))
         return grown._settled()
 
     def add_task(
-        self, task: str, above: Above, categories: Iterable[str], *, reads: Sequence[int] | None = None
+        self,
+        task: str,
+        above: Above,
+        categories: Iterable[str],
+        *,
+        reads: Sequence[int] | None = None,
+        grid: Grid | None = None,
     ) -> TransplantNet:
         """A net with a task module more, learned on features of these categories as they are.
 
-        reads: the shape of its features, where it comes from elsewhere and no category reaches it yet.
+        reads, grid: the shape of its features and the grid of its tokens, where it comes from elsewhere and no category
+        reaches it yet.
         """
         grown = self._grown()
         grown._new("task", task, self.tasks)
         names = list(categories)
         if not names and reads is None:
             raise RequestError("a task is learned on the features of one category or more; name them.")
-        grown.tasks[task] = TaskPart(above, tuple(reads) if reads else self.category(names[0]).gives)
+        first = None if reads else self.category(names[0])
+        grown.tasks[task] = (
+            TaskPart(above, tuple(reads or ()), grid) if first is None else TaskPart(above, first.gives, first.grid)
+        )
         for name in names:
             grown.check_route(name, task, None)
             grown.routes[name, task] = None
@@ -102,7 +118,7 @@ class TransplantNet(nn.Module):
         self,
         category: str,
         task: str,
-        adapter: Adapter | None,
+        adapter: AnyAdapter | None,
         *,
         force: bool = False,
         note: Mapping[str, Any] | None = None,
@@ -247,7 +263,12 @@ class TransplantNet(nn.Module):
             raise BadModel(f"the category module cannot take images of {self.input_shape}: {text}") from error
         return tuple((result[0] if isinstance(result, tuple) else result).shape[1:])
 
-    def check_route(self, category: str, task: str, adapter: Adapter | None) -> None:
+    def layouts(self, category: str, task: str) -> tuple[Layout, Layout]:
+        """How the features lie that a category gives and a task reads; refused where they are neither maps nor tokens."""
+        one, other = self.category(category), self.task(task)
+        return layouts_of(one.gives, one.grid, other.reads, other.grid)
+
+    def check_route(self, category: str, task: str, adapter: AnyAdapter | None) -> None:
         """Shapes that cannot meet are refused here, with what would join them."""
         gives, reads = self.category(category).gives, self.task(task).reads
         needs, has = self.task(task).module.carried, self.category(category).module.carried
@@ -256,6 +277,24 @@ class TransplantNet(nn.Module):
                 f"{task} reads {', '.join(needs) or 'nothing'} carried past the cut and {category} carries "
                 f"{', '.join(has) or 'nothing'}; cut both networks alike."
             )
+        if isinstance(adapter, TokenAdapter):
+            joined = (adapter.source, adapter.target)
+            if joined != self.layouts(category, task):
+                raise RequestError(
+                    f"{category} gives {sides(gives)} and {task} reads {sides(reads)}, and an adapter from {joined[0]} to "
+                    f"{joined[1]} joins them not; give TokenAdapter(*net.layouts({category!r}, {task!r}))."
+                )
+            return
+        if gives != reads and 2 in (len(gives), len(reads)):
+            raise RequestError(
+                f"{category} gives {sides(gives)} and {task} reads {sides(reads)}, and {_said(adapter)} joins them not; give "
+                f"TokenAdapter(*net.layouts({category!r}, {task!r}))."
+            )
+        if adapter is not None and len(gives) != 3:
+            raise RequestError(
+                f"{category} gives tokens, {sides(gives)}, and an adapter of maps reads none; give "
+                f"TokenAdapter(*net.layouts({category!r}, {task!r}))."
+            )
         if gives[1:] != reads[1:]:
             raise RequestError(
                 f"{category} gives maps of {sides(gives)} and {task} reads {sides(reads)}; an adapter changes channels, not "
@@ -263,16 +302,17 @@ class TransplantNet(nn.Module):
             )
         made = gives[0] if adapter is None else adapter.channels[1]
         if (adapter is not None and adapter.channels[0] != gives[0]) or made != reads[0]:
-            what = (
-                "no adapter" if adapter is None else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
-            )
             raise RequestError(
-                f"{category} gives {sides(gives)}, {task} reads {sides(reads)}, and {what} joins them not; "
+                f"{category} gives {sides(gives)}, {task} reads {sides(reads)}, and {_said(adapter)} joins them not; "
                 f"give Adapter({gives[0]}, {reads[0]})."
             )
 
 
-def through(below: Below, adapter: Adapter | None, above: Above, images: Tensor) -> Any:
+def _said(adapter: AnyAdapter | None) -> str:
+    return "no adapter" if adapter is None else f"an adapter from {adapter.channels[0]} to {adapter.channels[1]}"
+
+
+def through(below: Below, adapter: AnyAdapter | None, above: Above, images: Tensor) -> Any:
     """Images through a category module, an adapter (None: directly) and a task module."""
     result = below(images)
     features, *carried = result if isinstance(result, tuple) else (result,)

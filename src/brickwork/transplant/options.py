@@ -11,6 +11,8 @@ from brickwork.training.options import AUGMENTATIONS
 
 SCHEDULES = ("constant", "cosine", "onecycle")
 STARTS = ("identity", "random")
+RESIZES = ("windows", "interpolate")
+PREFIXES = ("features", "constant")
 DUMMIES = ("first", "second", "lowest")
 PARTS = ("adapters", "tasks", "categories")
 MOST_LOOKS = 200  # views, or blends, of one image: all are held in memory
@@ -24,7 +26,9 @@ class Way:
     labels: bool = False  # labels are needed
     images: bool = False  # images are needed, labelled or not
     teacher: bool = False
+    own: bool = False  # a category that the task came with is needed: its features are what the task is used to
     terms: tuple[str, ...] = ()
+    pseudo: bool = False  # pseudo-gradients go down through both task modules
 
     @property
     def uses_labels(self) -> bool:
@@ -44,19 +48,43 @@ WAYS = {
         "the paper's: pseudo-gradients, and the task loss where there are labels",
         teacher=True,
         terms=("task?", "pseudo"),
+        pseudo=True,
     ),
     "back-distill+distill": Way(
-        "pseudo-gradients and the teacher's answers", images=True, teacher=True, terms=("task?", "answers", "pseudo")
+        "pseudo-gradients and the teacher's answers",
+        images=True,
+        teacher=True,
+        terms=("task?", "answers", "pseudo"),
+        pseudo=True,
     ),
-    "closed-form": Way("the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True),
+    "closed-form": Way(
+        "the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True, pseudo=True
+    ),
     "closed-form+distill": Way(
         "from the least-squares adapter on, the teacher's answers",
         images=True,
         teacher=True,
         terms=("task?", "answers"),
+        pseudo=True,
+    ),
+    "match": Way(
+        "least squares onto the features that the task is used to, of the same images; nothing is trained",
+        images=True,
+        own=True,
+    ),
+    "match+distill": Way(
+        "from the matched features on, the teacher's answers",
+        images=True,
+        teacher=True,
+        own=True,
+        terms=("task?", "answers"),
     ),
 }
 
+NO_OWN = (
+    "{task} came with no other category, so nothing tells which features it is used to, and {way} needs them; use distill, "
+    "or direct-learn with labels"
+)
 STEPS, BATCH, RATE = "Steps of Adam.", "Images, and random gradients, per step.", "Learning rate."
 
 
@@ -67,7 +95,7 @@ class AdapterOptions(Options):
         default=None,
         choices=tuple(WAYS),
         help="How the adapter is learned.",
-        default_text="closed-form+distill with images, closed-form without",
+        default_text="closed-form+distill with images, closed-form without; with tokens match+distill",
     )
     labels: int = option(default=0, at_least=0, help="Labelled images per class; 0: none.")
     images: int = option(default=2000, at_least=1, help="Unlabelled images, at most, for the ways that look at some.")
@@ -80,6 +108,16 @@ class AdapterOptions(Options):
         default_text="as they come",
     )
     start: str = option(default="identity", choices=STARTS, help="Adapter to begin with.")
+    resize: str = option(
+        default="windows",
+        choices=RESIZES,
+        help="How tokens meet a grid of another size: all places of a window at once, or interpolated.",
+    )
+    prefix: str = option(
+        default="features",
+        choices=PREFIXES,
+        help="What class tokens are made of: the features of the image, or nothing that differs between images.",
+    )
     steps: int = option(default=400, at_least=1, help=STEPS)
     batch_size: int = option(default=50, at_least=1, help=BATCH)
     lr: float = option(default=1e-3, above=0, help=RATE)
@@ -114,18 +152,36 @@ class AdapterOptions(Options):
     )
     seed: int = seed_option()
 
-    def resolved(self, *, images: bool) -> AdapterOptions:
-        """With the way decided: by whether there are images to look at."""
-        return self if self.way is not None else replace(self, way="closed-form+distill" if images else "closed-form")
+    def resolved(self, *, images: bool, tokens: bool = False, own: bool = True) -> AdapterOptions:
+        """With the way decided: by whether there are images to look at, and tokens, which no pseudo-gradient passes.
 
-    def needs(self, *, data: bool, given: Iterable[str] = ()) -> list[str]:
-        """What the way lacks, or has no use for; data: whether images are given, given: options that were."""
+        own: whether the task came with a category, whose features tokens can be matched to.
+        """
+        if self.way is not None:
+            return self
+        if tokens:
+            return replace(self, way="match+distill" if own else "distill")
+        return replace(self, way="closed-form+distill" if images else "closed-form")
+
+    def needs(self, *, data: bool, given: Iterable[str] = (), tokens: bool | None = None) -> list[str]:
+        """What the way lacks, or has no use for; data: whether images are given, given: options that were.
+
+        tokens: whether the adapter reads or makes tokens; None: not known yet.
+        """
         idle = [f"`{name}` is not used by {self.way}; leave it out" for name in self.unused(given)]
-        return [*self.lacks(data=data), *idle]
+        asked = {*self.changed(), *given}
+        maps = [name for name in ("resize", "prefix") if name in asked and tokens is False]
+        idle += [f"`{name}` is for tokens, and here are maps on both sides; leave it out" for name in maps]
+        return [*self.lacks(data=data, tokens=tokens), *idle]
 
-    def lacks(self, *, data: bool) -> Iterator[str]:
-        """What the way lacks; data: whether images are given."""
+    def lacks(self, *, data: bool, tokens: bool | None = None) -> Iterator[str]:
+        """What the way lacks; data, tokens: as for `needs`."""
         chosen = WAYS[self.way]
+        if tokens and chosen.pseudo:
+            yield (
+                f"{self.way} sends pseudo-gradients down through convolutions and ReLUs, and here are tokens; use "
+                "match+distill, match, distill, jacobian or direct-learn"
+            )
         if chosen.labels and self.labels == 0:
             yield (
                 f"{self.way} needs labels: give `labels`, so many per class; without any, use back-distill, distill or "
@@ -139,7 +195,6 @@ class AdapterOptions(Options):
     def unused(self, given: Iterable[str] = ()) -> list[str]:
         """Options that were changed, or given as they are anyway, and that this way has no use for."""
         chosen = WAYS[self.way]
-        pseudo = "pseudo" in chosen.terms or self.way.startswith("closed-form")
         trained = bool(chosen.terms)
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
         looks = trained and (chosen.images or self.labels > 0)
@@ -150,8 +205,8 @@ class AdapterOptions(Options):
             "blends": trained and chosen.images and not chosen.labels,
             "augment": looks and (self.views > 1 or self.blends > 0),
             **dict.fromkeys(("weight", "alpha", "per"), difference),
-            **dict.fromkeys(("dummy", "size"), pseudo),
-            "share": pseudo and self.dummy != "first",
+            **dict.fromkeys(("dummy", "size"), chosen.pseudo),
+            "share": chosen.pseudo and self.dummy != "first",
             "images": chosen.images,
         }
         asked = {*self.changed(), *given}

@@ -15,6 +15,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.prediction import evaluating
 from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
+from brickwork.transplant.layout import grid_below, grid_from
 from brickwork.transplant.net import TransplantNet
 
 PROVENANCE = "transplant"  # where an exported part says what it reads and which images its net takes
@@ -66,7 +67,8 @@ def grown_by(
                 f"the network's lower half is not {name!r}, so its task module was learned on other features; add it "
                 "alone and connect it by an adapter, or learn it on this category with data."
             )
-    return net.add_task(task, halves.above, on, reads=net.shape_below(halves.below))
+    reads = net.shape_below(halves.below)
+    return net.add_task(task, halves.above, on, reads=reads, grid=grid_below(halves.below, net.input_shape, reads))
 
 
 def _same_part(part: Below, other: Below, image: tuple[int, ...]) -> bool:
@@ -96,13 +98,16 @@ def alone(net: TransplantNet, *, category: str | None = None, task: str | None =
     shape: tuple[int, ...] = ()
     part: nn.Module
     if category is not None:
-        part, shape = net.category(category).module, net.category(category).gives
+        given = net.category(category)
+        part, shape, grid = given.module, given.gives, given.grid
     elif task is not None:
-        part, shape = net.task(task).module, net.task(task).reads
+        read = net.task(task)
+        part, shape, grid = read.module, read.reads, read.grid
     else:
         raise RequestError("say which part: a category, a task, or both.")
     origin = origin_of(part)
-    attached = {**origin.provenance, PROVENANCE: {"image": list(net.input_shape), "shape": list(shape)}}
+    known = {"image": list(net.input_shape), "shape": list(shape), **({} if grid is None else {"grid": list(grid)})}
+    attached = {**origin.provenance, PROVENANCE: known}
     twin = copy.copy(part)  # the same tensors under a record of its own
     attach(twin, replace(origin, provenance=attached))
     return twin
@@ -129,7 +134,7 @@ def _with_part(
     known = origin_of(part).provenance.get(PROVENANCE)
     if not isinstance(known, dict) or not isinstance(known.get("shape"), list):
         raise BadModel("this task module does not say which features it reads; export it from its net again.")
-    return net.add_task(name, part, on, reads=known["shape"])
+    return net.add_task(name, part, on, reads=known["shape"], grid=grid_from(known.get("grid"), known["shape"]))
 
 
 def _same_images(net: TransplantNet, model: nn.Module) -> None:

@@ -10,7 +10,7 @@ from brickwork.errors import BrickworkError, RequestError
 from brickwork.options import Options, fields_of
 from brickwork.recipes import unknown
 from brickwork.transplant.net import NAME
-from brickwork.transplant.options import AdapterOptions, LearnTaskOptions
+from brickwork.transplant.options import NO_OWN, WAYS, AdapterOptions, LearnTaskOptions
 
 Kind = TypeVar("Kind", bound=Options)
 LEARNING = [name for name in fields_of(LearnTaskOptions) if name != "seed"]
@@ -38,7 +38,8 @@ class GrowthStep:
 
     def __str__(self) -> str:
         if self.kind == "connect":
-            return f"connect {self.category} → {self.task} by {self.options.to_dict()['way']}"
+            way = self.options.to_dict()["way"]
+            return f"connect {self.category} → {self.task}" + (f" by {way}" if way else "")
         parts = [f"category {self.category}"] if self.category else []
         parts += [f"task {self.task}" + (f" on {', '.join(self.on)}" if self.on else "")] if self.task else []
         return f"add {' and '.join(parts)} of {self.network}"
@@ -145,9 +146,9 @@ def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None
     known = {name: op[name] for name in fields_of(AdapterOptions) if name in op}
     options = _options(at, AdapterOptions, {"seed": stand.seed, **known}, stand)
     options, good_options = options or AdapterOptions(), options is not None
-    options = options.resolved(images=bool(data))
+    likely = options.resolved(images=bool(data))  # of tokens only the net knows, so a way left open stays open
     if good_options:
-        stand.problems += [f"{at}: {text.replace('`', '')}" for text in options.needs(data=bool(data))]
+        stand.problems += [f"{at}: {text.replace('`', '')}" for text in likely.needs(data=bool(data))]
     force = op.get("force", False)
     if not isinstance(force, bool):
         stand.problems.append(f"{at}: force is {force!r}; it must be true or false")
@@ -158,10 +159,13 @@ def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None
     reached = [t for (c, t), adapted in stand.routes.items() if c == category and not adapted and t != task]
     if teacher is not None and teacher not in reached:
         stand.problems.append(f"{at}: {category} came without {teacher!r}, so that cannot be its teacher")
-    if good_options and teacher is None and not reached and options.way != "direct-learn":
+    if good_options and teacher is None and not reached and WAYS[likely.way].teacher:
         stand.problems.append(
             f"{at}: {category} came with no other task, so it has no teacher; use direct-learn with labels"
         )
+    own = [c for (c, t), adapted in stand.routes.items() if t == task and not adapted and c != category]
+    if good_options and WAYS[likely.way].own and not own:
+        stand.problems.append(f"{at}: {NO_OWN.format(task=task, way=likely.way)}")
     stand.routes[category, str(task)] = True
     return GrowthStep("connect", None, category, task, (), tuple(data), options, teacher, bool(force))
 

@@ -16,9 +16,9 @@ from brickwork.evaluation import evaluate
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating, predict
-from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.class_order import places_in
 from brickwork.transplant.net import TransplantNet, through
+from brickwork.transplant.token_adapter import AnyAdapter
 from brickwork.words import counted
 
 
@@ -28,7 +28,7 @@ class RouteModel(nn.Module):
     adapter: one to try instead of the net's own; the net is left as it is.
     """
 
-    def __init__(self, below: Below, adapter: Adapter | None, above: Above) -> None:
+    def __init__(self, below: Below, adapter: AnyAdapter | None, above: Above) -> None:
         super().__init__()
         self.below, self.adapter, self.above = below, adapter, above
         prepared = origin_of(below).preprocessing
@@ -39,7 +39,7 @@ class RouteModel(nn.Module):
 
 
 def route_model(
-    net: TransplantNet, category: str, task: str, adapter: Adapter | None = None, *, direct: bool = False
+    net: TransplantNet, category: str, task: str, adapter: AnyAdapter | None = None, *, direct: bool = False
 ) -> RouteModel:
     """The net's own route, or the same parts with another adapter (direct: with none)."""
     if adapter is None and not direct:

@@ -27,7 +27,7 @@ class FeatureSpace:
 
 
 def hidden_features(route: RouteModel, images: Images, *, layer: str | None = None, batch_size: int = 128) -> Tensor:
-    """(N, D): what the last layer of the task module reads, or what `layer` gives; maps are averaged over places."""
+    """(N, D): what the last layer of the task module reads, or what `layer` gives; maps and tokens are averaged over places."""
     result: list[Tensor] = []
     net = route.above.net
     if layer is None:
@@ -80,4 +80,6 @@ def _last(net: Any) -> nn.Module:
 def _flat(value: Any) -> Tensor:
     if not isinstance(value, Tensor) or value.dim() < 2:
         raise BadModel("the layer gives no features of images; name another.")
+    if value.dim() == 3:  # tokens (N, T, D)
+        return value.mean(1)
     return value.flatten(2).mean(2) if value.dim() > 2 else value
