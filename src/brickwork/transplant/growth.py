@@ -119,9 +119,9 @@ def connect(
         "loss": learned.history[-1] if learned.history else None,
     }
     if data is not None and targets is not None:
-        own = None if known is None else route_model(net, category, known)
+        taught = None if known is None else route_model(net, category, known)
         note["judged_by"] = targets.by
-        note["teacher_test"] = None if own is None else _of_teacher(own, data)
+        note["teacher_test"] = None if taught is None else _of_teacher(taught, data)
         note["before"] = judge(old, data, targets)
         note["after"] = judge(route_model(net, category, task, learned.adapter), data, targets)
     return GrownNet(net.connect(category, task, learned.adapter, force=force, note=note), note, how, learned)

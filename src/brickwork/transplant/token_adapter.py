@@ -1,5 +1,7 @@
 """The adapter where a category module gives tokens, or a task module reads them: a linear map at every place of a grid."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -116,12 +118,11 @@ class TokenAdapter(nn.Module):
         """Channels one by one, the mean of a window, a copy to every place of one; prefix tokens likewise, or the mean."""
         (a, b), (read, made) = self.channels, (_area(self.read), _area(self.made))
         one = torch.eye(b, a)
-        first, *more = self.convs
-        centre = int(first.kernel_size[0]) // 2  # type: ignore[index, arg-type]
-        first.weight.zero_()  # type: ignore[operator]
-        first.weight[:, :, centre, centre] = (one / read).repeat(made, read)  # type: ignore[index, operator]
-        for conv in more:
-            conv.weight.zero_()  # type: ignore[operator]
+        for conv in self.convs:
+            nn.init.zeros_(conv.weight)  # type: ignore[arg-type]
+        first: Any = self.convs[0]
+        centre = first.kernel_size[0] // 2
+        first.weight[:, :, centre, centre] = (one / read).repeat(made, read)
         if self.prefix_weight is not None:
             blocks = torch.zeros(self.target.prefix, b, self.source.prefix + 1, a)
             for k in range(self.target.prefix):

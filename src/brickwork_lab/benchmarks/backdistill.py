@@ -135,7 +135,7 @@ def by_autograd(job: _Job, batch: int) -> Step:
             layer.dummy = dummy
         x = like.detach().requires_grad_()
         (wanted,) = torch.autograd.grad(twins[1](x), x, gradient)
-        y = job.adapter.prepared(x)
+        y: Any = job.adapter.prepared(x)
         for conv in job.adapter.convs:  # its ReLUs let everything pass
             y = conv(y)
         given, arrived = torch.autograd.grad(twins[0](y), (x, y), gradient, create_graph=True)

@@ -82,7 +82,9 @@ class TokenCategories(Categories):
         if (kind, name) not in self._nets:
             arch, args, _ = KINDS[kind]
             number = [*sorted(KINDS)].index(kind) + 10 * (self.task, *self.names).index(name) + 100 * self.lab.seed
-            recipe = {"epochs": 20, "batch_size": 64} if self.lab.full else {"epochs": 8, "batch_size": 16}
+            recipe: dict[str, Any] = (
+                {"epochs": 20, "batch_size": 64} if self.lab.full else {"epochs": 8, "batch_size": 16}
+            )
 
             def make() -> nn.Module:
                 model = zoo.build(arch, num_classes=2, in_channels=self.whole.shape[2], seed=number, **args)

@@ -200,4 +200,6 @@ class Categories:
         given = {"steps": self.steps, "batch_size": 50 if self.lab.full else 16, **given, **options, **way.options}
         above: Any = task
         teacher = self.halves([name]).above
-        return learn_adapter(adapter, above, way=way.way, teacher=teacher, seed=seed, progress=False, **given).adapter
+        done = learn_adapter(adapter, above, way=way.way, teacher=teacher, seed=seed, progress=False, **given)
+        assert isinstance(done.adapter, Adapter)
+        return done.adapter
