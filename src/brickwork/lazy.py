@@ -37,3 +37,16 @@ def homes_of(stub: Path) -> dict[str, tuple[str, str]]:
     """{public name: (module, name in it)}, as a stub says."""
     found = _LINE.findall(stub.read_text("utf-8"))
     return {alias or function: (module or owner, name or own) for module, name, alias, owner, own, function in found}
+
+
+class Elsewhere:
+    """A function of another module as a static method, loaded on first use: `cluster = Elsewhere("brickwork.x", "cluster")`.
+
+    For a class that its own makers import; with it goes the function's whole signature.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module, self.name = module, name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)

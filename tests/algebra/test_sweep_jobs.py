@@ -70,11 +70,15 @@ def test_rows_that_fail_do_not_keep_others_from_being_measured(folders, tmp_path
     grid = {"alpha": [0.0, 1.0], "beta": [0.0, 0.25, 0.5, 1.0]}
     real, asked = sweep_jobs.sweep, []
 
-    def failing(*args, beta, **rest):
-        asked.append(beta[0])
-        if beta[0] in (0.0, 0.5):
+    def counting(*args, options, **rest):
+        asked.extend(options.beta)
+        return real(*args, options=options, **rest)
+
+    def failing(*args, options, **rest):
+        if options.beta[0] in (0.0, 0.5):
+            asked.extend(options.beta)
             raise RuntimeError("out of memory\nat some address")
-        return real(*args, beta=beta, **rest)
+        return counting(*args, options=options, **rest)
 
     monkeypatch.setattr(sweep_jobs, "sweep", failing)
     with pytest.raises(JobFailed, match=r"2 of 4 rows .*β = 0 \(.*\), β = 0.5 \(.*the same call measures only these"):
@@ -83,7 +87,7 @@ def test_rows_that_fail_do_not_keep_others_from_being_measured(folders, tmp_path
     missing = json.loads((tmp_path / "kept" / "missing.json").read_text())["missing"]
     assert [row["name"] for row in missing] == ["β = 0", "β = 0.5"] and "at some address" in missing[0]["cause"]
     asked.clear()
-    monkeypatch.setattr(sweep_jobs, "sweep", lambda *a, beta, **k: asked.append(beta[0]) or real(*a, beta=beta, **k))
+    monkeypatch.setattr(sweep_jobs, "sweep", counting)
     assert len(sweep_folders(folders, SPECS, **options, **grid).rows) == 16
     assert asked == [0.0, 0.5] and not (tmp_path / "kept" / "missing.json").exists()
 

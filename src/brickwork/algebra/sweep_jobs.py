@@ -72,18 +72,23 @@ def row(
 ) -> dict[str, Any]:
     """One β of a sweep. `weights` are hashes: they are what makes a kept result this one's."""
     del weights
-    where = pick(device)
-    models = {name: store.load(folder, device=where) for name, folder in folders.items()}
-    prepared = origin_of(models["A"]).preprocessing
-    sets = {spec: images_of.load_for(prepared, spec, progress=False) for spec in data}
-    result = sweep(
-        models["A"],
-        models.get("B"),
-        base=models.get("base"),
-        data=sets,
-        alpha=alpha,
-        beta=[beta],
-        progress=False,
-        **options,
-    )
+    chosen = SweepOptions(alpha=tuple(alpha), beta=(beta,), **options)
+    result = sweep_here(folders, data, device=pick(device), progress=False, options=chosen)
     return {"rows": [list(r) for r in result.rows], "formula": result.formula}
+
+
+def sweep_here(
+    folders: Mapping[str, str | Path],
+    data: Sequence[Any],
+    *,
+    arch: Any = None,
+    device: Any,
+    progress: bool = True,
+    options: SweepOptions,
+) -> SweepResult:
+    """`sweep` of the folders "A", "B" and "base" on data sets by name, in this process and all rows at once."""
+    models = {name: store.load(folder, arch=arch, device=device) for name, folder in folders.items()}
+    prepared = origin_of(models["A"]).preprocessing
+    sets = {str(spec): images_of.load_for(prepared, spec, progress=progress) for spec in data}
+    others = models.get("B"), models.get("base")
+    return sweep(models["A"], others[0], base=others[1], data=sets, progress=progress, options=options)

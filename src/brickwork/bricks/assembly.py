@@ -16,6 +16,7 @@ from brickwork.blueprint import join
 from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.calibrate import calibrated
+from brickwork.bricks.joinable import check_target, refuse_overlap
 from brickwork.bricks.options import AssembleOptions
 from brickwork.bricks.union import unite
 from brickwork.data.datasets import images_of
@@ -61,8 +62,7 @@ def assemble(
     >>> assemble(parts, calibrate="none")(x).shape
     torch.Size([200, 3])
     """
-    if (options.calibrate == "target") != (target is not None):
-        raise RequestError("`target` images go with `calibrate` target, and it needs some; give both or neither.")
+    check_target(options, target)
     bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
     for given in bricks:
         if not isinstance(given, Brick | str | os.PathLike):
@@ -125,19 +125,8 @@ def _name(brick: object, number: int) -> str:
 
 
 def _check(parts: list[Brick], names: list[str]) -> None:
-    owner: dict[str, str] = {}
-    for part, name in zip(parts, names, strict=True):
-        for label in part.classes:
-            if label in owner:
-                raise RequestError(
-                    f"class {label!r} is in {owner[label]} and in {name}; cut bricks of different classes."
-                )
-            owner[label] = name
+    refuse_overlap((name, part.classes, part.input_shape) for name, part in zip(names, parts, strict=True))
     for (a, one), (b, two) in pairwise(zip(names, parts, strict=True)):
-        if one.input_shape != two.input_shape:
-            raise BadModel(
-                f"{a} takes inputs of {_shape(one)} and {b} of {_shape(two)}; bricks must share one input size."
-            )
         prepared = [origin_of(p.model).preprocessing for p in (one, two)]
         if prepared[0] != prepared[1] and rescaling(*prepared) is None:
             raise BadModel(
@@ -177,7 +166,3 @@ def _prepared_alike(models: list[nn.Module]) -> list[nn.Module]:
             attach(model, replace(origin_of(model), preprocessing=first))
         alike.append(model)
     return alike
-
-
-def _shape(part: Brick) -> str:
-    return "×".join(map(str, part.input_shape))

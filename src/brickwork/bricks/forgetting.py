@@ -29,8 +29,14 @@ from brickwork.moments import Source, match_responses
 from brickwork.moments.readout import linear_answers, read_features
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of, record_step
+from brickwork.words import counted, table
 
 RIDGES = (1e-4, 1e-2, 1e-1, 1.0)  # of the matching, the smallest first: it forgets most
+SHARES = {  # of Knowledge, in words
+    "retained": "accuracy on the other classes",
+    "forgotten": "images of these classes answered by them",
+    "probed": "the same by a linear probe of the features",
+}
 PROBE_RIDGE = 1e-3  # of the mean variance of a feature
 
 
@@ -47,8 +53,11 @@ class Knowledge:
     probed: float | None
 
     def __str__(self) -> str:
-        words = [f"{name} {'-' if value is None else format(value, '.2%')}" for name, value in vars(self).items()]
-        return ", ".join(words)
+        return ", ".join(f"{name} {_percent(value)}" for name, value in vars(self).items())
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,11 @@ class Forgotten:
         """JSON values only, without the network."""
         facts = {"classes": list(self.classes), "forgotten": list(self.forgotten), "used": self.used}
         return {**facts, "before": dict(vars(self.before)), "after": dict(vars(self.after))}
+
+    def __str__(self) -> str:
+        told = [[about, *(_percent(getattr(at, k)) for at in (self.before, self.after))] for k, about in SHARES.items()]
+        seen = f"on {counted(self.used['judged']['images'], 'image')} ({self.used['judged']['of']})"
+        return f"{', '.join(self.forgotten)} forgotten; {seen}\n{table(['', 'before', 'after'], told)}"
 
 
 @takes(ForgetOptions)

@@ -1,15 +1,31 @@
-"""`brickwork delta`, `assign` and `sweep`."""
+"""`brickwork delta`, `assign`, `sweep` and `cancel`."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from brickwork.algebra.options import AssignOptions, SweepOptions
+import brickwork
+from brickwork import store
+from brickwork.algebra.options import AssignOptions, CancelOptions, SweepOptions
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ModelFolder, OutFolder, Reading, Running, data_option, out_file, out_folder
-from brickwork.cli.printing import typed_line
+from brickwork.cli.folders import images_for
+from brickwork.cli.parameters import (
+    ArchArguments,
+    ImageSize,
+    ModelFolder,
+    OutFolder,
+    OutPicture,
+    Reading,
+    Running,
+    data_option,
+    optional,
+    out_file,
+    out_folder,
+)
+from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
+from brickwork.words import counted
 
 CALIBRATION = 1000  # images on which batch-norm statistics are measured
 SWEEP = "sweep.csv"  # marks a folder of a sweep
@@ -28,12 +44,9 @@ def delta(
 
     brickwork delta a zero --out g.safetensors
     """
-    from brickwork import store
-    from brickwork.algebra import delta
-
     for folder in (trained, initial):
         store.read_config(folder)
-    g = delta(*(store.load(folder, arch=run.arch) for folder in (trained, initial)))
+    g = brickwork.delta(*(run.load(folder) for folder in (trained, initial)))
     g.save(out, force=run.force)
     return Report(
         {"file": str(out), "base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, f"{g}; saved in {out}"
@@ -56,21 +69,16 @@ def assign(
 
     brickwork assign other g.safetensors --alpha 5 --out other_g
     """
-    from brickwork import data as data_sets
-    from brickwork import store
-    from brickwork.algebra import Delta, assign
     from brickwork.data.images import drawn_images
-    from brickwork.origin import origin_of
 
     options.statistics(images=data is not None)
-    spec = None if data is None else data_sets.check(data)
-    network, g = store.load(model, arch=run.arch), Delta.load(delta)
-    images = None
-    if spec is not None:
-        found = data_sets.load_for(origin_of(network).preprocessing, spec)
-        images = drawn_images(found.train_images if len(found.train_images) else found.test_images, CALIBRATION, 0)
-    moved = assign(network, g, alpha, images=images, options=options)
-    store.save(moved, out, force=run.force, provenance={"command": "assign", "delta": str(delta)})
+    spec = None if data is None else brickwork.data.check(data)
+    network, g = run.load(model), brickwork.Delta.load(delta)
+    images = images_for(network, spec, 0)
+    if images is not None:
+        images = drawn_images(images.train_images if len(images.train_images) else images.test_images, CALIBRATION, 0)
+    moved = brickwork.assign(network, g, alpha, images=images, options=options)
+    run.save(moved, out, "assign", delta=str(delta))
     report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
     return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")
 
@@ -92,8 +100,8 @@ def sweep(
 
     brickwork sweep a b --base zero --data digits:A --data digits:B --alpha 0:1:0.25 --out ab
     """
-    from brickwork import store
     from brickwork.algebra.agreement import refuse_differences
+    from brickwork.algebra.sweep_jobs import sweep_folders, sweep_here
     from brickwork.atomic import write_folder
     from brickwork.engine.executors import find_executor
     from brickwork.report.heat import draw_sweep
@@ -107,7 +115,11 @@ def sweep(
     find_executor(engine)
     if engine != "inline" and run.arch is not None:
         raise RequestError("`arch` names code of yours, which other processes do not load; use `engine` inline.")
-    result = _swept(folders, data, engine, run.arch, run.where, options)
+    if engine == "inline":
+        result = sweep_here(folders, data, arch=run.arch, device=run.where, options=options)
+    else:
+        specs, where = [str(spec) for spec in data], str(run.where)
+        result = sweep_folders(folders, specs, engine=engine, device=where, options=options)
     drawing = replace(draw_sweep(result), command=typed_line())
     with write_folder(out, force=run.force, owns=(SWEEP,)) as draft:
         (draft / SWEEP).write_text(result.csv(), encoding="utf-8")
@@ -115,21 +127,49 @@ def sweep(
             drawing.save(draft / f"sweep{suffix}")
         save_figures(draft, [drawing])
         result.write(draft)
-    report = {"folder": str(out), "models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
-    return Report(report, f"{result}\nsaved in {out}: {SWEEP}, sweep.html, sweep.svg")
+    report = {"models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
+    saved = Report.saved(out, report, result)
+    return Report(saved.data, f"{saved.text}: {SWEEP}, sweep.html, sweep.svg")
 
 
-def _swept(folders: dict[str, Path], data: Any, engine: str, arch: Any, device: Any, options: SweepOptions) -> Any:
-    from brickwork import data as data_sets
-    from brickwork import store
-    from brickwork.algebra import sweep
-    from brickwork.algebra.sweep_jobs import sweep_folders
-    from brickwork.origin import origin_of
+def cancel(
+    base: Annotated[
+        str, Argument("Where training starts: a model folder, or an architecture, new with --seed.", "BASE")
+    ],
+    *,
+    data: data_option("Training images; twice, in the order of training.", several=True),
+    images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
+    out: optional(OutPicture) = None,
+    size: ImageSize = None,
+    arg: ArchArguments = None,
+    run: Running,
+    options: CancelOptions,
+) -> Report:
+    """Measure why tasks trained in sequence cancel each other.
 
-    if engine != "inline":
-        specs = [str(spec) for spec in data]
-        return sweep_folders(folders, specs, engine=engine, device=str(device), options=options)
-    models = {name: store.load(folder, arch=arch, device=device) for name, folder in folders.items()}
-    prepared = origin_of(models["A"]).preprocessing
-    sets = {str(spec): data_sets.load_for(prepared, spec) for spec in data}
-    return sweep(models["A"], models.get("B"), base=models.get("base"), data=sets, options=options)
+    Training in sequence is compared with assigning what was learned, θ₀ + g₁ + g₂ (paper 1, appendix B).
+
+    Measures the conflict of the two gradients and the paper's second-order term, layer by layer, and how far the term
+    predicts the real difference of the two networks, for every learning rate and number of steps.
+
+    brickwork cancel lenet --data digits:A --data digits:B --lr 1e-6,1e-3 --steps 1,5 --out cancellation.html
+    """
+    from brickwork.algebra.cancellation import count_steps
+    from brickwork.report.cancellation import draw_cancellation
+    from brickwork.training.starts import find_start
+
+    if len(data) != 2:
+        raise RequestError(f"`data` is given {len(data)} times; give it twice, in the order of training.")
+    start = find_start(base, arg or {}, size)
+    if run.arch is not None and start.folder is None:
+        raise RequestError("`arch` is for a folder; leave it out.")
+    sets = [start.images(spec, options.seed) for spec in data]
+    classes = max(len(one.classes) for one in sets) if start.folder is None else None
+    model = start.network(classes, options.seed, arch=run.arch).to(run.where)
+    count = counted(count_steps(options.lr, options.steps), "step")
+    log(f"{count} of gradient descent from {base}, in float64 …")
+    result = brickwork.cancel(model, *(one.draw(images, options.seed) for one in sets), options=options)
+    if out is not None:
+        run.draw(draw_cancellation(result), out)
+    own = {"base": base, "file": str(out) if out else None, "seed": options.seed, "bn": options.bn}
+    return Report({**own, **result.to_dict()}, str(result) + (f"\nsaved in {out}" if out else ""))

@@ -16,6 +16,7 @@ import os
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -39,6 +40,11 @@ class Report:
 
     data: dict[str, Any]
     text: str
+
+    @classmethod
+    def saved(cls, out: Path, data: Mapping[str, Any], text: object) -> Report:
+        """Of something that was written: the data begins with where, the text ends with it."""
+        return cls({"folder" if out.is_dir() else "file": str(out), **data}, f"{text}\nsaved in {out}")
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any
 
+import brickwork
 from brickwork.cli.command import Argument, Report, make_group
-from brickwork.cli.folders import accuracy, hash_of, images_for, save
+from brickwork.cli.folders import accuracy, hash_of, images_for
 from brickwork.cli.parameters import (
     Data,
     Force,
@@ -51,12 +52,10 @@ def fit(
 
     brickwork depend fit a --data digits --out map
     """
-    from brickwork.dependencies import CovLasso
-    from brickwork.dependencies.mapping import fit_map
     from brickwork.dependencies.reading import LogitReader
 
     solving = str(run.where) if options.solver == "torch" else "cpu"  # a network may run elsewhere
-    CovLasso(**options.estimator(), device=solving).check()
+    brickwork.CovLasso(**options.estimator(), device=solving).check()
     read = LogitReader(data, labels, names, run.arch, str(run.where), options.seed)
     read.check(source, targets)
     rows, test, known = read(source)
@@ -65,9 +64,9 @@ def fit(
         other, other_test, its_names = read(targets)
         given |= {"targets": other[0], "target_names": its_names}
         test = None if test is None or other_test is None else (*test, other_test[0])
-    result = fit_map(*rows, test=test, device=solving, progress=True, options=options, **given)
+    result = brickwork.depend.fit(*rows, test=test, device=solving, progress=True, options=options, **given)
     result.save(out, force=run.force)
-    return Report({"folder": str(out), **result.to_dict()}, f"{result}\nsaved in {out}")
+    return Report.saved(out, result.to_dict(), result)
 
 
 def show(
@@ -87,13 +86,11 @@ def show(
 
     brickwork depend show map --logits logits.npz --out page.html
     """
-    from brickwork.dependencies import DependencyMap
-
     if targets is not None and logits is None:
         raise RequestError("depend show takes `targets` only beside `logits`.")
     if logits is not None and out is None:
         raise RequestError("`logits` is for the page: brickwork depend show MAP --logits LOGITS --out page.html")
-    result = DependencyMap.load(source)
+    result = brickwork.DependencyMap.load(source)
     wanted = [int(c) if c.isdecimal() and c not in result.targets else c for c in classes]
     errors = result.columns["rel_error"]
     lines = [f"{result.equation(c)}  (relative error {errors[result.row_of(c)]:.2f})" for c in wanted]
@@ -101,7 +98,11 @@ def show(
     if wanted:
         entries["classes"] = [entries["classes"][result.row_of(c)] for c in wanted]
     if out is not None:
-        _draw(result, out, wanted, logits, targets, force)
+        from brickwork.dependencies.reading import moments_of
+        from brickwork.report.dependencies import draw_dependencies
+
+        moments = None if logits is None else moments_of(result, logits, targets)
+        draw_dependencies(result, classes=wanted, moments=moments).save(out, force=force)
         entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
     return Report({"folder": str(source), **entries}, text)
 
@@ -121,18 +122,15 @@ def add(
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
-    from brickwork import store
-    from brickwork.dependencies.new_classes import add_classes
     from brickwork.origin import origin_of
 
     if options.on == "branch" and base_data is None:
         raise RequestError("a branch is trained on known classes too; give `base_data`, images of them.")
-    network = store.load(model, arch=run.arch, device=run.where)
-    new = images_for(network, data, options.seed)
-    known = images_for(network, base_data, options.seed) if base_data is not None else None
+    network = run.load(model)
+    new, known = (images_for(network, spec, options.seed) for spec in (data, base_data))
     if known is None:
         log("without --base-data nothing says where the new classes end: expect known images to be lost to them.")
-    grown = add_classes(network, new, base_data=known, progress=True, options=options)
+    grown = brickwork.depend.add(network, new, base_data=known, progress=True, options=options)
     facts: dict[str, Any] = {
         "data": str(data),
         "base_data": None if base_data is None else str(base_data),
@@ -141,9 +139,8 @@ def add(
         "source": hash_of(model),
         **({"epochs": options.epochs} if options.on == "branch" else {}),
     }
-    right = {"new": accuracy(grown, new), "known": None if known is None else accuracy(grown, known)}
-    right["known_before"] = None if known is None else accuracy(network, known)
-    save(grown, out, force=run.force, command="depend add", test_accuracy=right, **facts)
+    right = {"new": accuracy(grown, new), "known": accuracy(grown, known), "known_before": accuracy(network, known)}
+    run.save(grown, out, "depend add", test_accuracy=right, **facts)
     classes = origin_of(grown).classes or ()
     shown = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
     count = f"{counted(len(classes), 'class')}, {len(new.classes)} of them new"
@@ -153,19 +150,3 @@ def add(
 
 
 GROUP = make_group("depend", "Find and use classes that are combinations of a few others.", (fit, show, add))
-
-
-def _draw(found: Any, out: Path, classes: list[Any], logits: Path | None, targets: Path | None, force: bool) -> None:
-    from brickwork.dependencies import logit_gram
-    from brickwork.dependencies.sources import read_logits
-    from brickwork.report.dependencies import draw_dependencies
-
-    moments = None
-    if logits is not None:
-        within = found.facts.get("within")
-        if within != (targets is None):
-            needed = "takes no `targets`" if within else "needs the `targets` it was fitted to"
-            raise RequestError(f"`logits` of this map {needed}.")
-        others = None if targets is None else read_logits(targets).logits
-        moments = logit_gram(read_logits(logits).logits, others)
-    draw_dependencies(found, classes=classes, moments=moments).save(out, force=force)

@@ -1,4 +1,4 @@
-"""`brickwork train`, `eval` and `info`."""
+"""`brickwork train`, `eval`, `synthesise` and `info`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import brickwork
+from brickwork import store
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import images_for
 from brickwork.cli.parameters import (
@@ -16,6 +18,7 @@ from brickwork.cli.parameters import (
     ImageSize,
     ModelFolder,
     OutFolder,
+    Running,
     Seed,
     data_argument,
     optional,
@@ -27,7 +30,7 @@ from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.options import Setting
-from brickwork.training.options import RunningOptions, TrainOptions
+from brickwork.training.options import RunningOptions, SynthesiseOptions, TrainOptions
 from brickwork.words import counted, table
 
 if TYPE_CHECKING:
@@ -58,15 +61,12 @@ def train(
 
     brickwork train a digits:B --out ab
     """
-    from brickwork import data as data_sets
-    from brickwork import store
     from brickwork.training.starts import find_start
 
     start = find_start(arch, arg or {}, size)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
-    shape: dict[str, Any] = {"size": start.shape[1:], "channels": start.shape[0], "framing": start.framing}
-    images = data_sets.load(data, seed=options.seed, **shape)
+    images = start.images(data, options.seed)
     penalty = links.penalty(images.mask_classes if start.segments else images.classes)
     result, evaluation = _train(start, images, options, running, penalty, device)
     if not is_first_process():
@@ -92,7 +92,6 @@ def _train(
     start: Start, images: Any, options: TrainOptions, running: RunningOptions, penalty: Any, device: Any
 ) -> tuple[Any, Any]:
     from brickwork.evaluation import evaluate_data
-    from brickwork.training import train
 
     what = start.folder or start.arch
     if start.segments and images.train_masks is None:
@@ -103,7 +102,7 @@ def _train(
     model = start.network(len(classes), options.seed)
     log(f"training {what} on {images} …")
     try:
-        result = train(
+        result = brickwork.train(
             model,
             images,
             masks=images.train_masks if start.segments else None,
@@ -142,7 +141,6 @@ def evaluate(
 
     brickwork eval a digits:A --restrict 3,4 --confusion
     """
-    from brickwork import store
     from brickwork.evaluation import evaluate_data, judged_split
     from brickwork.origin import origin_of
 
@@ -172,6 +170,26 @@ def evaluate(
     return Report(report, "\n".join(lines))
 
 
+def synthesise(
+    model: ModelFolder, *, out: out_file("File to write, made.npz.", ".npz"), run: Running, options: SynthesiseOptions
+) -> Report:
+    """Make calibration images from what a model folder's batch norms remember of the images it was trained on.
+
+    They can be given as --data wherever labels are not used: to repair a part, to merge, to quantise. Accuracy on
+    them says nothing.
+
+    brickwork synthesise a --out made.npz
+    """
+    from brickwork.data.arrays import save_npz
+
+    images = brickwork.synthesise(run.load(model), options=options)
+    save_npz(images, out, force=run.force)
+    height, width, channels = images.shape
+    facts = {"images": len(images.train_labels), "shape": [height, width, channels], "classes": len(images.classes)}
+    text = f"{facts['images']} images of {height}×{width}×{channels} for {facts['classes']} classes; saved in {out}"
+    return Report({"file": str(out), "model": str(model), **facts, "options": options.to_dict()}, text)
+
+
 def info(
     target: Annotated[
         str | None, Argument("lenet, timm:resnet18, …, or a model folder; none: list.", "ARCH|FOLDER")
@@ -187,9 +205,6 @@ def info(
     A channel space is a set of channels that are cut together. --dry-run shows a cut and writes nothing.
     Without an argument: the architectures there are.
     """
-    from brickwork import zoo
-    from brickwork.inspection import info
-
     options.keep()
     if target is None:
         for name in options.changed():
@@ -203,29 +218,25 @@ def info(
         raise BadFile(f"{target} is not a folder; info takes an architecture or a model folder.")
     if arch is not None:
         raise RequestError("`arch` is for a folder; leave it out.")
-    result = info(zoo.build(target, **(arg or {})), options=options)
+    result = brickwork.info(brickwork.zoo.build(target, **(arg or {})), options=options)
     return Report({"arch": target, "args": arg or {}, **result.to_dict()}, f"{target}\n{result}")
 
 
 def _architectures() -> Report:
-    from brickwork import zoo
-
-    known = [(a.name, a.task, a.summary) for a in zoo.REGISTRY.values()]
-    others = [f"{prefix}:NAME" for prefix in zoo.PREFIXES] + ["package.module:factory"]
+    known = [(a.name, a.task, a.summary) for a in brickwork.zoo.REGISTRY.values()]
+    others = [f"{prefix}:NAME" for prefix in brickwork.zoo.PREFIXES] + ["package.module:factory"]
     rows = [{"name": n, "task": t, "summary": s} for n, t, s in known]
     text = table(["name", "task", "what"], known) + "\nothers: " + ", ".join(others)
     return Report({"architectures": rows, "others": others}, text)
 
 
 def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
-    from brickwork import store
-    from brickwork.inspection import info
     from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch)
     config = store.read_config(folder)
     origin = origin_of(model)
-    result = info(model, options=options)
+    result = brickwork.info(model, options=options)
     data = {"folder": str(folder), **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
     facts: list[tuple[str, Any]] = [("folder", folder), ("architecture", origin.arch or "not built by Brickwork")]
     if origin.args:

@@ -1,12 +1,22 @@
 """The parameters that several commands share: each is worded and checked once."""
 
+from __future__ import annotations
+
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from brickwork import store
 from brickwork.cli.command import Argument
+from brickwork.cli.printing import typed_line
 from brickwork.options import MOST_SEED, Options, Setting, option
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from brickwork.report.drawing import Drawing
 
 ARCH = "package.module:factory, for folders of an architecture of your own; repeatable, where parts have several."
 DEVICE = "Where to compute: auto, cpu, cuda, cuda:N or mps."
@@ -73,10 +83,8 @@ def _model(path: Path, given: Mapping[str, Any]) -> Path:
 
 
 def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
-    from brickwork.store import read_config
-
     for path in paths:
-        read_config(path)
+        store.read_config(path)
     _check_archs(paths, given)
     return paths
 
@@ -107,6 +115,24 @@ class Reading(Options):
     arch: tuple[str, ...] | None = option(default=None, metavar="FACTORY", help=ARCH)
     force: bool = option(default=False, help=FORCE)
 
+    @property
+    def where(self) -> Any:
+        """The device, checked to be usable."""
+        return "cpu"
+
+    def load(self, folder: Path, device: Any = None) -> nn.Module:
+        """The network of a model folder, on a device other than that asked for where one is given."""
+        return store.load(folder, arch=self.arch, device=device or self.where)
+
+    def save(self, model: nn.Module, out: Path, command: str, **facts: Any) -> None:
+        """Write a model folder with what the command knows of it; facts that are None are left out."""
+        known = {name: value for name, value in facts.items() if value is not None}
+        store.save(model, out, force=self.force, provenance={"command": command, **known})
+
+    def draw(self, drawing: Drawing, out: Path) -> None:
+        """Write a picture that says which line made it."""
+        replace(drawing, command=typed_line()).save(out, force=self.force)
+
 
 class Running(Reading):
     """Where a command computes, too."""
@@ -115,7 +141,6 @@ class Running(Reading):
 
     @property
     def where(self) -> Any:
-        """The device, checked to be usable."""
         return _device(self.device, {})
 
 

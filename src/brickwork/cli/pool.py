@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import brickwork
+from brickwork import store
 from brickwork.cli.command import Argument, Report, make_group
 from brickwork.cli.folders import images_for
 from brickwork.cli.parameters import (
@@ -42,12 +44,9 @@ def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, opti
 
     brickwork pool pretrain a --data digits:A --out pool
     """
-    from brickwork import store
-    from brickwork.pools import KernelPool
-
     network = store.load(model, arch=run.arch)
     images = images_for(network, data, options.seed)
-    pool = KernelPool.pretrain(network, images, device=run.where, options=options)
+    pool = brickwork.KernelPool.pretrain(network, images, device=run.where, options=options)
     return _written(pool, out, [model], run.force)
 
 
@@ -60,12 +59,9 @@ def cluster(
 
     brickwork pool cluster a --out pool
     """
-    from brickwork import store
-    from brickwork.pools import KernelPool
-
     networks = [store.load(model, arch=run.arch) for model in models]
-    images = None if data is None else images_for(networks[0], data, options.seed)
-    pool = KernelPool.cluster(networks, images, device=run.where, progress=True, options=options)
+    images = images_for(networks[0], data, options.seed)
+    pool = brickwork.KernelPool.cluster(networks, images, device=run.where, progress=True, options=options)
     return _written(pool, out, list(models), run.force)
 
 
@@ -88,22 +84,20 @@ def learn(
 
     brickwork pool learn pool --name d --data digits:B --grow 16
     """
-    from brickwork import data as data_sets
-    from brickwork import pools
     from brickwork.pools.folder import BASE
 
-    folder = pools.PoolFolder.open(pool, arch=run.arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=run.arch)
     folder.check_new(name, force=run.force)
-    beginning = _start(folder, start, run.arch)
-    images = data_sets.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
+    beginning = None if start == "best" else folder.start(start, arch=run.arch)
+    images = brickwork.data.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
     if start == "best":
         known = {BASE: folder.task(BASE), **{task: folder.task(task) for task in folder.tasks if task != name}}
         drawn: dict[str, Any] = {"seed": options.seed, "device": run.where}
-        scores = pools.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
+        scores = brickwork.pool.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
         start = next(iter(scores))
         beginning = known[start]
         log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
-    task = pools.learn(folder.pool, images, start=beginning, device=run.where, options=options)
+    task = brickwork.pool.learn(folder.pool, images, start=beginning, device=run.where, options=options)
     return _added(folder, name, task, images, run.force, {"start": start, "data": str(data)})
 
 
@@ -122,16 +116,14 @@ def encode(
 
     brickwork pool encode pool --name c --model fine-tuned --data digits:B
     """
-    from brickwork import pools, store
-
     if data is None and options.metric == "gram":
         raise RequestError("`metric` gram needs `data`, some hundred images without labels; or give `metric` weight.")
-    folder = pools.PoolFolder.open(pool, arch=run.arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=run.arch)
     folder.check_new(name, force=run.force)
     network = store.load(model, arch=run.arch)
     folder.pool.check(network)
-    images = None if data is None else images_for(network, data, options.seed)
-    task = pools.encode(folder.pool, network, images, device=run.where, options=options)
+    images = images_for(network, data, options.seed)
+    task = brickwork.pool.encode(folder.pool, network, images, device=run.where, options=options)
     request = {"model": str(model), "data": None if data is None else str(data), "metric": options.metric}
     return _added(folder, name, task, images, run.force, request)
 
@@ -142,9 +134,8 @@ def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed =
     brickwork pool eval pool --name b --data digits:B
     """
     from brickwork.evaluation import evaluate_data
-    from brickwork.pools import PoolFolder
 
-    folder = PoolFolder.open(pool, arch=arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     model = folder.rebuild(name, device=device)
     result = evaluate_data(model, images_for(model, data, seed, split="test"))
     report = {"folder": str(pool), "name": name, "data": str(data), "bytes": folder.bytes(name), **result.to_dict()}
@@ -156,10 +147,7 @@ def rebuild(pool: Pool, *, name: Name, out: OutFolder, arch: Arch = None, force:
 
     brickwork pool rebuild pool --name b --out b
     """
-    from brickwork import store
-    from brickwork.pools import PoolFolder
-
-    folder = PoolFolder.open(pool, arch=arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     task = folder.task(name)
     provenance = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
     store.save(folder.pool.rebuild(task), out, force=force, provenance=provenance)
@@ -178,20 +166,10 @@ def info(
 
     brickwork pool info pool
     """
-    from brickwork.pools import PoolFolder
-
-    folder = PoolFolder.open(pool, arch=arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     if name is not None:
         return _task_report(folder, name)
-    report = folder.to_dict()
-    lines = [str(folder.pool), f"there once: {report['bytes']:,} bytes, {report['base_bytes']:,} of them the base"]
-    for growth in report["grown"]:
-        users = ", ".join(growth["tasks"]) or "no task"
-        lines.append(f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}")
-    if report["tasks"]:
-        cells = [[r["name"], r["classes"], r["bytes"], r["relative_to"] or "itself", r["how"]] for r in report["tasks"]]
-        lines.append(table(["task", "classes", "bytes", "relative to", "how"], cells))
-    return Report(report, "\n".join([*lines, f"all together {report['total_bytes']:,} bytes"]))
+    return Report(folder.to_dict(), str(folder))
 
 
 def show(
@@ -205,10 +183,9 @@ def show(
 
     brickwork pool show pool --out page.html
     """
-    from brickwork.pools import PoolFolder
     from brickwork.report.pools import draw_pool, selection_rates
 
-    folder = PoolFolder.open(pool, arch=run.arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=run.arch)
     if name is not None and name not in folder.tasks:
         raise UnknownName("task", name, folder.tasks)
     tasks = {task: folder.task(task) for task in ([name] if name else folder.tasks)}
@@ -223,8 +200,7 @@ def show(
         rows.append({**own, "changed": changed, "kernels_used": used})
         cells.append((label, len(task.classes), sizes[label], _share(changed, "–"), f"{used:.1%}"))
     text = table(["task", "classes", "bytes", "unlike its reference", "kernels used"], cells)
-    report = {"file": str(out), "pool": str(pool), "tasks": rows}
-    return Report(report, f"{text if rows else 'a pool without tasks'}\nsaved in {out}")
+    return Report.saved(out, {"pool": str(pool), "tasks": rows}, text if rows else "a pool without tasks")
 
 
 def rm(
@@ -239,9 +215,7 @@ def rm(
 
     brickwork pool rm pool --name d
     """
-    from brickwork.pools import PoolFolder
-
-    folder = PoolFolder.open(pool, arch=arch)
+    folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     bound, before = folder.relatives(name), folder.bytes()
     folder.remove(name, detach=detach, trim=trim)
     freed = before - folder.bytes()
@@ -259,9 +233,7 @@ GROUP = make_group(
 
 def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> Report:
     """A new pool, saved and reported."""
-    from brickwork.pools import PoolFolder
-
-    folder = PoolFolder.create(out, pool, force=force)
+    folder = brickwork.pool.PoolFolder.create(out, pool, force=force)
     if pool.short:
         some = some_of([f"{name} ({count})" for name, count in pool.short.items()], 8)
         log(
@@ -279,21 +251,6 @@ def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> R
     }
     base = f"base {folder.bytes('base'):,} bytes; {folder.bytes():,} bytes in all, there once"
     return Report(report, f"{pool}\n{base}; saved in {out}")
-
-
-def _start(folder: PoolFolder, start: str, arch: Any) -> Any:
-    """What a start is called on the command line: words first, then tasks, then model folders."""
-    from brickwork import store
-
-    if start in ("base", "best"):
-        return None
-    if start == "random":
-        return start
-    if start in folder.tasks:
-        return folder.task(start)
-    if (Path(start) / "config.json").is_file():
-        return store.load(start, arch=arch)
-    raise UnknownName("start", start, ["base", "best", "random", *folder.tasks], "A model folder is taken too.")
 
 
 def _added(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import brickwork
+from brickwork import store
 from brickwork.bricks.options import AdaptOptions, DistilOptions, ForgetOptions, TransferOptions, TreatOptions
 from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.folders import accuracy, check_classes, hash_of, images_for, save
+from brickwork.cli.folders import accuracy, check_classes, hash_of, images_for
 from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
 from brickwork.errors import BadData, RequestError
 from brickwork.options import Setting, refuse
-from brickwork.words import counted, table
+from brickwork.words import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,18 +26,12 @@ def treat(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, optio
 
     brickwork treat a --data digits:A --rule route --epochs 5 --out a-treated
     """
-    from brickwork import store
-    from brickwork.bricks import treat
-
-    whole = store.load(model, arch=run.arch, device=run.where)
+    whole = run.load(model)
     images = images_for(whole, data, options.seed)
-    result = treat(whole, images, options=options)
-    judged = _judged(whole, result.model, images)
-    facts = {"data": str(data), "source": hash_of(model), "rule": options.rule, "test_accuracy": judged["after"]}
-    save(result.model, out, force=run.force, command="treat", **facts)
-    report = {"folder": str(out), "model": str(model), "data": str(data), **judged, **result.to_dict()}
-    text = f"{result.training}\n{options.rule}: {_line(judged)}\nsaved in {out}"
-    return Report(report, text)
+    result = brickwork.treat(whole, images, options=options)
+    facts = {"data": str(data), "source": hash_of(model), "rule": options.rule}
+    nets, about = (whole, result.model, images), {"model": str(model), "data": str(data)}
+    return _saved("treat", run, out, nets, facts, (about, result.to_dict()), f"{result.training}\n{options.rule}: ")
 
 
 def distil(
@@ -55,30 +51,23 @@ def distil(
 
     brickwork distil small --teacher a --data digits:A --no-labels --out taught
     """
-    from brickwork import store
-    from brickwork.bricks import distil
     from brickwork.bricks.distillation import teacher_columns
+    from brickwork.bricks.samples import class_numbers
 
     if not labels and "hard" in given:
         raise RequestError("`hard` weighs the labels, and --no-labels leaves them out; give one of them.")
-    config, others = store.read_config(student), [store.read_config(folder) for folder in teacher]
-    teacher_columns(config.origin().classes, [other.origin().classes for other in others])
-    pupil = store.load(student, arch=run.arch, device=run.where)
+    known, others = store.read_config(student).origin().classes, [store.read_config(folder) for folder in teacher]
+    teacher_columns(known, [other.origin().classes for other in others])
+    pupil = run.load(student)
     images = images_for(pupil, data, options.seed)
-    answers = _numbers(pupil, images) if labels else None
-    teachers = [store.load(folder, arch=run.arch, device=run.where) for folder in teacher]
-    result = distil(pupil, teachers, images.train_images, answers, options=options)
-    judged = _judged(pupil, result.model, images)
-    facts = {
-        "data": str(data),
-        "source": config.weights.state_hash,
-        "teachers": [other.weights.state_hash for other in others],
-        "test_accuracy": judged["after"],
-    }
-    save(result.model, out, force=run.force, command="distil", **facts)
-    report = {"folder": str(out), "student": str(student), "teachers": list(map(str, teacher)), "data": str(data)}
-    text = f"{result.training}\n{_line(judged)}\nsaved in {out}"
-    return Report({**report, **judged, **result.to_dict()}, text)
+    answers = class_numbers(images, known or images.classes, known is not None) if labels else None
+    teachers = [run.load(folder) for folder in teacher]
+    result = brickwork.distil(pupil, teachers, images.train_images, answers, options=options)
+    hashes = [other.weights.state_hash for other in others]
+    facts = {"data": str(data), "source": hash_of(student), "teachers": hashes}
+    about = {"student": str(student), "teachers": list(map(str, teacher)), "data": str(data)}
+    nets = (pupil, result.model, images)
+    return _saved("distil", run, out, nets, facts, (about, result.to_dict()), f"{result.training}\n")
 
 
 def transfer(
@@ -97,22 +86,16 @@ def transfer(
 
     brickwork transfer a --data grey-photos --routes photos --what independent --out a-grey
     """
-    from brickwork import store
-    from brickwork.bricks import transfer
-
     if options.what == "all":
         typed = [name for name in ("routes", "threshold", "attribution", "scored") if name in given]
         refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
-    whole = store.load(model, arch=run.arch, device=run.where)
-    images = images_for(whole, data, options.seed)
-    known = images_for(whole, routes, options.seed) if routes is not None else None
-    result = transfer(whole, images, routes=known, options=options)
-    judged = _judged(whole, result.model, images)
-    facts = {"data": str(data), "source": hash_of(model), "what": options.what, "test_accuracy": judged["after"]}
-    save(result.model, out, force=run.force, command="transfer", **facts)
-    report = {"folder": str(out), "model": str(model), "data": str(data), "what": options.what, **judged}
-    trained = f"{result.free:.1%} of the parameters trained; {_line(judged)}"
-    return Report({**report, **result.to_dict()}, f"{result.training}\n{trained}\nsaved in {out}")
+    whole = run.load(model)
+    images, known = (images_for(whole, spec, options.seed) for spec in (data, routes))
+    result = brickwork.transfer(whole, images, routes=known, options=options)
+    facts = {"data": str(data), "source": hash_of(model), "what": options.what}
+    nets, about = (whole, result.model, images), {"model": str(model), "data": str(data), "what": options.what}
+    text = f"{result.training}\n{result.free:.1%} of the parameters trained; "
+    return _saved("transfer", run, out, nets, facts, (about, result.to_dict()), text)
 
 
 def adapt(
@@ -130,19 +113,15 @@ def adapt(
 
     brickwork adapt a --known photos --new grey-photos --out a-grey
     """
-    from brickwork import store
-    from brickwork.bricks import adapt
-
-    whole = store.load(model, arch=run.arch, device=run.where)
+    whole = run.load(model)
     pair = [images_for(whole, spec, options.seed) for spec in (known, new)]
     _check_pairs(*pair)
-    result = adapt(whole, *(images.train_images for images in pair), options=options)
-    judged = _judged(whole, result, pair[1])
+    result = brickwork.adapt(whole, *(images.train_images for images in pair), options=options)
     count = min(options.images, len(pair[0].train_images))
     facts = {"known": str(known), "new": str(new), "images": count}
-    save(result, out, force=run.force, command="adapt", **facts, source=hash_of(model), test_accuracy=judged["after"])
-    text = f"matched on {counted(count, 'pair')}; {_line(judged)}\nsaved in {out}"
-    return Report({"folder": str(out), "model": str(model), **facts, **judged}, text)
+    about, said = {"model": str(model), **facts}, {**facts, "source": hash_of(model)}
+    text = f"matched on {counted(count, 'pair')}; "
+    return _saved("adapt", run, out, (whole, result, pair[1]), said, (about, {}), text)
 
 
 def forget(
@@ -161,54 +140,30 @@ def forget(
 
     brickwork forget a --classes 3 --data digits --out a-without-3
     """
-    from brickwork import store
-    from brickwork.bricks import forget
-
     check_classes(model, classes)
-    whole = store.load(model, arch=run.arch, device=run.where)
-    images = images_for(whole, data, options.seed)
-    result = forget(whole, classes, images, options=options)
+    whole = run.load(model)
+    result = brickwork.forget(whole, classes, images_for(whole, data, options.seed), options=options)
     facts = {"data": str(data), "source": hash_of(model), "forgotten": list(result.forgotten)}
-    save(result.model, out, force=run.force, command="forget", **facts, test_accuracy=result.after.retained)
-    shares = [
-        [
-            about,
-            *("-" if getattr(at, name) is None else f"{getattr(at, name):.2%}" for at in (result.before, result.after)),
-        ]
-        for name, about in FORGOTTEN.items()
-    ]
-    judged = result.used["judged"]
-    seen = f"on {counted(judged['images'], 'image')} ({judged['of']})"
-    text = "\n".join(
-        [f"{', '.join(result.forgotten)} forgotten; {seen}", table(["", "before", "after"], shares), f"saved in {out}"]
-    )
-    return Report({"folder": str(out), "model": str(model), "data": str(data), **result.to_dict()}, text)
+    run.save(result.model, out, "forget", **facts, test_accuracy=result.after.retained)
+    return Report.saved(out, {"model": str(model), "data": str(data), **result.to_dict()}, result)
 
 
-FORGOTTEN = {
-    "retained": "accuracy on the other classes",
-    "forgotten": "images of these classes answered by them",
-    "probed": "the same by a linear probe of the features",
-}
-
-
-def _judged(before: nn.Module, after: nn.Module, images: ImageData) -> dict[str, float | None]:
-    return {"before": accuracy(before, images), "after": accuracy(after, images)}
-
-
-def _line(judged: dict[str, float | None]) -> str:
-    if judged["before"] is None or judged["after"] is None:
-        return "no test images of the model's classes to judge by"
-    return f"accuracy on the test images: {judged['before']:.2%} before, {judged['after']:.2%} after"
-
-
-def _numbers(model: Any, images: Any) -> Any:
-    """The labels of the training images as numbers of the student's classes."""
-    from brickwork.bricks.samples import class_numbers
-    from brickwork.origin import origin_of
-
-    known = origin_of(model).classes
-    return class_numbers(images, known or images.classes, known is not None)
+def _saved(
+    command: str,
+    run: Running,
+    out: Path,
+    nets: tuple[nn.Module, nn.Module, ImageData],
+    facts: dict[str, Any],
+    report: tuple[dict[str, Any], dict[str, Any]],
+    text: str,
+) -> Report:
+    """The network before and after judged on images, the one after saved, both told: `text`, then how often each is right."""
+    before, after = (accuracy(net, nets[2]) for net in nets[:2])
+    run.save(nets[1], out, command, **facts, test_accuracy=after)
+    judged = "no test images of the model's classes to judge by"
+    if before is not None and after is not None:
+        judged = f"accuracy on the test images: {before:.2%} before, {after:.2%} after"
+    return Report.saved(out, {**report[0], "before": before, "after": after, **report[1]}, f"{text}{judged}")
 
 
 def _check_pairs(known: Any, new: Any) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from brickwork import data as data_sets
 from brickwork import engine as engines
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.continual.running import run
@@ -25,8 +24,7 @@ def open_tasks(
     begun = find_start(start, dict(arg), size)
     if begun.segments:
         raise RequestError(f"{start} is a segmenter; tasks here are of classes.")
-    shape: dict[str, Any] = {"size": begun.shape[1:], "channels": begun.shape[0], "framing": begun.framing}
-    sets = [data_sets.load(spec, seed=seed, **shape) for spec in data]
+    sets = [begun.images(spec, seed) for spec in data]
     if len(sets) > 1:
         scenario = sequence(sets)
     else:

@@ -7,7 +7,8 @@ import numpy as np
 
 from brickwork import store
 from brickwork.data import load_for
-from brickwork.dependencies.gram import open_npy
+from brickwork.dependencies.gram import LogitGram, logit_gram, open_npy
+from brickwork.dependencies.map import DependencyMap
 from brickwork.dependencies.sources import read_logits
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.origin import origin_of
@@ -64,3 +65,13 @@ class LogitReader:
             raw, labels, _ = images.split(split)
             parts.append((predict(model, raw).numpy(), np.asarray(order)[labels]))
         return parts[0], parts[1], list(known) if known is not None else None
+
+
+def moments_of(result: DependencyMap, logits: Path, targets: Path | None) -> LogitGram:
+    """The second moments of the logits that a map was fitted on, and of the other network's where it was fitted to one."""
+    within = result.facts.get("within")
+    if within != (targets is None):
+        needed = "takes no `targets`" if within else "needs the `targets` it was fitted to"
+        raise RequestError(f"`logits` of this map {needed}.")
+    others = None if targets is None else read_logits(targets).logits
+    return logit_gram(read_logits(logits).logits, others)

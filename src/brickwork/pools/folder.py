@@ -27,7 +27,8 @@ from brickwork.pools.pool import KernelPool
 from brickwork.pools.pool_file import BOOKS, POOL, read_pool, with_growths, write_pool
 from brickwork.pools.task import PoolTask
 from brickwork.pools.taskfile import read_header, read_task, write_task
-from brickwork.store.folder import Arch
+from brickwork.store.folder import Arch, load
+from brickwork.words import table
 
 BASE, TASKS = "base", "tasks"
 
@@ -119,6 +120,16 @@ class PoolFolder:
         if header["pool"] not in self.pool.versions:
             self.pool = self._stored()  # another process may have let it grow
         return read_task(data, self.pool, path, self._find, header)
+
+    def start(self, name: str, *, arch: Arch | None = None) -> PoolTask | nn.Module | str | None:
+        """What a task can start from, by its name: base (None), random, a task, or a model folder, in this order."""
+        if name in (BASE, "random"):
+            return None if name == BASE else name
+        if name in self.tasks:
+            return self.task(name)
+        if (Path(name) / "config.json").is_file():
+            return load(name, arch=arch)
+        raise UnknownName("start", name, [BASE, "best", "random", *self.tasks], "A model folder is taken too.")
 
     def rebuild(self, name: str, *, device: str | torch.device = "cpu") -> nn.Module:
         """The network of a task: an ordinary module."""
@@ -237,6 +248,19 @@ class PoolFolder:
             kernels = sum(new.values()) - sum(old.values())
             growths.append({"kernels": kernels, "bytes": file.stat().st_size, "tasks": users})
         return growths
+
+    def __str__(self) -> str:
+        facts = self.to_dict()
+        lines = [str(self.pool), f"there once: {facts['bytes']:,} bytes, {facts['base_bytes']:,} of them the base"]
+        for growth in facts["grown"]:
+            users = ", ".join(growth["tasks"]) or "no task"
+            lines.append(f"grown by {growth['kernels']} kernels, {growth['bytes']:,} of these bytes, used by {users}")
+        if facts["tasks"]:
+            cells = [
+                [r["name"], r["classes"], r["bytes"], r["relative_to"] or "itself", r["how"]] for r in facts["tasks"]
+            ]
+            lines.append(table(["task", "classes", "bytes", "relative to", "how"], cells))
+        return "\n".join([*lines, f"all together {facts['total_bytes']:,} bytes"])
 
     def _repr_html_(self) -> str:
         head = ["name", "classes", "bytes", "relative_to", "how"]

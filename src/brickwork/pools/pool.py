@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brickwork.data.images import ImageData
-from brickwork.data.streamed import Images
 from brickwork.errors import BadModel
 from brickwork.html_table import rows_table
-from brickwork.options import Options, takes
+from brickwork.lazy import Elsewhere
+from brickwork.options import Options
 from brickwork.origin import Origin, origin_of
 from brickwork.pools.arguments import same_arguments
 from brickwork.pools.growth import Growth, grow, versions_of
@@ -57,39 +56,8 @@ class KernelPool:
     grown: tuple[Mapping[str, int], ...] = ()  # kernels that were added to layers, growth after growth
     _neighbours: dict[tuple[str, int], np.ndarray] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    @takes(ClusterOptions)
-    def cluster(
-        cls,
-        models: Sequence[nn.Module] | nn.Module,
-        data: ImageData | Images | None = None,
-        *,
-        device: str | torch.device | None = "cpu",
-        progress: bool = False,
-        options: ClusterOptions,
-    ) -> KernelPool:
-        """k-means of the kernels of networks, no training: see `brickwork.pools.clustering.cluster`."""
-        from brickwork.pools.clustering import cluster
-
-        return cluster(models, data, device=device, progress=progress, options=options)
-
-    @classmethod
-    @takes(PretrainOptions)
-    def pretrain(
-        cls,
-        model: nn.Module,
-        data: ImageData | Images,
-        labels: Any = None,
-        *,
-        classes: Sequence[str] | int | None = None,
-        device: str | torch.device | None = None,
-        progress: bool = True,
-        options: PretrainOptions,
-    ) -> KernelPool:
-        """Codebooks trained together with a network: see `brickwork.pools.pretraining.pretrain`."""
-        from brickwork.pools.pretraining import pretrain
-
-        return pretrain(model, data, labels, classes=classes, device=device, progress=progress, options=options)
+    cluster = Elsewhere("brickwork.pools.clustering", "cluster")  # k-means of the kernels of networks, no training
+    pretrain = Elsewhere("brickwork.pools.pretraining", "pretrain")  # codebooks trained together with a network
 
     @classmethod
     def of(

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from brickwork import store, zoo
+from brickwork import data, store, zoo
+from brickwork.data import DataSpec, ImageData
 from brickwork.errors import BadFile, RequestError
 from brickwork.origin import Framing, origin_of
 
@@ -23,6 +24,10 @@ class Start:
     @property
     def segments(self) -> bool:
         return self.arch in zoo.REGISTRY and zoo.REGISTRY[self.arch].task == "segment"
+
+    def images(self, spec: str | DataSpec, seed: int) -> ImageData:
+        """The images a spec names, in the size and channels of the network."""
+        return data.load(spec, seed=seed, size=self.shape[1:], channels=self.shape[0], framing=self.framing)
 
     def network(self, classes: int | None, seed: int, *, arch: Any = None) -> nn.Module:
         """The network to train, with so many outputs; None: a folder's with as many as it has."""
