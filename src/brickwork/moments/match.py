@@ -29,6 +29,7 @@ from brickwork.moments.ridge import RIDGES, best_ridge, solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
 from brickwork.progress import bar
 
+SOLVED = 1e-6  # a refit whose normal equations hold no better is left: responses near nothing leave rounding errors alone
 #: (name of the layer, the weight found for it, Gram matrix of its inputs) -> the weight it may have, None: that one
 Choose = Callable[[str, Tensor, Tensor], Tensor | None]
 
@@ -210,7 +211,10 @@ def _solve_layer(
             some = total.responses_alone()
             run.gather_passing(target, fit, some)
             passing = passing.plus(summed(some).scaled(run.source.weight / rows))
-        fit = solve_ridge(total.with_responses(passing), ridge=ridge, bias=has_bias, prior=prior)
+        again = solve_ridge(total.with_responses(passing), ridge=ridge, bias=has_bias, prior=prior)
+        if not again.error < SOLVED:
+            break
+        fit = again
     if choose is None or not write_choice(module, norm, fit, total, partial(choose, path)):
         write(module, norm, fit, total)
     for run in runs:
