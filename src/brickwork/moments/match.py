@@ -29,9 +29,8 @@ from brickwork.moments.ridge import RIDGES, best_ridge, solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
 from brickwork.progress import bar
 
-SOLVED = (
-    1e-6  # a refit whose normal equations hold no better is left: responses near nothing leave rounding errors alone
-)
+#: a refit whose normal equations hold no better is left: of responses near nothing there are rounding errors alone
+SOLVED = 1e-6
 #: (name of the layer, the weight found for it, Gram matrix of its inputs) -> the weight it may have, None: that one
 Choose = Callable[[str, Tensor, Tensor], Tensor | None]
 
