@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 import brickwork
 from brickwork import zoo
+from brickwork.moments import Source, match_responses
 
 SIDE = 16
 #: architecture -> its arguments, and how many times narrower than published it is cut
@@ -115,3 +117,18 @@ def state(model: nn.Module) -> dict[str, Any]:
 def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     equal = all(torch.equal(t, b["tensors"][n]) for n, t in a["tensors"].items())
     return equal and a["modes"] == b["modes"] and a["shown"] == b["shown"] and list(a["tensors"]) == list(b["tensors"])
+
+
+def matched(student, source, x, **options):
+    return match_responses(student, [Source(source, x)], progress=False, **options)
+
+
+def noisy(model: nn.Module, *layers: str) -> nn.Module:
+    """A copy with some layers' weights replaced by noise."""
+    broken = copy.deepcopy(model)
+    rng = torch.Generator().manual_seed(99)
+    with torch.no_grad():
+        for name in layers:
+            for p in broken.get_submodule(name).parameters():
+                p.copy_(torch.randn(p.shape, generator=rng, dtype=p.dtype) * 0.3)
+    return broken

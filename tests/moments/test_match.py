@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from moment_nets import SMALL, error, images, randomise, same, small, state, thinned, with_activations_in_norms
+from moment_nets import (
+    SMALL,
+    error,
+    images,
+    matched,
+    noisy,
+    randomise,
+    same,
+    small,
+    state,
+    thinned,
+    with_activations_in_norms,
+)
 from torch import nn
 
 import brickwork
@@ -17,22 +29,6 @@ from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments import Source, match_responses
 from brickwork.moments.gathering import _held_out
 from brickwork.moments.ridge import RIDGES
-
-
-def matched(student, source, x, **options):
-    return match_responses(student, [Source(source, x)], progress=False, **options)
-
-
-def noisy(model: nn.Module, *layers: str) -> nn.Module:
-    """A copy with some layers' weights replaced by noise."""
-    broken = copy.deepcopy(model)
-    rng = torch.Generator().manual_seed(99)
-    with torch.no_grad():
-        for name in layers:
-            for p in broken.get_submodule(name).parameters():
-                p.copy_(torch.randn(p.shape, generator=rng, dtype=p.dtype) * 0.3)
-    return broken
-
 
 # what is right stays
 
@@ -473,65 +469,3 @@ def test_rows_that_cannot_be_told_apart_by_image_are_not_held_out():
     assert _held_out(torch.zeros(20, 10, 3), range(10)) is None
     assert _held_out(torch.zeros(10, 4), range(5, 15)).tolist() == [k % 5 == 4 for k in range(5, 15)]
     assert _held_out(torch.zeros(20, 4), range(10)).tolist() == [k // 2 % 5 == 4 for k in range(20)]
-
-
-# what passes a rectifier
-
-
-class Rectified(nn.Module):
-    """Two layers with a rectifier between; a second reader of the response, or a sum in front of it, where asked for."""
-
-    def __init__(self, act=nn.ReLU, also_read=False, residual=False):
-        super().__init__()
-        self.a, self.norm = nn.Conv2d(3, 6, 3, padding=1, bias=False), nn.BatchNorm2d(6)
-        self.b, self.o = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 4)
-        self.act, self.also_read, self.residual = act(), also_read, residual
-
-    def forward(self, x):
-        x = self.norm(self.a(x))
-        h = self.act(x)
-        y = self.b(h) + h if self.residual else self.b(h)
-        y = self.act(y) + x if self.also_read else self.act(y)
-        return self.o(y.mean((2, 3)))
-
-
-def passing_error(student, teacher, x, layer):
-    """How far a layer's rectified responses are from the teacher's."""
-    found = []
-    for net in (student, teacher):
-        heard = []
-        with torch.no_grad():
-            handle = getattr(net, layer).register_forward_hook(lambda _m, _i, out, heard=heard: heard.append(out))
-            net(x)
-            handle.remove()
-        found.append(net.act(heard[0]))
-    return float((found[0] - found[1]).square().mean())
-
-
-@pytest.mark.parametrize("act", [nn.ReLU, nn.ReLU6])
-def test_refits_come_closer_to_what_passes_a_rectifier(act):
-    """Half of what the layer reads is gone, so that it cannot give all: what is cut off anyway is given up."""
-    teacher, x = randomise(Rectified(act)), 3 * images(60, side=6)
-    student = noisy(teacher, "a")
-    with torch.no_grad():  # the second layer reads noise, in part
-        errors = [
-            passing_error(matched(student, teacher, x, layers=["b"], refits=k, places=None).model, teacher, x, "b")
-            for k in (0, 1, 3)
-        ]
-    assert errors[2] < errors[1] < 0.97 * errors[0]
-
-
-@pytest.mark.parametrize("how", [{}, {"act": nn.ReLU6}, {"residual": True}, {"also_read": True}])
-def test_refits_leave_what_is_right_as_it_is(how):
-    teacher = randomise(Rectified(**how))
-    result = matched(teacher, teacher, images(40, side=6), refits=3)
-    assert error(result.model, teacher, images(4, seed=1, side=6)) <= 1e-8
-
-
-def test_refits_make_no_difference_where_a_response_has_other_readers():
-    teacher = randomise(nn.Sequential(nn.Conv2d(3, 6, 3), nn.GELU(), nn.Conv2d(6, 4, 3), nn.Flatten()))
-    student, x = noisy(teacher, "0", "2"), images(30, side=6)
-    plain, again = (matched(student, teacher, x, refits=k).model for k in (0, 2))
-    assert same(state(plain), state(again))
-    with pytest.raises(RequestError, match="refits must be 0 or more, not -1"):
-        matched(student, teacher, x, refits=-1)
