@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ def read_header(path: Path) -> Header:
         with open(path, "rb") as file:
             length = file.read(8)
             text = file.read(int.from_bytes(length, "little"))
+            whole = os.fstat(file.fileno()).st_size  # of this file: by its name it may be another one by now
         facts = json.loads(text)
         metadata = facts.pop("__metadata__", None) or {}
         begin = 8 + len(text)
@@ -104,8 +106,8 @@ def read_header(path: Path) -> Header:
             raise BadFile(f"{path}: {entry.name!r} is of type {entry.kind}; known: {', '.join(TORCH_NAMES)}.")
         position += size
         entries[entry.name] = Entry(entry.name, entry.kind, entry.shape, path, entry.start, size)
-    if position != path.stat().st_size:
-        raise BadFile(f"{path} is damaged or cut short: its tensors end at byte {position} of {path.stat().st_size}.")
+    if position != whole:
+        raise BadFile(f"{path} is damaged or cut short: its tensors end at byte {position} of {whole}.")
     return Header(path, entries, metadata, length + text)
 
 
