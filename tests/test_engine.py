@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -260,6 +261,40 @@ def test_a_worker_that_is_lost_does_its_job_again(tmp_path):
     (tmp_path / "log3").write_text("xxx")
     assert all(r.ok for r in engine.run(jobs, store=tmp_path / "journal"))
     assert not (tmp_path / "journal" / "missing.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # ray's own
+def test_a_node_of_a_cluster_that_dies_leaves_its_jobs_to_the_other(tmp_path, jobs_module, monkeypatch):
+    """Two nodes on this machine, one of them killed in the middle: the same results as here."""
+    pytest.importorskip("ray", reason="needs the extra ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", str(jobs_module))  # a cluster's workers import by themselves
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        log = tmp_path / "log"
+        jobs = [Job("engine_jobs:slow", {"x": x, "seconds": 1.0, "log": str(log)}) for x in range(6)]
+        killer = threading.Thread(target=lambda: (_wait_for(log), cluster.remove_node(second, allow_graceful=False)))
+        killer.start()
+        results = engine.run(jobs, engine=f"ray:{cluster.address}", progress=False)
+        killer.join()
+    finally:
+        cluster.shutdown()
+    assert [r.value for r in results] == [r.value for r in engine.run(squares(6), progress=False)]
+
+
+def _wait_for(file):
+    while not file.exists():
+        time.sleep(0.05)
+
+
+def test_a_share_of_a_gpu_is_for_ray():
+    with pytest.raises(RequestError, match="gpu_share is for engine ray"):
+        engine.run(squares(1), engine="processes:1", gpu_share=0.5)
+    with pytest.raises(RequestError, match="from 0, none, to 1"):
+        engine.run(squares(1), engine="ray", gpu_share=1.5)
 
 
 @pytest.mark.parametrize("answers", [False, True])

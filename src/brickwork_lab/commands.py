@@ -6,11 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import DEVICE, Force, Seed
+from brickwork.cli.parameters import DEVICE, Force, GpuShare, Seed
 from brickwork.errors import RequestError
 from brickwork.options import Options, Setting, option
 from brickwork.words import table
@@ -65,21 +66,30 @@ def study(
     report: Annotated[Path | None, Setting("Page of the figures (.html).", metavar="FILE")] = None,
     seed: Seed = 0,
     device: Annotated[str, Setting(DEVICE)] = "auto",
+    engine: Annotated[
+        str, Setting("Where parts of the study run: inline, processes:N, ray or ray:ADDRESS; needs --networks.")
+    ] = "inline",
+    gpu_share: GpuShare = 0.0,
     force: Force = False,
     options: StudyOptions,
 ) -> Report:
     """Run a paper's table, its numbers and ours side by side.
 
     brickwork study assemble --smoke --json
+
+    brickwork study eight-tasks --smoke --networks nets --engine processes:2
     """
     from brickwork.atomic import check_file
     from brickwork.devices import describe
+    from brickwork.engine.executors import find_executor
     from brickwork_lab import studies
+    from brickwork_lab.lab import Lab
+    from brickwork_lab.studies.jobs import run_on_engine
 
     if name is None:
-        rows = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
-        listed = [{"name": n, "paper": p, "about": a} for n, p, a in rows]
-        return Report({"studies": listed}, table(["name", "paper", "what"], rows))
+        known = [(n, studies.get(n).paper, studies.get(n).about) for n in studies.names()]
+        listed = [{"name": n, "paper": p, "about": a} for n, p, a in known]
+        return Report({"studies": listed}, table(["name", "paper", "what"], known))
     if smoke and full:
         raise RequestError("`smoke` and `full` exclude each other; give one.")
     chosen = studies.get(name)
@@ -90,6 +100,7 @@ def study(
             raise RequestError(f"`report` is {str(report)!r}; a page is written to a file that ends in .html.")
         check_file(report, force=force)
     asked = options.for_study(chosen)
+    find_executor(engine, gpu_share)
     result: dict[str, Any] = {
         "name": name,
         "paper": chosen.paper,
@@ -101,7 +112,13 @@ def study(
         "complete": False,
         "rows": [],
     }
-    for row in chosen.run(full=full, seed=seed, device=device, **asked):
+    lab = Lab(full, seed=seed, device=device, networks=asked.pop("networks", None))
+    if engine == "inline":
+        rows = chosen.play(lab, **asked)
+    else:
+        code = _commit() or version("brickwork")
+        rows = run_on_engine(chosen, engine, gpu_share=gpu_share, version=code, lab=lab, options=asked)
+    for row in rows:
         result["rows"].append(row)  # hours may lie between two of them: none is lost when the run is stopped
         _write(out, result, force)
     result["complete"] = True

@@ -13,11 +13,17 @@ __all__ = ["Job", "JobResult", "ResultStore", "run"]
 
 
 def run(
-    jobs: Sequence[Job], *, engine: str = "inline", store: str | os.PathLike[str] | None = None, progress: bool = True
+    jobs: Sequence[Job],
+    *,
+    engine: str = "inline",
+    gpu_share: float = 0.0,
+    store: str | os.PathLike[str] | None = None,
+    progress: bool = True,
 ) -> list[JobResult]:
     """Run jobs and return their results in the same order. A failed job is reported; the others go on.
 
-    `engine` is inline, processes[:N] or ray[:ADDRESS]. With `store`, a folder, every result is kept as soon
+    `engine` is inline, processes[:N] or ray[:ADDRESS]; there `gpu_share` 0.25 lets four jobs share a GPU, and without
+    one jobs see none. With `store`, a folder, every result is kept as soon
     as it is there, so that a second run computes only what is missing; `missing.json` in it names the jobs
     that failed. Values come back as JSON has them (a tuple as a list), stored or not; numpy arrays and
     tensors come back as arrays.
@@ -26,7 +32,7 @@ def run(
     >>> first.value, second.ok
     ({'a': 1}, False)
     """
-    work = find_executor(engine)
+    work = find_executor(engine, gpu_share)
     kept = None if store is None else ResultStore(store)
     results: dict[str, JobResult] = {}
     missing: dict[str, Job] = {}

@@ -21,15 +21,19 @@ Finished = Iterator[tuple[int, Outcome]]
 Executor = Callable[[Sequence[Job]], Finished]
 
 
-def find_executor(engine: str) -> Executor:
-    """Read 'inline', 'processes', 'processes:4', 'ray' or 'ray:ADDRESS'."""
+def find_executor(engine: str, gpu_share: float = 0.0) -> Executor:
+    """Read 'inline', 'processes', 'processes:4', 'ray' or 'ray:ADDRESS'; gpu_share: of each job on Ray."""
     kind, colon, rest = engine.partition(":")
+    if not 0 <= gpu_share <= 1:
+        raise RequestError(f"`gpu_share` is {gpu_share:g}; it must be from 0, none, to 1, a GPU per job.")
+    if gpu_share and kind != "ray":
+        raise RequestError(f"`gpu_share` is for `engine` ray; jobs of {engine} share a GPU as it is, so leave it out.")
     if kind == "inline" and not colon:
         return inline
     if kind == "processes" and (not colon or (rest.isdigit() and int(rest) > 0)):
         return lambda jobs: processes(jobs, int(rest) if rest else _cores())
     if kind == "ray" and (rest or not colon):
-        return lambda jobs: on_ray(jobs, rest or None)
+        return lambda jobs: on_ray(jobs, rest or None, gpu_share)
     raise RequestError(f"engine is {engine!r}; it must be inline, processes[:N] or ray[:ADDRESS].")
 
 
@@ -83,10 +87,10 @@ def _prepare_process() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
-def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
+def on_ray(jobs: Sequence[Job], address: str | None, gpu_share: float = 0.0) -> Finished:
     """On a Ray cluster, or on one started for this call on this machine.
 
-    A job whose worker or node is lost runs again elsewhere, twice at most.
+    A job whose worker or node is lost runs again elsewhere, twice at most. gpu_share: without one, Ray hides GPUs from jobs.
     """
     try:
         import ray
@@ -101,7 +105,9 @@ def on_ray(jobs: Sequence[Job], address: str | None) -> Finished:
         except (ValueError, ConnectionError) as error:
             raise _no_ray(address, str(error).strip().splitlines()[0].rstrip(".")) from error
     try:
-        remote = ray.remote(num_cpus=1, max_retries=0)(_execute_with_path)
+        if gpu_share and not ray.cluster_resources().get("GPU"):
+            raise RequestError(f"`gpu_share` is {gpu_share:g}, and this Ray has no GPU; leave it out.")
+        remote = ray.remote(num_cpus=1, num_gpus=gpu_share, max_retries=0)(_execute_with_path)
         path = [] if address else list(sys.path)
         running = {remote.remote(job.path, job.kwargs, path): index for index, job in enumerate(jobs)}
         lost = [0] * len(jobs)

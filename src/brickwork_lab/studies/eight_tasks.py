@@ -2,7 +2,8 @@
 
 No method sees a label: what is tried at several settings is decided by agreement with the tasks' own networks on held-out
 training images. Batch-norm statistics are those of the same unlabelled images, mixed, in every row. With `networks`, fine-tuned
-networks and finished rows are kept there by hash, so that a run that was stopped goes on where it was.
+networks and finished rows are kept there by hash, so that a run that was stopped goes on where it was. On an engine, starts,
+fine-tuned networks and methods are jobs.
 """
 
 from __future__ import annotations
@@ -18,20 +19,82 @@ import numpy as np
 from torch import nn
 
 from brickwork.atomic import write_text
-from brickwork.errors import BrickworkError, UnknownName
+from brickwork.engine import Job
+from brickwork.errors import BrickworkError
 from brickwork_lab.lab import Lab, digest
-from brickwork_lab.studies.registry import Names, Row, averaged, study
+from brickwork_lab.studies.registry import Names, Parts, Row, averaged, check_names, study
 from brickwork_lab.suite.merging import Sizes, Suite
 from brickwork_lab.suite.methods import NOT_FOR_THIS, PUBLISHED, Candidate, candidates
 from brickwork_lab.suite.starts import STARTS, load_start
-from brickwork_lab.suite.tasks import load_tasks
+from brickwork_lab.suite.tasks import load_tasks, task_names
 from brickwork_lab.suite.tuning import FOLDER, Tuning, fine_tune, start_network
 
 SMALL = Sizes(images=40, choosing=20, trial=20, damaged=10, readout=100, steps=3)
+ALONE = "fine-tuned"  # the row of the tasks' own networks
 VERSION = 1  # of what a row measures; rows that an earlier one kept are measured again
 
 
-@study("eight-tasks", paper="")
+def parts(
+    lab: Lab,
+    *,
+    starts: Sequence[str] | None = None,
+    sets: Sequence[str] | None = None,
+    picks: Sequence[str] | None = None,
+    seeds: int = 3,
+    **options: Any,
+) -> Parts:
+    """Starts first, then a network per task, then what every method is compared with; after that a job per method."""
+    chosen, runs = _starts(lab, starts), range(seeds if lab.full else 1)
+    where = {"full": lab.full, "device": lab.device, "networks": lab.networks}
+    begun = [{"where": {**where, "seed": lab.seed + k}, "start": start} for start in chosen for k in runs]
+    how = {name: options.get(name) for name in ("images", "epochs", "lr")}
+    common = {**options, "seeds": seeds, **({"sets": list(sets)} if sets else {})}
+
+    def rows(pick: str, start: str) -> dict[str, Any]:
+        return {**common, "starts": [start], "picks": [pick]}
+
+    compared = {"study": "eight-tasks", "where": {**where, "seed": lab.seed}}
+    first = [
+        [Job(begin, one, f"start {one['start']}") for one in begun],
+        [
+            Job(tune, {**one, "task": t, **how}, f"{one['start']} on {t}")
+            for one in begun
+            for t in task_names(lab, sets)
+        ],
+        [Job("brickwork_lab.studies.jobs:rows_of", {**compared, "options": rows(ALONE, s)}, s) for s in chosen],
+    ]
+    return Parts([rows(pick, start) for start in chosen for pick in picks or _picks(lab)], first)
+
+
+def begin(where: dict[str, Any], start: str) -> None:
+    """A start, pretrained where it has to be, left in the folder of networks."""
+    load_start(Lab(progress=False, **where), start)
+
+
+def tune(
+    where: dict[str, Any], start: str, task: str, images: int | None, epochs: int | None, lr: float | None
+) -> dict[str, float]:
+    """One task's own network, left in the folder of networks."""
+    lab = Lab(progress=False, **where)
+    one = fine_tune(lab, load_start(lab, start), load_tasks(lab, [task], images)[0], _how(lab, epochs, lr))
+    return {"held": one.held, "lr": one.lr}
+
+
+def _picks(lab: Lab) -> list[str]:
+    """All rows that can be asked for by name, but for what they are compared with."""
+    return [*(c.name for c in candidates(2, full=lab.full, steps=1)), *NOT_FOR_THIS]
+
+
+def _starts(lab: Lab, asked: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(asked or (STARTS if lab.full else ("digits",)))
+
+
+def _how(lab: Lab, epochs: int | None, lr: float | None) -> Tuning:
+    how = Tuning() if lab.full else Tuning(epochs=2, batch_size=16, rates=(0.01,), statistics=100)
+    return replace(how, epochs=epochs or how.epochs, rates=how.rates if lr is None else (lr,))
+
+
+@study("eight-tasks", paper="", split=parts)
 def eight_tasks(
     lab: Lab,
     *,
@@ -45,14 +108,10 @@ def eight_tasks(
     calibration: int | None = None,
 ) -> Iterator[Row]:
     """Eight fine-tuned networks merged into one: accuracy per task, under damage, on an unseen set, time and memory."""
-    known = [c.name for c in candidates(2, full=lab.full, steps=1)]
-    for pick in picks or ():
-        if pick not in (*known, *NOT_FOR_THIS):
-            raise UnknownName("merge method of this study", pick, [*known, *NOT_FOR_THIS])
+    check_names("merge method of this study", picks, [*_picks(lab), ALONE])
     sizes = SMALL if not lab.full else Sizes() if calibration is None else _sizes(calibration)
-    how = Tuning() if lab.full else Tuning(epochs=2, batch_size=16, rates=(0.01,), statistics=100)
-    how = replace(how, epochs=epochs or how.epochs, rates=how.rates if lr is None else (lr,))
-    for name in starts or (tuple(STARTS) if lab.full else ("digits",)):
+    how = _how(lab, epochs, lr)
+    for name in _starts(lab, starts):
         labs = [lab.reseeded(k) for k in range(seeds if lab.full else 1)]
         yield from _rows([_suite(one, name, sets, images, how, sizes) for one in labs], picks)
 
@@ -72,8 +131,8 @@ def _suite(lab: Lab, name: str, sets: Names, images: int | None, how: Tuning, si
 
 def _rows(suites: Sequence[Suite], picks: Names) -> Iterator[Row]:
     first = suites[0]
-    alone = [_kept(suite, "fine-tuned", _judge_alone) for suite in suites]
-    yield _row(suites, "fine-tuned", alone, alone, "labels of all tasks; one network per task")
+    alone = [_kept(suite, ALONE, _judge_alone) for suite in suites]
+    yield _row(suites, ALONE, alone, alone, "labels of all tasks; one network per task")
     begun = [_kept(suite, "start", _judge_start) for suite in suites]
     yield _row(suites, "start", begun, alone, "the start itself")
     for candidate in candidates(len(first.tasks), full=first.lab.full, steps=first.sizes.steps):
@@ -147,11 +206,7 @@ def _row(suites: Sequence[Suite], name: str, found: Sequence[Row], alone: Sequen
     head: Row = {"what": f"{first.start.name}, {name}", "paper": None, "published": published}
     head["per_task"] = [task.name for task in first.tasks]
     rates = sorted({one.lr for suite in suites for one in suite.tuned})
-    tail: Row = {
-        "used": used,
-        "lr": ", ".join(f"{lr:g}" for lr in rates),
-        "labels": "all" if name == "fine-tuned" else "none",
-    }
+    tail: Row = {"used": used, "lr": ", ".join(f"{lr:g}" for lr in rates), "labels": "all" if name == ALONE else "none"}
     counts = [len(task.train[1]) for task in first.tasks]
     tail |= {
         "train_images": f"{min(counts)} to {max(counts)}",

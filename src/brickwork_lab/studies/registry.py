@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brickwork.engine import Job
 from brickwork.errors import UnknownName
 from brickwork_lab.lab import Lab
 
@@ -20,12 +21,25 @@ Play = Callable[..., Iterable[Row]]
 
 
 @dataclass(frozen=True)
+class Parts:
+    """A study as jobs. first: what rows need, wave after wave, left in the folder of networks; rows: options of each job."""
+
+    rows: Sequence[dict[str, Any]]
+    first: Sequence[Sequence[Job]] = ()
+
+
+#: (lab, **options) -> the parts
+Split = Callable[..., Parts]
+
+
+@dataclass(frozen=True)
 class Study:
     name: str
     play: Play
     paper: str
     about: str
     trains: bool = True  # whether it has networks to keep
+    split: Split | None = None  # into jobs of an engine; None: by the names that are asked for
 
     def run(self, *, full: bool, **options: Any) -> Iterable[Row]:
         """The rows; seed, device, progress and networks as a Lab takes them, and the study's own options."""
@@ -41,11 +55,11 @@ class Study:
 REGISTRY: dict[str, Study] = {}
 
 
-def study(name: str, *, paper: str, trains: bool = True) -> Callable[[Play], Play]:
+def study(name: str, *, paper: str, trains: bool = True, split: Split | None = None) -> Callable[[Play], Play]:
     """Register a study under a name; the first line of its docstring is what the list shows."""
 
     def register(play: Play) -> Play:
-        REGISTRY[name] = Study(name, play, paper, (play.__doc__ or "").split("\n")[0], trains)
+        REGISTRY[name] = Study(name, play, paper, (play.__doc__ or "").split("\n")[0], trains, split)
         return play
 
     return register

@@ -67,14 +67,19 @@ class Task:
 
 def load_tasks(lab: Lab, names: Sequence[str] | None = None, images: int | None = None) -> list[Task]:
     """The tasks by name, all of them without; at most so many training images of each and half as many that judge."""
-    known = SETS if lab.full else dict.fromkeys(STAND_INS, ("digits",))
-    for name in names or ():
-        if name not in known:
-            raise UnknownName("task", name, known)
-    chosen = {name: parts for name, parts in known.items() if not names or name in names}
+    chosen = {name: SETS.get(name, ()) for name in task_names(lab, names)}
     if lab.full:
         refuse_missing([part for parts in chosen.values() for part in parts])
     return [_task(lab, name, parts, images) for name, parts in chosen.items()]
+
+
+def task_names(lab: Lab, asked: Sequence[str] | None = None) -> list[str]:
+    """Those that are asked for, all of them without, in the suite's order."""
+    known = tuple(SETS) if lab.full else STAND_INS
+    for name in asked or ():
+        if name not in known:
+            raise UnknownName("task", name, known)
+    return [name for name in known if not asked or name in asked]
 
 
 def refuse_missing(sets: Sequence[str]) -> None:

@@ -57,6 +57,34 @@ def test_a_run_that_was_stopped_goes_on(run, networks, monkeypatch):
     assert smoke(run, networks)["rows"] == before["rows"]
 
 
+def test_on_an_engine_the_rows_are_the_same(run, tmp_path, monkeypatch):
+    """Fine-tuned and measured by other processes; a second time nothing is computed."""
+    asked = ["study", "eight-tasks", "--smoke", "--json", "--device", "cpu", "--pick", "linear", "--pick", "slerp"]
+    asked += ["--set", "digits-A-0", "--set", "digits-B-90", "--networks"]
+
+    def rows(folder, *more):
+        code, printed, complaint = run(*asked, str(tmp_path / folder), *more)
+        assert code == 0, complaint
+        measured = ("seconds", "grown_mb")
+        return [{n: v for n, v in row.items() if n not in measured} for row in json.loads(printed)["rows"]]
+
+    here, there = rows("here"), rows("there", "--engine", "processes:2")
+    assert there == here and len(here) == 4
+    monkeypatch.setattr("brickwork.engine.executors.processes", lambda *_: pytest.fail("computed again"))
+    assert rows("there", "--engine", "processes:2") == here
+
+
+def test_wrong_requests_to_an_engine(run, tmp_path):
+    asked = ["study", "eight-tasks", "--smoke"]
+    for more, said in (
+        (["--engine", "processes:2"], "--engine needs --networks"),
+        (["--engine", "proc", "--networks", str(tmp_path)], "it must be inline, processes"),
+        (["--gpu-share", "0.5", "--networks", str(tmp_path)], "--gpu-share is for --engine ray"),
+    ):
+        code, _, complaint = run(*asked, *more)
+        assert code == 2 and said in complaint, complaint
+
+
 def test_every_method_of_the_library_has_a_row():
     assert methods.uncovered() == []
 
