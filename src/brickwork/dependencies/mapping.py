@@ -88,13 +88,11 @@ def fit_map(
     columns, facts = _theory(fit, moments, bounds)
     del moments  # as large as the coefficients
     columns |= measure(*measured, fit.coef_, delta=delta)
-    frequency = None
+    frequency, again = None, (x, known, other)
     if options.bootstrap:
-        frequency = selection_frequencies(
-            chosen, x, known, other, rounds=options.bootstrap, seed=seed, progress=progress
-        )
+        frequency = selection_frequencies(chosen, again, rounds=options.bootstrap, seed=seed, progress=progress)
     if options.null:
-        shuffled = shuffled_fits(chosen, x, known, other, rounds=options.null, seed=seed, progress=progress)
+        shuffled = shuffled_fits(chosen, again, rounds=options.null, seed=seed, progress=progress)
         columns["explained"] = explained(y, fit.predict(x))
         columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
         columns["p_value"] = p_values(columns["explained"], shuffled)
