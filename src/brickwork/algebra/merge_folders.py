@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from brickwork import data as data_sets
@@ -23,6 +22,7 @@ from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.algebra.searching import search_merge
 from brickwork.algebra.with_data import merge_on
 from brickwork.data.images import ImageData, drawn_images, hold_out
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
 from brickwork.prediction import predict
@@ -49,7 +49,7 @@ def merge_folders(
     task: MergeTask,
     *,
     arch: Any = None,
-    device: torch.device | str = "cpu",
+    device: DeviceLike = "cpu",
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The merged network, and where it comes from: folders by hash, data, accuracy on the test images."""
     folders = [*models, *([base] if base else [])]
