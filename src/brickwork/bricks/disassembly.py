@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from brickwork.blueprint.plan import CLASSES
@@ -27,7 +26,7 @@ from brickwork.bricks.timing import Clock
 from brickwork.bricks.uniform import ByConfiguration
 from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
-from brickwork.devices import device_of
+from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.moments.processes import agreed
 from brickwork.options import takes
@@ -43,7 +42,7 @@ def disassemble(
     classes: Classes,
     data: Data,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: DisassembleOptions,
 ) -> Brick:
@@ -81,7 +80,7 @@ class Cutting:
         classes: Classes,
         data: Data,
         *,
-        device: str | torch.device | None,
+        device: DeviceLike | None,
         options: DisassembleOptions,
         progress: bool,
     ) -> None:

@@ -201,7 +201,7 @@ def connect(
     used = f"{note['labels']} labelled and {note['images']} unlabelled images"
     if note["looks"] > note["labels"] + note["images"]:
         used += f", {note['looks']} views and blends of them"
-    taught = f", taught by {note['teacher']}" if WAYS[options.way].teacher else ""
+    taught = f", taught by {note['teacher']}" if "teacher" in WAYS[options.way].needs else ""
     lines = [f"{category} → {task} by {options.way}{taught}: {used}"]
     if note.get("after"):
         scores = {"before": note["before"], "after": note["after"], note["teacher"]: note["teacher_test"]}

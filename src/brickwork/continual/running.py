@@ -28,7 +28,7 @@ from brickwork.continual.registry import parse
 from brickwork.continual.result import Comparison, ContinualResult
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of
@@ -52,7 +52,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     pool: KernelPool | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: ContinualOptions,
 ) -> Comparison:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadModel
 from brickwork.html_table import rows_table
 from brickwork.lazy import Elsewhere
@@ -232,7 +233,7 @@ class KernelPool:
             **more,
         )
 
-    def rebuild(self, task: PoolTask, *, device: str | torch.device = "cpu") -> nn.Module:
+    def rebuild(self, task: PoolTask, *, device: DeviceLike = "cpu") -> nn.Module:
         """The task's network: an ordinary module, in evaluation mode, the same bits every time."""
         return rebuilt(self, task).to(device)
 

@@ -9,7 +9,7 @@ import torch
 from brickwork.data.datasets import images_of
 from brickwork.data.images import hold_out
 from brickwork.data.streamed import Images, unread
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.moments.readout import linear_answers, read_features
 from brickwork.pools.pool import KernelPool
@@ -25,7 +25,7 @@ def rank_starts(
     most: int = 2000,
     ridge: float = 1e-2,
     seed: int = 0,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
 ) -> dict[str, float]:
     """For each task the accuracy, on images held out, of a linear head on its features in closed form; the best first.
 

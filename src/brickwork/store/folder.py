@@ -13,6 +13,7 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.atomic import check_output, file_hash, write_folder
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, BadModel, BrickworkError, MissingExtra, RequestError
 from brickwork.limits import check_size
 from brickwork.origin import Origin, attach, origin_of
@@ -80,7 +81,7 @@ def _check_json(origin: Origin) -> None:
 
 
 def load(
-    folder: str | Path, *, arch: Arch | None = None, device: str | torch.device = "cpu", allow_nonfinite: bool = False
+    folder: str | Path, *, arch: Arch | None = None, device: DeviceLike = "cpu", allow_nonfinite: bool = False
 ) -> nn.Module:
     """The module of a model folder, in evaluation mode; every tensor accounted for, or one BadFile.
 

@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.blueprint.record import refuse_scripted
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import normalise
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, origin_of
@@ -33,7 +33,7 @@ ROLLED = 16  # images are moved by up to this part of their side, so that no pix
 
 @takes(SynthesiseOptions)
 def synthesise(
-    model: nn.Module, *, device: str | torch.device | None = None, progress: bool = True, options: SynthesiseOptions
+    model: nn.Module, *, device: DeviceLike | None = None, progress: bool = True, options: SynthesiseOptions
 ) -> ImageData:
     """Images, as many of every class, on which the model's batch norms see what they saw in training.
 

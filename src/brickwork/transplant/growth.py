@@ -79,9 +79,9 @@ def connect(
     own = own_categories(net, category, task)
     how = options.resolved(images=data is not None, tokens=tokens, own=bool(own))
     refuse(how.needs(data=data is not None, tokens=tokens))
-    if WAYS[how.way].own and not own:
+    if "own" in WAYS[how.way].needs and not own:
         raise RequestError(NO_OWN.format(task=task, way=how.way) + ".")
-    known = teacher_of(net, category, task, teacher, needed=WAYS[how.way].teacher)
+    known = teacher_of(net, category, task, teacher, needed="teacher" in WAYS[how.way].needs)
     start = _adapter(net, category, task, how, data)
     net.connect(category, task, start, force=force)  # refused now, not after the work
     where = device_of(net.category(category).module)
@@ -91,7 +91,7 @@ def connect(
     features, labels = _labelled(net, category, data, how, targets)
     chosen = _unlabelled(data, how)
     unlabelled = None if chosen is None else features_of(net, category, chosen)
-    wanted = features_of(net, own[0], chosen) if chosen is not None and WAYS[how.way].own else None
+    wanted = features_of(net, own[0], chosen) if chosen is not None and "own" in WAYS[how.way].needs else None
     example = torch.zeros(1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype)
     learned = learn_adapter(
         start,
@@ -305,7 +305,7 @@ def _labelled(
 
 def _unlabelled(data: ImageData | None, how: AdapterOptions) -> np.ndarray | None:
     """The images that are looked at without their labels: some of them, their views, and blends of them."""
-    if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
+    if data is None or "images" not in WAYS[how.way].needs or "labels" in WAYS[how.way].needs:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
     chosen = data.train_images[np.sort(drawn)]
