@@ -7,21 +7,9 @@ from typing import Annotated
 import brickwork
 from brickwork import store
 from brickwork.algebra.options import AssignOptions, CancelOptions, SweepOptions
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    ArchArguments,
-    ImageSize,
-    ModelFolder,
-    OutFolder,
-    OutPicture,
-    Reading,
-    Running,
-    data_option,
-    optional,
-    out_file,
-    out_folder,
-)
 from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
@@ -35,8 +23,8 @@ def delta(
     trained: Annotated[Path, Argument("Model folder after training.", "TRAINED")],
     initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
     *,
-    out: out_file("File to write, g.safetensors.", ".safetensors"),
-    run: Reading,
+    out: p.out_file("File to write, g.safetensors.", ".safetensors"),
+    run: p.Reading,
 ) -> Report:
     """Write what training added to a network, trained − initial.
 
@@ -54,13 +42,13 @@ def delta(
 
 
 def assign(
-    model: ModelFolder,
+    model: p.ModelFolder,
     delta: Annotated[Path, Argument("A file written by delta.", "DELTA")],
     *,
-    out: OutFolder,
+    out: p.OutFolder,
     alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
     data: Annotated[str | None, Setting("Images to measure batch-norm statistics on: digits:A, a folder, …")] = None,
-    run: Reading,
+    run: p.Reading,
     options: AssignOptions,
 ) -> Report:
     """Add what one network learned to another: θ + αg.
@@ -87,11 +75,11 @@ def sweep(
     first: Annotated[Path, Argument("A model folder.", "A")],
     second: Annotated[Path | None, Argument("Another of the same architecture.", "B")] = None,
     *,
-    data: data_option("Test images of a data set; repeatable.", several=True),
-    out: out_folder("Folder to write.", SWEEP),
+    data: p.data_option("Test images of a data set; repeatable.", several=True),
+    out: p.out_folder("Folder to write.", SWEEP),
     base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
     engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
-    run: Running,
+    run: p.Running,
     options: SweepOptions,
 ) -> Report:
     """Measure αA + βB over a grid of α and β on every data set.
@@ -137,12 +125,12 @@ def cancel(
         str, Argument("Where training starts: a model folder, or an architecture, new with --seed.", "BASE")
     ],
     *,
-    data: data_option("Training images; twice, in the order of training.", several=True),
+    data: p.data_option("Training images; twice, in the order of training.", several=True),
     images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
-    out: optional(OutPicture) = None,
-    size: ImageSize = None,
-    arg: ArchArguments = None,
-    run: Running,
+    out: p.optional(p.OutPicture) = None,
+    size: p.ImageSize = None,
+    arg: p.ArchArguments = None,
+    run: p.Running,
     options: CancelOptions,
 ) -> Report:
     """Measure why tasks trained in sequence cancel each other.

@@ -5,31 +5,25 @@ from typing import Annotated, Any
 
 import brickwork
 from brickwork.bricks.options import AssembleOptions, CompressOptions, DisassembleOptions, RoutesOptions
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Given, Report
 from brickwork.cli.folders import check_classes, hash_of, images_for
-from brickwork.cli.parameters import (
-    BrickFolders,
-    Data,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    OutPicture,
-    Running,
-    Seed,
-    data_option,
-    optional,
-    out_folder,
-)
 from brickwork.cli.printing import is_first_process
 from brickwork.errors import RequestError
 from brickwork.options import Setting
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
-Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
+Target = p.optional(p.data_option("Unlabelled images for --calibrate target: their training split."))
 
 
 def disassemble(
-    model: ModelFolder, *, classes: Classes, data: Data, out: OutFolder, run: Running, options: DisassembleOptions
+    model: p.ModelFolder,
+    *,
+    classes: Classes,
+    data: p.Data,
+    out: p.OutFolder,
+    run: p.Running,
+    options: DisassembleOptions,
 ) -> Report | None:
     """Cut the part of some classes out of a model folder, as a brick.
 
@@ -40,11 +34,11 @@ def disassemble(
 
 
 def compress(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
-    run: Running,
+    data: p.Data,
+    out: p.out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
+    run: p.Running,
     options: CompressOptions,
 ) -> Report | None:
     """Drop what no class of a model folder needs.
@@ -62,7 +56,7 @@ def compress(
 
 
 def _cut(
-    command: str, classes: tuple[str, ...], request: tuple[Path, Any, Path], run: Running, options: Any
+    command: str, classes: tuple[str, ...], request: tuple[Path, Any, Path], run: p.Running, options: Any
 ) -> Report | None:
     """A brick, or one for each of several budgets, cut by the function of this name, saved and reported."""
     from brickwork.bricks.tradeoff import Tradeoff
@@ -84,15 +78,15 @@ def _cut(
 
 
 def assemble(
-    bricks: BrickFolders,
+    bricks: p.BrickFolders,
     *,
-    out: OutFolder,
+    out: p.OutFolder,
     target: Target = None,
     source: Annotated[Path | None, Setting("The network the bricks were cut from, to unite them.")] = None,
-    data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
+    data: p.optional(p.data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
     images: Annotated[int, Setting("Images to repair the union on, at most.", at_least=1)] = 3000,
-    seed: Seed = 0,
-    run: Running,
+    seed: p.Seed = 0,
+    run: p.Running,
     options: AssembleOptions,
     given: Given,
 ) -> Report:
@@ -127,14 +121,14 @@ def assemble(
 
 
 def increment(
-    model: ModelFolder,
-    bricks: BrickFolders,
+    model: p.ModelFolder,
+    bricks: p.BrickFolders,
     *,
-    out: OutFolder,
-    data: OptionalData = None,
+    out: p.OutFolder,
+    data: p.OptionalData = None,
     target: Target = None,
-    seed: Seed = 0,
-    run: Running,
+    seed: p.Seed = 0,
+    run: p.Running,
     options: AssembleOptions,
 ) -> Report:
     """Give a model folder the classes of bricks, without training.
@@ -165,14 +159,14 @@ def increment(
 
 
 def routes(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: OutPicture,
+    data: p.Data,
+    out: p.OutPicture,
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,
-    run: Running,
+    run: p.Running,
     options: RoutesOptions,
 ) -> Report:
     """Draw which channels decide for which class.

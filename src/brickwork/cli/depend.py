@@ -4,20 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import brickwork
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report, make_group
 from brickwork.cli.folders import accuracy, hash_of, images_for
-from brickwork.cli.parameters import (
-    Data,
-    Force,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    Running,
-    data_option,
-    optional,
-    out_file,
-    out_folder,
-)
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
@@ -34,14 +23,14 @@ def _check_page(path: Path) -> None:
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
-    out: out_folder("Folder to write the map to.", "map.json"),
-    data: OptionalData = None,
+    out: p.out_folder("Folder to write the map to.", "map.json"),
+    data: p.OptionalData = None,
     targets: Annotated[
         Path | None, Setting("Another network (logits of the same rows, or a model): fit its classes instead.")
     ] = None,
     labels: Annotated[Path | None, Setting("A .npy of labels, for logits without.")] = None,
     names: Annotated[Path | None, Setting("A text file with one class name per line.")] = None,
-    run: Running,
+    run: p.Running,
     options: MapOptions,
 ) -> Report:
     """Find which classes are combinations of a few others.
@@ -72,13 +61,13 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: optional(out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
+    out: p.optional(p.out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")
     ] = None,
     targets: Annotated[Path | None, Setting("Beside --logits: the other network's logits.")] = None,
-    force: Force = False,
+    force: p.Force = False,
 ) -> Report:
     """Show a map as equations, as a page or as a graph.
 
@@ -108,12 +97,12 @@ def show(
 
 
 def add(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: OutFolder,
-    base_data: optional(data_option("Images of the model's own classes, the more the better.")) = None,
-    run: Running,
+    data: p.Data,
+    out: p.OutFolder,
+    base_data: p.optional(p.data_option("Images of the model's own classes, the more the better.")) = None,
+    run: p.Running,
     options: AddOptions,
 ) -> Report:
     """Give a model folder new classes, out of what it answers.

@@ -8,23 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import brickwork
 from brickwork import store
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    Arch,
-    ArchArguments,
-    Device,
-    Force,
-    ImageSize,
-    ModelFolder,
-    OutFolder,
-    Running,
-    Seed,
-    data_argument,
-    optional,
-    out_file,
-    picture_suffix,
-)
 from brickwork.cli.printing import is_first_process, log
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
@@ -37,7 +23,7 @@ if TYPE_CHECKING:
     from brickwork.data import DataSpec
     from brickwork.training.starts import Start
 
-Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
+Images = p.data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
 
 
 def train(
@@ -46,11 +32,11 @@ def train(
     ],
     data: Images,
     *,
-    out: OutFolder,
-    arg: ArchArguments = None,
-    size: ImageSize = None,
-    device: Device = "auto",
-    force: Force = False,
+    out: p.OutFolder,
+    arg: p.ArchArguments = None,
+    size: p.ImageSize = None,
+    device: p.Device = "auto",
+    force: p.Force = False,
     options: TrainOptions,
     links: CutLinkOptions,
     running: RunningOptions,
@@ -120,17 +106,17 @@ def _train(
 
 
 def evaluate(
-    folder: ModelFolder,
+    folder: p.ModelFolder,
     data: Images,
     *,
-    arch: Arch = None,
+    arch: p.Arch = None,
     confusion: Annotated[bool, Setting("Show how often each class was taken for each.")] = False,
-    picture: optional(
-        out_file("Picture of the confusion matrix to write: .svg, .png or .html.", picture_suffix)
+    picture: p.optional(
+        p.out_file("Picture of the confusion matrix to write: .svg, .png or .html.", p.picture_suffix)
     ) = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    force: Force = False,
+    seed: p.Seed = 0,
+    device: p.Device = "auto",
+    force: p.Force = False,
     options: EvalOptions,
 ) -> Report:
     """Evaluate a model folder on a data set.
@@ -171,7 +157,11 @@ def evaluate(
 
 
 def synthesise(
-    model: ModelFolder, *, out: out_file("File to write, made.npz.", ".npz"), run: Running, options: SynthesiseOptions
+    model: p.ModelFolder,
+    *,
+    out: p.out_file("File to write, made.npz.", ".npz"),
+    run: p.Running,
+    options: SynthesiseOptions,
 ) -> Report:
     """Make calibration images from what a model folder's batch norms remember of the images it was trained on.
 
@@ -195,8 +185,8 @@ def info(
         str | None, Argument("lenet, timm:resnet18, …, or a model folder; none: list.", "ARCH|FOLDER")
     ] = None,
     *,
-    arg: ArchArguments = None,
-    arch: Arch = None,
+    arg: p.ArchArguments = None,
+    arch: p.Arch = None,
     options: InfoOptions,
 ) -> Report:
     """Show layers, channel spaces and sizes of a model folder or architecture.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import brickwork
 from brickwork import store
 from brickwork.cli.command import Argument
 from brickwork.cli.printing import typed_line
@@ -123,6 +124,10 @@ class Reading(Options):
     def load(self, folder: Path, device: Any = None) -> nn.Module:
         """The network of a model folder, on a device other than that asked for where one is given."""
         return store.load(folder, arch=self.arch, device=device or self.where)
+
+    def net(self, folder: Path) -> Any:
+        """The transplant net of a folder, likewise."""
+        return brickwork.TransplantNet.load(folder, arch=self.arch, device=self.where)
 
     def save(self, model: nn.Module, out: Path, command: str, **facts: Any) -> None:
         """Write a model folder with what the command knows of it; facts that are None are left out."""

@@ -7,22 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import brickwork
 from brickwork import store
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report, make_group
 from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    Arch,
-    Data,
-    Device,
-    Force,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    Reading,
-    Running,
-    Seed,
-    out_file,
-    out_folder,
-)
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Setting
@@ -34,12 +21,12 @@ if TYPE_CHECKING:
     from brickwork.pools import KernelPool, PoolFolder, PoolTask
 
 Pool = Annotated[Path, Argument("A pool folder.", "POOL")]
-OutPool = out_folder("Pool folder to write.", "pool.json")
+OutPool = p.out_folder("Pool folder to write.", "pool.json")
 Name = Annotated[str, Setting("Name of the task.")]
 Models = Annotated[tuple[Path, ...], Argument("Model folders of one architecture.", "MODEL...")]
 
 
-def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, options: PretrainOptions) -> Report:
+def pretrain(model: p.ModelFolder, *, data: p.Data, out: OutPool, run: p.Running, options: PretrainOptions) -> Report:
     """Train the codebooks of a pool together with a model folder's network.
 
     brickwork pool pretrain a --data digits:A --out pool
@@ -51,7 +38,7 @@ def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, opti
 
 
 def cluster(
-    models: Models, *, out: OutPool, data: OptionalData = None, run: Running, options: ClusterOptions
+    models: Models, *, out: OutPool, data: p.OptionalData = None, run: p.Running, options: ClusterOptions
 ) -> Report:
     """Make a pool by k-means over the kernels of model folders, without training.
 
@@ -69,11 +56,11 @@ def learn(
     pool: Pool,
     *,
     name: Name,
-    data: Data,
+    data: p.Data,
     start: Annotated[
         str, Setting("What to start from: base, random, best (of the tasks, by the data), a task, or a model folder.")
     ] = "base",
-    run: Running,
+    run: p.Running,
     options: LearnOptions,
 ) -> Report:
     """Learn a task by training, in kernels of a pool; no task ever changes another.
@@ -106,8 +93,8 @@ def encode(
     *,
     name: Name,
     model: Annotated[Path, Setting("Model folder to encode.", metavar="FOLDER")],
-    data: OptionalData = None,
-    run: Running,
+    data: p.OptionalData = None,
+    run: p.Running,
     options: EncodeOptions,
 ) -> Report:
     """Encode a trained model folder in kernels of a pool, without training.
@@ -128,7 +115,9 @@ def encode(
     return _added(folder, name, task, images, run.force, request)
 
 
-def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed = 0, device: Device = "auto") -> Report:
+def eval_(
+    pool: Pool, *, name: Name, data: p.Data, arch: p.Arch = None, seed: p.Seed = 0, device: p.Device = "auto"
+) -> Report:
     """Evaluate a task's network on a data set.
 
     brickwork pool eval pool --name b --data digits:B
@@ -142,7 +131,7 @@ def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed =
     return Report(report, str(result))
 
 
-def rebuild(pool: Pool, *, name: Name, out: OutFolder, arch: Arch = None, force: Force = False) -> Report:
+def rebuild(pool: Pool, *, name: Name, out: p.OutFolder, arch: p.Arch = None, force: p.Force = False) -> Report:
     """Write a task as an ordinary model folder.
 
     brickwork pool rebuild pool --name b --out b
@@ -160,7 +149,7 @@ def info(
     pool: Pool,
     *,
     name: Annotated[str | None, Setting("A task, to see how its indices are spread.")] = None,
-    arch: Arch = None,
+    arch: p.Arch = None,
 ) -> Report:
     """Show what a pool holds, or how the indices of one task are spread.
 
@@ -175,9 +164,9 @@ def info(
 def show(
     pool: Pool,
     *,
-    out: out_file("Page to write.", ".html"),
+    out: p.out_file("Page to write.", ".html"),
     name: Annotated[str | None, Setting("The task to show.", default_text="all")] = None,
-    run: Reading,
+    run: p.Reading,
 ) -> Report:
     """Draw which kernels tasks chose, what they have in common, and the kernels, as a page.
 
@@ -209,7 +198,7 @@ def rm(
     name: Name,
     detach: Annotated[bool, Setting("Store tasks that are relative to this one on their own first.")] = False,
     trim: Annotated[bool, Setting("Also drop kernels the pool grew by last that no task was made with.")] = False,
-    arch: Arch = None,
+    arch: p.Arch = None,
 ) -> Report:
     """Remove a task from a pool; the others stay as they are.
 
