@@ -90,6 +90,13 @@ class DataMethod:
         """Those of the function, and what `merge_on` does behind it."""
         return {**self.options, **({"repair": flag()} if self.repairs else {})}
 
+    def to_dict(self) -> dict[str, Any]:
+        """What it needs, and its own options with their defaults."""
+        own = {name: o.default for name, o in self.options.items() if name not in ("seed", "repair")}
+        own |= {"weights": None} if self.weighted else {}
+        needs = {"base": self.needs_base, "data": True, "labels": self.needs_labels}
+        return {"name": self.name, **needs, "options": own, "about": self.about, "paper": self.paper}
+
     def pairs(self, options: Mapping[str, Any], heads: int | None = None) -> bool:
         """Whether set k is of model k's task; with these options, and with heads of the tasks' own."""
         return self.one_each or options.get("goal") == "teachers" or heads is not None
