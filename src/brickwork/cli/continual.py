@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize
+from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, several_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.errors import RequestError
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 START = "The start"  # heading of the help
 RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
 METHODS = "finetune,joint,sequential,probe,bn-head,lora,pool"
-
-
-def _images(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
-    from brickwork import data
-
-    return tuple(data.check(spec, size=given.get("size")) for spec in specs)
 
 
 def _methods(text: str, given: Mapping[str, Any]) -> Any:
@@ -61,7 +56,9 @@ def _pool(path: Path, given: Mapping[str, Any]) -> Any:
 def continual(
     data: Annotated[
         tuple[str, ...],
-        Argument("A data set to split by classes; several: one task each, in this order.", "DATA...", check=_images),
+        Argument(
+            "A data set to split by classes; several: one task each, in this order.", "DATA...", check=several_data
+        ),
     ],
     *,
     out: Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_out)],
@@ -105,6 +102,7 @@ def continual(
     find_executor(engine)
     chosen: Any = methods  # by name: `_methods` has read them
     folder: Any = pool  # and that one, too
+    specs: Any = data
     given = None if folder is None else folder.pool
     refuse([*split.rules_for(len(data))])
     if split.groups is not None:
@@ -122,47 +120,31 @@ def continual(
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     try:
         if engine != "inline":
-            folders = {
-                "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
-                "out": str(out.resolve()),
-            }
             request = {
-                "data": [_absolute(spec) for spec in data],
-                "arg": arg or {},
-                "size": size,
+                "data": [str(replace(spec, source=_absolute(spec.source))) for spec in specs],
+                "start": _absolute(start) if Path(start).is_dir() else start,
+                "split": {**split.to_dict(), "groups": split.groups and _absolute(split.groups)},
+                "pool": folder and str(folder.path.resolve()),
+                "out": str(out.resolve()),
                 "device": str(device),
+                "options": options.to_dict(),
             }
-            groups = split.groups
-            if groups is not None and Path(groups).exists():
-                groups = str(Path(groups).resolve())
-            request |= {"split": {**split.to_dict(), "groups": groups}, "options": options.to_dict(), **folders}
-            request["pool"] = None if folder is None else str(folder.path.resolve())
-            run_methods(list(chosen), engine, request)
+            run_methods(list(chosen), engine, {**request, "arg": arg or {}, "size": size})
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise
-    report: dict[str, Any] = {
-        "folder": str(out),
-        "start": start,
-        "data": [str(spec) for spec in data],
-        "epochs": options.epochs,
-        "seed": options.seed,
-        **result.to_dict(),
-        "tasks": scenario.to_dict()["tasks"],
-    }
+    about = {"start": start, "data": [str(spec) for spec in data], "epochs": options.epochs, "seed": options.seed}
+    report = {"folder": str(out), **about, **result.to_dict(), "tasks": scenario.to_dict()["tasks"]}
     _save(result, out, report)
     return Report(report, f"{result}\nsaved in {out}: continual.html, continual.csv, {RUN}")
 
 
-def _absolute(spec: Any) -> str:
-    """A data set as another process finds it, wherever that works."""
-    from dataclasses import replace
-
+def _absolute(name: str) -> str:
+    """A path as another process finds it, wherever that works; the name of a set stays as it is."""
     from brickwork.data.named import known_names
 
-    path = spec.source not in known_names() and Path(spec.source).exists()
-    return str(replace(spec, source=str(Path(spec.source).resolve())) if path else spec)
+    return str(Path(name).resolve()) if name not in known_names() and Path(name).exists() else name
 
 
 def _save(result: Comparison, out: Path, report: dict[str, Any]) -> None:

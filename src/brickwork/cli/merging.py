@@ -155,7 +155,7 @@ def _list_methods() -> Report:
     from brickwork.algebra.data_methods import DATA_METHODS
     from brickwork.algebra.methods import registry
 
-    rows = [method.to_dict() for method in (*registry().values(), *DATA_METHODS.values())]
+    rows = [m.to_dict() for m in registry().values()] + [m.to_dict() for m in DATA_METHODS.values()]
     lines = [
         (
             row["name"],

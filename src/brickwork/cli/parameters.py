@@ -33,11 +33,11 @@ def _data(spec: str, given: Mapping[str, Any]) -> Any:
 _data.reads_images = True  # type: ignore[attr-defined]
 
 
-def _several(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
+def several_data(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
     return tuple(_data(spec, given) for spec in specs)
 
 
-_several.reads_images = True  # type: ignore[attr-defined]
+several_data.reads_images = True  # type: ignore[attr-defined]
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Any:
@@ -186,7 +186,7 @@ def optional(annotation: Any) -> Any:
 
 def data_option(help: str, *, several: bool = False) -> Any:
     """A parameter that names images, said in other words."""
-    return Annotated[tuple[str, ...] if several else str, Setting(help, check=_several if several else _data)]
+    return Annotated[tuple[str, ...] if several else str, Setting(help, check=several_data if several else _data)]
 
 
 def data_argument(help: str) -> Any:

@@ -184,7 +184,7 @@ def add_learned_task(
     )
     attach(above, replace(origin_of(above), classes=targets[0].classes))
     grown = net.add_task(task, above, on)
-    notes = {}
+    notes: dict[str, dict[str, Any]] = {}
     for name, one, wanted in zip(on, data, targets, strict=True):
         notes[name] = {
             "way": "learned",

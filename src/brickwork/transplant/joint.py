@@ -48,7 +48,7 @@ def tune(
     before = [judge(route_model(net, c, t), i, w) for (c, t, i), w in zip(routes, wanted, strict=True)]
     _train(made, trained, routes, wanted, options, progress)
     changed = [route for route in net.routes if _parts_of(made, *route) & {id(module) for module in trained}]
-    notes = []
+    notes: list[dict[str, Any]] = []
     for (c, t, images), targets, was in zip(routes, wanted, before, strict=True):
         now = judge(route_model(made, c, t), images, targets)
         notes.append({"category": c, "task": t, "data": images.name, "before": was, "after": now})
