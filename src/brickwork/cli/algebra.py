@@ -36,9 +36,7 @@ def delta(
         store.read_config(folder)
     g = brickwork.delta(*(run.load(folder) for folder in (trained, initial)))
     g.save(out, force=run.force)
-    return Report(
-        {"file": str(out), "base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, f"{g}; saved in {out}"
-    )
+    return Report.saved(out, {"base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, g)
 
 
 def assign(
@@ -67,8 +65,8 @@ def assign(
         images = drawn_images(images.train_images if len(images.train_images) else images.test_images, CALIBRATION, 0)
     moved = brickwork.assign(network, g, alpha, images=images, options=options)
     run.save(moved, out, "assign", delta=str(delta))
-    report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
-    return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")
+    about = {"model": model, "delta": delta, "alpha": alpha}
+    return Report.saved(out, about, f"{model} + {alpha:g} × {delta}")
 
 
 def sweep(
@@ -115,8 +113,7 @@ def sweep(
             drawing.save(draft / f"sweep{suffix}")
         save_figures(draft, [drawing])
         result.write(draft)
-    report = {"models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
-    saved = Report.saved(out, report, result)
+    saved = Report.saved(out, {"models": folders, **result.to_dict()}, result)
     return Report(saved.data, f"{saved.text}: {SWEEP}, sweep.html, sweep.svg")
 
 
@@ -159,5 +156,5 @@ def cancel(
     result = brickwork.cancel(model, *(one.draw(images, options.seed) for one in sets), options=options)
     if out is not None:
         run.draw(draw_cancellation(result), out)
-    own = {"base": base, "file": str(out) if out else None, "seed": options.seed, "bn": options.bn}
+    own = {"base": base, "file": out, "seed": options.seed, "bn": options.bn}
     return Report({**own, **result.to_dict()}, str(result) + (f"\nsaved in {out}" if out else ""))

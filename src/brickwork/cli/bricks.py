@@ -11,6 +11,7 @@ from brickwork.cli.folders import check_classes, hash_of, images_for
 from brickwork.cli.printing import is_first_process
 from brickwork.errors import RequestError
 from brickwork.options import Setting
+from brickwork.words import counted
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
 Target = p.optional(p.data_option("Unlabelled images for --calibrate target: their training split."))
@@ -73,7 +74,7 @@ def _cut(
     several = isinstance(result, Tradeoff)
     files = {"files": {"tradeoff.svg": draw_tradeoff(result).svg()}} if several else {}
     result.save(out, force=run.force, command=command, data=str(data), **files)
-    report = Report.saved(out, {"model": str(folder), "data": str(data), **result.to_dict()}, result)
+    report = Report.saved(out, {"model": folder, "data": data, **result.to_dict()}, result)
     return Report(report.data, f"{report.text}, with tradeoff.csv and tradeoff.svg") if several else report
 
 
@@ -115,9 +116,8 @@ def assemble(
         read["target"] = images_for(parts[0].model, target, seed).train_images
     model = brickwork.assemble(parts, options=options, **read)
     run.save(model, out, "assemble", data=data and str(data), target=target and str(target))
-    report = {"folder": str(out), "bricks": [str(b) for b in bricks], **description(model)}
-    text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {summary_of(report)}; saved in {out}"
-    return Report(report, text)
+    about = description(model)
+    return Report.saved(out, {"bricks": bricks, **about}, f"{counted(len(bricks), 'brick')} {summary_of(about)}")
 
 
 def increment(
@@ -154,8 +154,8 @@ def increment(
     grown = brickwork.increment(whole, parts, options=options, **shown)
     facts = {"data": data and str(data), "target": target and str(target), "source": hash_of(model)}
     run.save(grown, out, "increment", **facts)
-    report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **description(grown)}
-    return Report(report, f"{model} and {', '.join(map(str, bricks))} {summary_of(report)}; saved in {out}")
+    about, text = description(grown), f"{model} and {', '.join(map(str, bricks))}"
+    return Report.saved(out, {"model": model, "bricks": bricks, **about}, f"{text} {summary_of(about)}")
 
 
 def routes(
@@ -179,4 +179,4 @@ def routes(
     network = run.load(model)
     result = brickwork.routes(network, images_for(network, data, options.seed), classes, options=options)
     run.draw(draw_routes(result), out)
-    return Report.saved(out, {"model": str(model), "data": str(data), **result.to_dict()}, result)
+    return Report.saved(out, {"model": model, "data": data, **result.to_dict()}, result)

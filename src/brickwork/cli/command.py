@@ -44,7 +44,7 @@ class Report:
     @classmethod
     def saved(cls, out: Path, data: Mapping[str, Any], text: object) -> Report:
         """Of something that was written: the data begins with where, the text ends with it."""
-        return cls({"folder" if out.is_dir() else "file": str(out), **data}, f"{text}\nsaved in {out}")
+        return cls({"folder" if out.is_dir() else "file": out, **data}, f"{text}\nsaved in {out}")
 
 
 @dataclass(frozen=True)

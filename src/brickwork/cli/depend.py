@@ -92,8 +92,8 @@ def show(
 
         moments = None if logits is None else moments_of(result, logits, targets)
         draw_dependencies(result, classes=wanted, moments=moments).save(out, force=force)
-        entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
-    return Report({"folder": str(source), **entries}, text)
+        entries, text = {"file": out, **entries}, f"{text}\nsaved in {out}"
+    return Report({"folder": source, **entries}, text)
 
 
 def add(
@@ -120,22 +120,15 @@ def add(
     if known is None:
         log("without --base-data nothing says where the new classes end: expect known images to be lost to them.")
     grown = brickwork.depend.add(network, new, base_data=known, progress=True, options=options)
-    facts: dict[str, Any] = {
-        "data": str(data),
-        "base_data": None if base_data is None else str(base_data),
-        "how": options.how,
-        "on": options.on,
-        "source": hash_of(model),
-        **({"epochs": options.epochs} if options.on == "branch" else {}),
-    }
+    facts: dict[str, Any] = {"data": str(data), "base_data": base_data and str(base_data), "source": hash_of(model)}
+    facts |= {"how": options.how, "on": options.on, **({"epochs": options.epochs} if options.on == "branch" else {})}
     right = {"new": accuracy(grown, new), "known": accuracy(grown, known), "known_before": accuracy(network, known)}
     run.save(grown, out, "depend add", test_accuracy=right, **facts)
     classes = origin_of(grown).classes or ()
     shown = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
     count = f"{counted(len(classes), 'class')}, {len(new.classes)} of them new"
-    text = f"{count}; test images right: {', '.join(shown)}; saved in {out}"
-    report = {"folder": str(out), "model": str(model), "classes": list(classes), **facts, "test_accuracy": right}
-    return Report(report, text)
+    report = {"model": model, "classes": classes, **facts, "test_accuracy": right}
+    return Report.saved(out, report, f"{count}; test images right: {', '.join(shown)}")
 
 
 GROUP = make_group("depend", "Find and use classes that are combinations of a few others.", (fit, show, add))

@@ -37,16 +37,11 @@ def import_model(
     store.save(model, out, force=force, provenance={"command": "import"})
     origin = origin_of(model)
     notes = origin.provenance["import"]["notes"]
-    facts = origin.to_dict()
-    report = {
-        "folder": str(out),
-        "file": str(file),
-        **{k: facts[k] for k in ("arch", "args", "classes", "preprocessing")},
-    }
+    facts = {k: v for k, v in origin.to_dict().items() if k in ("arch", "args", "classes", "preprocessing")}
     parameters = sum(value.numel() for value in model.parameters())
     text = f"{counted(len(origin.classes or ()), 'class')}, {parameters:,} parameters, {origin.preprocessing}"
-    lines = [text, *(f"note: {note}." for note in notes), f"saved in {out}"]
-    return Report({**report, "notes": notes, "parameters": parameters}, "\n".join(lines))
+    text = "\n".join([text, *(f"note: {note}." for note in notes)])
+    return Report.saved(out, {"file": file, **facts, "notes": notes, "parameters": parameters}, text)
 
 
 def export_model(
@@ -82,4 +77,4 @@ def export_model(
     network = store.load(model, arch=arch)
     images = None if data is None else images_for(network, data, 0)
     result = export_model(network, out, data=images, force=force, options=options)
-    return Report({"model": str(model), "data": data and str(data), **result.to_dict()}, str(result))
+    return Report({"model": model, "data": data, **result.to_dict()}, str(result))

@@ -9,7 +9,7 @@ import brickwork
 from brickwork import store
 from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report, make_group
-from brickwork.cli.folders import images_for
+from brickwork.cli.folders import hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Setting
@@ -85,7 +85,7 @@ def learn(
         beginning = known[start]
         log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
     task = brickwork.pool.learn(folder.pool, images, start=beginning, device=run.where, options=options)
-    return _added(folder, name, task, images, run.force, {"start": start, "data": str(data)})
+    return _added(folder, name, task, images, run.force, {"start": start, "data": data})
 
 
 def encode(
@@ -111,8 +111,7 @@ def encode(
     folder.pool.check(network)
     images = images_for(network, data, options.seed)
     task = brickwork.pool.encode(folder.pool, network, images, device=run.where, options=options)
-    request = {"model": str(model), "data": None if data is None else str(data), "metric": options.metric}
-    return _added(folder, name, task, images, run.force, request)
+    return _added(folder, name, task, images, run.force, {"model": model, "data": data, "metric": options.metric})
 
 
 def eval_(
@@ -127,7 +126,7 @@ def eval_(
     folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     model = folder.rebuild(name, device=device)
     result = evaluate_data(model, images_for(model, data, seed, split="test"))
-    report = {"folder": str(pool), "name": name, "data": str(data), "bytes": folder.bytes(name), **result.to_dict()}
+    report = {"folder": pool, "name": name, "data": data, "bytes": folder.bytes(name), **result.to_dict()}
     return Report(report, str(result))
 
 
@@ -140,8 +139,7 @@ def rebuild(pool: Pool, *, name: Name, out: p.OutFolder, arch: p.Arch = None, fo
     task = folder.task(name)
     provenance = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
     store.save(folder.pool.rebuild(task), out, force=force, provenance=provenance)
-    state = store.read_config(out).weights.state_hash
-    report = {"folder": str(out), "pool": str(pool), "name": name, "state_hash": state}
+    report = {"folder": out, "pool": pool, "name": name, "state_hash": hash_of(out)}
     return Report(report, f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model in {out}")
 
 
@@ -189,7 +187,7 @@ def show(
         rows.append({**own, "changed": changed, "kernels_used": used})
         cells.append((label, len(task.classes), sizes[label], _share(changed, "–"), f"{used:.1%}"))
     text = table(["task", "classes", "bytes", "unlike its reference", "kernels used"], cells)
-    return Report.saved(out, {"pool": str(pool), "tasks": rows}, text if rows else "a pool without tasks")
+    return Report.saved(out, {"pool": pool, "tasks": rows}, text if rows else "a pool without tasks")
 
 
 def rm(
@@ -208,7 +206,7 @@ def rm(
     bound, before = folder.relatives(name), folder.bytes()
     folder.remove(name, detach=detach, trim=trim)
     freed = before - folder.bytes()
-    report = {"folder": str(pool), "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": folder.tasks}
+    report = {"folder": pool, "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": folder.tasks}
     smaller = f", the pool {freed:,} bytes smaller" if freed else ""
     return Report(report, f"{name} removed{smaller}; {len(folder.tasks)} tasks left")
 
@@ -225,21 +223,13 @@ def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> R
     folder = brickwork.pool.PoolFolder.create(out, pool, force=force)
     if pool.short:
         some = some_of([f"{name} ({count})" for name, count in pool.short.items()], 8)
-        log(
-            f"{counted(len(pool.short), 'layer')} with fewer than {pool.size} distinct kernels, so smaller pools: {some}"
-        )
-    report = {
-        "folder": str(out),
-        "models": [str(source) for source in sources],
-        "layers": {name: len(book) for name, book in pool.layers.items()},
-        "short": pool.short,
-        "pool_bytes": pool.size_bytes,
-        "bytes": folder.bytes(),
-        "base_bytes": folder.bytes("base"),
-        **pool.facts,
-    }
-    base = f"base {folder.bytes('base'):,} bytes; {folder.bytes():,} bytes in all, there once"
-    return Report(report, f"{pool}\n{base}; saved in {out}")
+        few = f"fewer than {pool.size} distinct kernels"
+        log(f"{counted(len(pool.short), 'layer')} with {few}, so smaller pools: {some}")
+    layers = {name: len(book) for name, book in pool.layers.items()}
+    sizes = {"pool_bytes": pool.size_bytes, "bytes": folder.bytes(), "base_bytes": folder.bytes("base")}
+    base = f"base {sizes['base_bytes']:,} bytes; {sizes['bytes']:,} bytes in all, there once"
+    report = {"models": sources, "layers": layers, "short": pool.short, **sizes, **pool.facts}
+    return Report.saved(out, report, f"{pool}\n{base}")
 
 
 def _added(
@@ -248,32 +238,22 @@ def _added(
     """A new task, judged, saved and reported."""
     from brickwork.evaluation import evaluate_data
 
-    result = None
+    accuracy, right = None, ""
     if images is not None and set(images.classes) <= set(task.classes):
         result = evaluate_data(folder.pool.rebuild(task), images)
+        accuracy, right = result.accuracy, f"{result.accuracy:.2%} of {result.images} test images right; "
     before = folder.bytes()
     folder.add(name, task, force=force)
-    size, reference = folder.bytes(name), folder.header(name)["reference"]
-    # of what the file is relative to, which need not be what the task started from
-    changed = None if reference is None else folder.task(name).changed()
+    row = folder.row(name)
+    changed, relative = None, "on its own"
+    if row["relative_to"] is not None:  # which need not be what the task started from
+        changed = folder.task(name).changed()
+        relative = f"relative to {row['relative_to']}, {changed:.1%} of its indices changed"
     grew = {"kernels": 0 if task.brings is None else task.brings.count, "bytes": folder.bytes() - before}
-    report = {
-        "folder": str(folder.path),
-        "name": name,
-        "bytes": size,
-        "relative_to": None if reference is None else reference[0],
-        "changed": changed,
-        "pool_grew": grew,
-        "test_accuracy": None if result is None else result.accuracy,
-        **request,
-        **task.facts,
-    }
-    relative = (
-        "on its own" if reference is None else f"relative to {reference[0]}, {changed:.1%} of its indices changed"
-    )
-    right = "" if result is None else f"{result.accuracy:.2%} of {result.images} test images right; "
+    about = {"folder": folder.path, **{key: row[key] for key in ("name", "bytes", "relative_to")}, "changed": changed}
     new = f"; the pool grew by {grew['kernels']} kernels, {grew['bytes']:,} bytes" if grew["kernels"] else ""
-    return Report(report, f"{name}: {right}{size:,} bytes, {relative}{new}")
+    report = {**about, "pool_grew": grew, "test_accuracy": accuracy, **request, **task.facts}
+    return Report(report, f"{name}: {right}{row['bytes']:,} bytes, {relative}{new}")
 
 
 def _task_report(folder: PoolFolder, name: str) -> Report:

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -37,12 +38,14 @@ def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: what has no value is null."""
+    """JSON knows no NaN and no infinity: what has no value is null; paths and data sets are their names."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) or type(value).__name__ == "DataSpec" else value
 
 
 def log(message: str) -> None:

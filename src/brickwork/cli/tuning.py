@@ -141,7 +141,7 @@ def forget(
     result = brickwork.forget(whole, classes, images_for(whole, data, options.seed), options=options)
     facts = {"data": str(data), "source": hash_of(model), "forgotten": list(result.forgotten)}
     run.save(result.model, out, "forget", **facts, test_accuracy=result.after.retained)
-    return Report.saved(out, {"model": str(model), "data": str(data), **result.to_dict()}, result)
+    return Report.saved(out, {"model": model, "data": data, **result.to_dict()}, result)
 
 
 def _saved(
