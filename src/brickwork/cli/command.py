@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -34,12 +34,24 @@ LEFT_OUT = "Leave out image files that cannot be read, with a warning, instead o
 FROM_FILE = "YAML file with options, by the same names; what is typed wins."
 
 
+class Result(Protocol):
+    """What a command returns: a result of the library, or a Report."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Report:
-    """What a command has to say: as data, and as text for people."""
+    """What a command has to say beyond a result of the library: as data, and as text for people."""
 
     data: dict[str, Any]
     text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.data
+
+    def __str__(self) -> str:
+        return self.text
 
     @classmethod
     def saved(cls, out: Path, data: Mapping[str, Any], text: object) -> Report:
@@ -178,7 +190,7 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
         with _skipping(call.pop(SKIP_BAD, False)):
             report = function(**call)
         if report is not None:
-            emit(report.data, report.text, as_json=as_json)
+            emit(report.to_dict(), str(report), as_json=as_json)
 
     params: list[click.Parameter] = [_argument(field, about) for field, about in parameters.arguments.values()]
     params += [_option(field) for field in parameters.options.values()]

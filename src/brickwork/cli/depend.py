@@ -14,12 +14,6 @@ from brickwork.options import Setting
 from brickwork.words import counted
 
 
-def _check_page(path: Path) -> None:
-    from brickwork.report.dependencies import check_suffix
-
-    check_suffix(path)
-
-
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
@@ -61,7 +55,7 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: p.optional(p.out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
+    out: p.optional(p.out_file("Page (.html) or its graph (.svg) to write.", ".html", ".svg")) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import brickwork
 from brickwork.algebra.options import MergeOptions, MergeSearchOptions
-from brickwork.cli.command import Argument, Given, Report
-from brickwork.cli.parameters import DEVICE, Reading, optional, out_file, picture_suffix
+from brickwork.cli.command import Argument, Given, Report, Result
+from brickwork.cli.parameters import DEVICE, Reading, optional, out_file
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
@@ -21,7 +21,7 @@ METHODS = (
 )
 
 
-OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for report.", picture_suffix)
+OutCurve = out_file("Picture of the search: .html, .svg, .png, or .json for report.")
 
 
 class ImagesOptions(Options):
@@ -54,7 +54,7 @@ def merge(
     searching: MergeSearchOptions,
     images: ImagesOptions,
     given: Given,
-) -> Report:
+) -> Result:
     """Merge models of one architecture, by weights or on images.
 
     Without --data memory for a few tensors is enough, and torch is not needed.
@@ -97,9 +97,8 @@ def merge(
     return _merge_files(models, {**entries, **({"base": str(base)} if base else {})}, out, run.force)
 
 
-def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Report:
+def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Path, force: bool) -> Result:
     from brickwork.algebra.agreement import other_names
-    from brickwork.algebra.companions import other_tokenizers
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
     from brickwork.atomic import check_output
@@ -109,24 +108,7 @@ def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Pa
     result = merge_files(recipe, out, force=force)
     for line in other_names(recipe.models):
         log(line)
-    notes = [*_unnormalised(recipe.request.rules), *other_tokenizers(recipe.models)]
-    text = "\n".join([str(result), *(f"note: {note}." for note in notes)])
-    return Report({**result.to_dict(), "recipe": recipe.to_dict(), "notes": notes}, text)
-
-
-def _unnormalised(rules: Sequence[Any]) -> list[str]:
-    """A weighted sum whose weights do not add up to 1 scales every tensor; it may be meant, and is said."""
-    sums = [
-        sum(rule.options["weights"])
-        for rule in rules
-        if rule.method == "linear" and rule.options.get("weights") and rule.options.get("normalize", "no") == "no"
-        if not isinstance(rule.options["weights"], dict)
-    ]
-    return [
-        f"the weights add up to {total:g}, not 1, so every tensor is scaled by {total:g}; --arg normalize=yes divides by it"
-        for total in sums
-        if abs(total - 1) > 1e-6
-    ]
+    return result
 
 
 def _refuse_unused(method: str, for_files: Sequence[str], for_images: Sequence[str]) -> None:

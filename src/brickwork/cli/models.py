@@ -89,9 +89,7 @@ def evaluate(
     *,
     arch: p.Arch = None,
     confusion: Annotated[bool, Setting("Show how often each class was taken for each.")] = False,
-    picture: p.optional(
-        p.out_file("Picture of the confusion matrix to write: .svg, .png or .html.", p.picture_suffix)
-    ) = None,
+    picture: p.optional(p.out_file("Picture of the confusion matrix to write: .svg, .png or .html.")) = None,
     seed: p.Seed = 0,
     device: p.Device = "auto",
     force: p.Force = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ import brickwork
 from brickwork import store
 from brickwork.cli.command import Argument
 from brickwork.cli.printing import typed_line
-from brickwork.options import MOST_SEED, Options, Setting, option
+from brickwork.options import MOST_SEED, Options, Setting, one_of, option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -58,25 +58,23 @@ def _folder(*marks: str) -> Any:
     return check
 
 
-def _file(ending: str | Callable[[Path], Any]) -> Any:
+def _file(*endings: str) -> Any:
+    """Refuse an output file that cannot be written; endings: how its name may end, none for those of pictures."""
+
     def check(path: Path, given: Mapping[str, Any]) -> Path:
         from brickwork.atomic import check_file
         from brickwork.errors import RequestError
 
-        if callable(ending):
-            ending(path)
-        elif path.suffix.lower() != ending:
-            raise RequestError(f"`out` is {path}; it must end in {ending}.")
+        if not endings:
+            from brickwork.report.drawing import check_suffix
+
+            check_suffix(path)
+        elif path.suffix.lower() not in endings:
+            raise RequestError(f"`out` is {path}; it must end in {one_of(endings)}.")
         check_file(path, force=bool(given.get("force")))
         return path
 
     return check
-
-
-def picture_suffix(path: Path) -> None:
-    from brickwork.report.drawing import check_suffix
-
-    check_suffix(path)
 
 
 def _model(path: Path, given: Mapping[str, Any]) -> Path:
@@ -154,9 +152,9 @@ def out_folder(help: str, *marks: str) -> Any:
     return Annotated[Path, Setting(help, metavar="FOLDER", check=_folder(*marks))]
 
 
-def out_file(help: str, ending: str | Callable[[Path], Any]) -> Any:
-    """The annotation of an output file; ending: how its name must end, or what refuses a name."""
-    return Annotated[Path, Setting(help, metavar="FILE", check=_file(ending))]
+def out_file(help: str, *endings: str) -> Any:
+    """The annotation of an output file; endings: how its name may end, none for those of pictures."""
+    return Annotated[Path, Setting(help, metavar="FILE", check=_file(*endings))]
 
 
 ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=_model)]
@@ -166,7 +164,7 @@ BrickFolders = Annotated[
 OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
 Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
 OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
-OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", picture_suffix)
+OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.")
 Arch = Annotated[tuple[str, ...] | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
     dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import brickwork
 from brickwork import store
 from brickwork.cli import parameters as p
-from brickwork.cli.command import Argument, Report, make_group
+from brickwork.cli.command import Argument, Report, Result, make_group
 from brickwork.cli.folders import hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
@@ -148,15 +148,13 @@ def info(
     *,
     name: Annotated[str | None, Setting("A task, to see how its indices are spread.")] = None,
     arch: p.Arch = None,
-) -> Report:
+) -> Result:
     """Show what a pool holds, or how the indices of one task are spread.
 
     brickwork pool info pool
     """
     folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
-    if name is not None:
-        return _task_report(folder, name)
-    return Report(folder.to_dict(), str(folder))
+    return folder if name is None else _task_report(folder, name)
 
 
 def show(
