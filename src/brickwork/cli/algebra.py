@@ -20,8 +20,8 @@ SWEEP = "sweep.csv"  # marks a folder of a sweep
 
 
 def delta(
-    trained: Annotated[Path, Argument("Model folder after training.", "TRAINED")],
-    initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
+    trained: Annotated[Path, Argument("Model folder after training.", "TRAINED", check=p.check_models)],
+    initial: Annotated[Path, Argument("Model folder before it.", "INITIAL", check=p.check_models)],
     *,
     out: p.out_file("File to write, g.safetensors.", ".safetensors"),
     run: p.Reading,
@@ -32,9 +32,7 @@ def delta(
 
     brickwork delta a zero --out g.safetensors
     """
-    for folder in (trained, initial):
-        store.read_config(folder)
-    g = brickwork.delta(*(run.load(folder) for folder in (trained, initial)))
+    g = brickwork.delta(run.load(trained), run.load(initial))
     g.save(out, force=run.force)
     return Report.saved(out, {"base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, g)
 
@@ -45,7 +43,7 @@ def assign(
     *,
     out: p.OutFolder,
     alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
-    data: Annotated[str | None, Setting("Images to measure batch-norm statistics on: digits:A, a folder, …")] = None,
+    data: p.optional(p.data_option("Images to measure batch-norm statistics on: digits:A, a folder, …")) = None,
     run: p.Reading,
     options: AssignOptions,
 ) -> Report:
@@ -58,15 +56,13 @@ def assign(
     from brickwork.data.images import drawn_images
 
     options.statistics(images=data is not None)
-    spec = None if data is None else brickwork.data.check(data)
     network, g = run.load(model), brickwork.Delta.load(delta)
-    images = images_for(network, spec, 0)
+    images = images_for(network, data, 0)
     if images is not None:
         images = drawn_images(images.train_images if len(images.train_images) else images.test_images, CALIBRATION, 0)
     moved = brickwork.assign(network, g, alpha, images=images, options=options)
     run.save(moved, out, "assign", delta=str(delta))
-    about = {"model": model, "delta": delta, "alpha": alpha}
-    return Report.saved(out, about, f"{model} + {alpha:g} × {delta}")
+    return Report.saved(out, {"model": model, "delta": delta, "alpha": alpha}, f"{model} + {alpha:g} × {delta}")
 
 
 def sweep(
@@ -113,8 +109,8 @@ def sweep(
             drawing.save(draft / f"sweep{suffix}")
         save_figures(draft, [drawing])
         result.write(draft)
-    saved = Report.saved(out, {"models": folders, **result.to_dict()}, result)
-    return Report(saved.data, f"{saved.text}: {SWEEP}, sweep.html, sweep.svg")
+    report = {"models": folders, **result.to_dict()}
+    return Report.saved(out, report, result, f": {SWEEP}, sweep.html, sweep.svg")
 
 
 def cancel(
@@ -151,8 +147,7 @@ def cancel(
     sets = [start.images(spec, options.seed) for spec in data]
     classes = max(len(one.classes) for one in sets) if start.folder is None else None
     model = start.network(classes, options.seed, arch=run.arch).to(run.where)
-    count = counted(count_steps(options.lr, options.steps), "step")
-    log(f"{count} of gradient descent from {base}, in float64 …")
+    log(f"{counted(count_steps(options.lr, options.steps), 'step')} of gradient descent from {base}, in float64 …")
     result = brickwork.cancel(model, *(one.draw(images, options.seed) for one in sets), options=options)
     if out is not None:
         run.draw(draw_cancellation(result), out)

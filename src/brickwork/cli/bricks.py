@@ -74,8 +74,8 @@ def _cut(
     several = isinstance(result, Tradeoff)
     files = {"files": {"tradeoff.svg": draw_tradeoff(result).svg()}} if several else {}
     result.save(out, force=run.force, command=command, data=str(data), **files)
-    report = Report.saved(out, {"model": folder, "data": data, **result.to_dict()}, result)
-    return Report(report.data, f"{report.text}, with tradeoff.csv and tradeoff.svg") if several else report
+    more = ", with tradeoff.csv and tradeoff.svg" if several else ""
+    return Report.saved(out, {"model": folder, "data": data, **result.to_dict()}, result, more)
 
 
 def assemble(

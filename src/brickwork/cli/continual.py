@@ -7,19 +7,16 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, several_data
+from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, check_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting, refuse
 from brickwork.words import counted
-
-if TYPE_CHECKING:
-    from brickwork.continual import Comparison
 
 START = "The start"  # heading of the help
 RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
@@ -56,9 +53,7 @@ def _pool(path: Path, given: Mapping[str, Any]) -> Any:
 def continual(
     data: Annotated[
         tuple[str, ...],
-        Argument(
-            "A data set to split by classes; several: one task each, in this order.", "DATA...", check=several_data
-        ),
+        Argument("A data set to split by classes; several: one task each, in this order.", "DATA...", check=check_data),
     ],
     *,
     out: Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_out)],
@@ -95,9 +90,11 @@ def continual(
     """
     from brickwork.continual import run
     from brickwork.continual.jobs import open_tasks, run_methods
-    from brickwork.continual.running import check_pool
+    from brickwork.continual.running import JOURNAL, check_pool, folder_name
     from brickwork.data.class_groups import class_groups
     from brickwork.engine.executors import find_executor
+    from brickwork.report.continual import draw_comparison
+    from brickwork.report.runs import save_figures
 
     find_executor(engine)
     chosen: Any = methods  # by name: `_methods` has read them
@@ -112,8 +109,9 @@ def continual(
     if scenario.left_out:
         every = counted(scenario.left_out + sum(len(task.classes) for task in scenario.tasks), "class")
         log(f"{scenario.left_out} of {every} of {data[0]} are left out: {scenario.name}.")
-    if force:
-        _remove(out, list(chosen))
+    for old in [out / folder_name(name) for name in chosen] if force else []:
+        if (old / JOURNAL).exists():
+            shutil.rmtree(old)
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
         write_text(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
@@ -136,7 +134,11 @@ def continual(
         raise
     about = {"start": start, "data": [str(spec) for spec in data], "epochs": options.epochs, "seed": options.seed}
     report = {"folder": str(out), **about, **result.to_dict(), "tasks": scenario.to_dict()["tasks"]}
-    _save(result, out, report)
+    page = draw_comparison(result)
+    page.save(out / "continual.html")
+    save_figures(out, page.drawings)
+    write_text(out / "continual.csv", result.csv())
+    write_text(out / RUN, json.dumps(report, indent=1) + "\n")
     return Report(report, f"{result}\nsaved in {out}: continual.html, continual.csv, {RUN}")
 
 
@@ -145,24 +147,3 @@ def _absolute(name: str) -> str:
     from brickwork.data.named import known_names
 
     return str(Path(name).resolve()) if name not in known_names() and Path(name).exists() else name
-
-
-def _save(result: Comparison, out: Path, report: dict[str, Any]) -> None:
-    from brickwork.report.continual import draw_comparison
-    from brickwork.report.runs import save_figures
-
-    write_text(out / "continual.csv", result.csv())
-    write_text(out / RUN, json.dumps(report, indent=1) + "\n")
-    page = draw_comparison(result)
-    page.save(out / "continual.html")
-    save_figures(out, page.drawings)
-
-
-def _remove(out: Path, methods: list[str]) -> None:
-    """What an earlier run left of these methods."""
-    from brickwork.continual.running import JOURNAL, folder_name
-
-    for name in methods:
-        folder = out / folder_name(name)
-        if (folder / JOURNAL).exists():
-            shutil.rmtree(folder)

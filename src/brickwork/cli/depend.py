@@ -11,6 +11,7 @@ from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting
+from brickwork.origin import origin_of
 from brickwork.words import counted
 
 
@@ -105,10 +106,6 @@ def add(
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
-    from brickwork.origin import origin_of
-
-    if options.on == "branch" and base_data is None:
-        raise RequestError("a branch is trained on known classes too; give `base_data`, images of them.")
     network = run.load(model)
     new, known = (images_for(network, spec, options.seed) for spec in (data, base_data))
     if known is None:

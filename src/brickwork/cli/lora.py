@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import brickwork
 from brickwork.cli.command import Argument, Result, make_group
 from brickwork.cli.parameters import Force, out_folder
 from brickwork.lora.options import LoraBakeOptions, LoraExtractOptions, LoraMergeOptions
@@ -23,9 +24,7 @@ def bake(
 
     brickwork lora bake llama adapter --out llama-baked
     """
-    from brickwork.lora.operations import bake
-
-    return bake(base, adapter, out, force=force, options=options)
+    return brickwork.lora.bake(base, adapter, out, force=force, options=options)
 
 
 def merge(
@@ -39,9 +38,7 @@ def merge(
 
     brickwork lora merge one two --weight 0.5 --weight 0.5 --out both
     """
-    from brickwork.lora.operations import merge
-
-    return merge(adapters, out, force=force, options=options)
+    return brickwork.lora.merge(adapters, out, force=force, options=options)
 
 
 def extract(
@@ -56,9 +53,7 @@ def extract(
 
     brickwork lora extract tuned base --rank 32 --out adapter
     """
-    from brickwork.lora.operations import extract
-
-    return extract(trained, base, out, force=force, options=options)
+    return brickwork.lora.extract(trained, base, out, force=force, options=options)
 
 
 GROUP = make_group("lora", "LoRA adapters of peft: bake, merge, extract.", [bake, merge, extract])

@@ -6,11 +6,13 @@ from typing import Annotated, Any, Literal
 
 import brickwork
 from brickwork.algebra.options import MergeOptions, MergeSearchOptions
+from brickwork.atomic import check_output
 from brickwork.cli.command import Argument, Given, Report, Result
 from brickwork.cli.parameters import DEVICE, Reading, optional, out_file
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Options, Setting, fields_of, option
+from brickwork.origin import origin_of
 from brickwork.words import counted, table
 
 # the registries hold these names, but reading them would import numpy; a test compares the two
@@ -101,7 +103,6 @@ def _merge_files(models: Sequence[Path], entries: dict[str, Any] | None, out: Pa
     from brickwork.algebra.agreement import other_names
     from brickwork.algebra.recipe import make_recipe, read_recipe
     from brickwork.algebra.streaming import OWNS, merge_files
-    from brickwork.atomic import check_output
 
     check_output(out, force=force, owns=OWNS)
     recipe = read_recipe(models[0]) if entries is None else make_recipe(entries, name="the request")
@@ -183,9 +184,7 @@ def _merge_on_images(
 
     from brickwork.algebra.agreement import other_names
     from brickwork.algebra.merge_folders import MergeTask, merge_folders
-    from brickwork.atomic import check_output
     from brickwork.devices import pick
-    from brickwork.origin import origin_of
 
     check_output(out, force=run.force)
     specs = [brickwork.data.check(spec, split=given.split) for spec in given.data]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import brickwork
 from brickwork import store
@@ -16,13 +16,11 @@ from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.options import Setting
+from brickwork.origin import origin_of
 from brickwork.training.options import RunningOptions, SynthesiseOptions, TrainOptions
 from brickwork.words import counted, sides, table
 
-if TYPE_CHECKING:
-    from brickwork.data import DataSpec
-
-Images = p.data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
+Images = Annotated[str, Argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", "DATA", check=p.check_data)]
 
 
 def train(
@@ -87,12 +85,10 @@ def evaluate(
     folder: p.ModelFolder,
     data: Images,
     *,
-    arch: p.Arch = None,
     confusion: Annotated[bool, Setting("Show how often each class was taken for each.")] = False,
     picture: p.optional(p.out_file("Picture of the confusion matrix to write: .svg, .png or .html.")) = None,
     seed: p.Seed = 0,
-    device: p.Device = "auto",
-    force: p.Force = False,
+    run: p.Running,
     options: EvalOptions,
 ) -> Report:
     """Evaluate a model folder on a data set.
@@ -104,10 +100,9 @@ def evaluate(
     brickwork eval a digits:A --restrict 3,4 --confusion
     """
     from brickwork.evaluation import evaluate_data, judged_split
-    from brickwork.origin import origin_of
 
-    model = store.load(folder, arch=arch, device=device)
-    spec: DataSpec = data  # as the parameter's check has read it
+    model = run.load(folder)
+    spec: Any = data  # as the parameter's check has read it
     images, notes = images_for(model, replace(spec, amount=None), seed), []
     split = options.split or judged_split(model, images)
     if split == "all":
@@ -116,8 +111,7 @@ def evaluate(
         images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
-    prepared = origin_of(model).preprocessing
-    if prepared is None:
+    if origin_of(model).preprocessing is None:
         notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
     result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
     result = replace(result, note="")  # said above, with the name of the folder
@@ -126,7 +120,7 @@ def evaluate(
     if picture is not None:
         from brickwork.report.confusion import draw_confusion
 
-        draw_confusion(result, f"{folder} on {data}").save(picture, force=force)
+        draw_confusion(result, f"{folder} on {data}").save(picture, force=run.force)
         report["picture"] = picture
         lines.append(f"picture in {picture}")
     return Report(report, "\n".join(lines))
@@ -195,7 +189,6 @@ def _architectures() -> Report:
 
 
 def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
-    from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch)
     config = store.read_config(folder)

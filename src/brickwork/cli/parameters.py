@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import brickwork
 from brickwork import store
+from brickwork.atomic import check_file, check_output
 from brickwork.cli.command import Argument
 from brickwork.cli.printing import typed_line
+from brickwork.errors import BrickworkError, RequestError
 from brickwork.options import MOST_SEED, Options, Setting, one_of, option
 
 if TYPE_CHECKING:
@@ -24,20 +26,13 @@ DEVICE = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 FORCE = "Replace the output if it is there already."
 
 
-def _data(spec: str, given: Mapping[str, Any]) -> Any:
-    from brickwork import data
-
-    return data.check(spec, size=given.get("size"), split=given.get("split"))
-
-
-_data.reads_images = True  # type: ignore[attr-defined]
+def check_data(spec: str | tuple[str, ...], given: Mapping[str, Any]) -> Any:
+    if isinstance(spec, tuple):
+        return tuple(check_data(one, given) for one in spec)
+    return brickwork.data.check(spec, size=given.get("size"), split=given.get("split"))
 
 
-def several_data(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
-    return tuple(_data(spec, given) for spec in specs)
-
-
-several_data.reads_images = True  # type: ignore[attr-defined]
+check_data.reads_images = True  # type: ignore[attr-defined]
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Any:
@@ -50,8 +45,6 @@ def _folder(*marks: str) -> Any:
     """Refuse an output folder that cannot be written; `marks`: files by which one of ours is known."""
 
     def check(path: Path, given: Mapping[str, Any]) -> Path:
-        from brickwork.atomic import check_output
-
         check_output(path, force=bool(given.get("force")), owns=marks)
         return path
 
@@ -62,9 +55,6 @@ def _file(*endings: str) -> Any:
     """Refuse an output file that cannot be written; endings: how its name may end, none for those of pictures."""
 
     def check(path: Path, given: Mapping[str, Any]) -> Path:
-        from brickwork.atomic import check_file
-        from brickwork.errors import RequestError
-
         if not endings:
             from brickwork.report.drawing import check_suffix
 
@@ -77,20 +67,16 @@ def _file(*endings: str) -> Any:
     return check
 
 
-def _model(path: Path, given: Mapping[str, Any]) -> Path:
-    return _models((path,), given)[0]
-
-
-def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
-    for path in paths:
-        store.read_config(path)
+def check_models(path: Path | tuple[Path, ...], given: Mapping[str, Any]) -> Any:
+    paths = path if isinstance(path, tuple) else (path,)
+    for one in paths:
+        store.read_config(one)
     _check_archs(paths, given)
-    return paths
+    return path
 
 
 def _check_archs(paths: tuple[Path, ...], given: Mapping[str, Any]) -> None:
     """Refuse an --arch that no network of the request is of, before anything is loaded."""
-    from brickwork.errors import BrickworkError, RequestError
     from brickwork.store.folder import networks_of
 
     if not given.get("arch"):
@@ -157,13 +143,13 @@ def out_file(help: str, *endings: str) -> Any:
     return Annotated[Path, Setting(help, metavar="FILE", check=_file(*endings))]
 
 
-ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=_model)]
+ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=check_models)]
 BrickFolders = Annotated[
-    tuple[Path, ...], Argument("Folders written by disassemble or compress.", "BRICK...", check=_models)
+    tuple[Path, ...], Argument("Folders written by disassemble or compress.", "BRICK...", check=check_models)
 ]
 OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
-Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
-OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
+Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=check_data)]
+OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=check_data)]
 OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.")
 Arch = Annotated[tuple[str, ...] | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
@@ -184,9 +170,4 @@ def optional(annotation: Any) -> Any:
 
 def data_option(help: str, *, several: bool = False) -> Any:
     """A parameter that names images, said in other words."""
-    return Annotated[tuple[str, ...] if several else str, Setting(help, check=several_data if several else _data)]
-
-
-def data_argument(help: str) -> Any:
-    """Images as a positional parameter."""
-    return Annotated[str, Argument(help, "DATA", check=_data)]
+    return Annotated[tuple[str, ...] if several else str, Setting(help, check=check_data)]

@@ -71,16 +71,14 @@ def learn(
 
     brickwork pool learn pool --name d --data digits:B --grow 16
     """
-    from brickwork.pools.folder import BASE
-
     folder = brickwork.pool.PoolFolder.open(pool, arch=run.arch)
     folder.check_new(name, force=run.force)
     beginning = None if start == "best" else folder.start(start, arch=run.arch)
     images = brickwork.data.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
     if start == "best":
-        known = {BASE: folder.task(BASE), **{task: folder.task(task) for task in folder.tasks if task != name}}
-        drawn: dict[str, Any] = {"seed": options.seed, "device": run.where}
-        scores = brickwork.pool.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
+        known = {task: folder.task(task) for task in ("base", *folder.tasks) if task != name}
+        seen = images.train_images, images.train_labels
+        scores = brickwork.pool.rank_starts(folder.pool, known, *seen, seed=options.seed, device=run.where)
         start = next(iter(scores))
         beginning = known[start]
         log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
@@ -139,8 +137,8 @@ def rebuild(pool: Pool, *, name: Name, out: p.OutFolder, arch: p.Arch = None, fo
     task = folder.task(name)
     provenance = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
     store.save(folder.pool.rebuild(task), out, force=force, provenance=provenance)
-    report = {"folder": out, "pool": pool, "name": name, "state_hash": hash_of(out)}
-    return Report(report, f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model in {out}")
+    text = f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model"
+    return Report.saved(out, {"pool": pool, "name": name, "state_hash": hash_of(out)}, text)
 
 
 def info(
@@ -176,14 +174,17 @@ def show(
     tasks = {task: folder.task(task) for task in ([name] if name else folder.tasks)}
     sizes = {task: folder.bytes(task) for task in tasks}
     draw_pool(folder.pool, tasks, sizes=sizes, title=f"Kernel pool: {pool.name}").save(out, force=run.force)
-    rows, cells = [], []
+    rows: list[dict[str, Any]] = []
     for label, task in tasks.items():
-        rates = selection_rates(folder.pool, task)
-        used = sum(int((rate > 0).sum()) for rate in rates.values()) / sum(map(len, rates.values()))
+        rates = selection_rates(folder.pool, task).values()
+        used = sum(int((rate > 0).sum()) for rate in rates) / sum(map(len, rates))
         changed = None if task.reference is None else task.changed()
-        own = {"task": label, "classes": list(task.classes), "bytes": sizes[label]}
+        own = {"task": label, "classes": task.classes, "bytes": sizes[label]}
         rows.append({**own, "changed": changed, "kernels_used": used})
-        cells.append((label, len(task.classes), sizes[label], _share(changed, "–"), f"{used:.1%}"))
+    cells = [
+        (r["task"], len(r["classes"]), r["bytes"], _share(r["changed"], "–"), _share(r["kernels_used"], ""))
+        for r in rows
+    ]
     text = table(["task", "classes", "bytes", "unlike its reference", "kernels used"], cells)
     return Report.saved(out, {"pool": pool, "tasks": rows}, text if rows else "a pool without tasks")
 

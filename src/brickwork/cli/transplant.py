@@ -201,9 +201,8 @@ def export(
     part = alone(run.net(net), category=category, task=task)
     run.save(part, out, "transplant export", net=str(net))
     what = " → ".join(name for name in (category, task) if name is not None)
-    count = parameters_of(part)
-    report = {"folder": str(out), "net": str(net), "category": category, "task": task, "parameters": count}
-    return Report(report, f"{what}: {counted(count, 'parameter')}, saved in {out}")
+    report = {"net": net, "category": category, "task": task, "parameters": parameters_of(part)}
+    return Report.saved(out, report, f"{what}: {counted(parameters_of(part), 'parameter')}")
 
 
 def show(

@@ -84,9 +84,10 @@ def transfer(
 
     brickwork transfer a --data grey-photos --routes photos --what independent --out a-grey
     """
-    if options.what == "all":
-        typed = [name for name in ("routes", "threshold", "attribution", "scored") if name in given]
-        refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
+    typed = [
+        name for name in ("routes", "threshold", "attribution", "scored") if name in given and options.what == "all"
+    ]
+    refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
     whole = run.load(model)
     images, known = (images_for(whole, spec, options.seed) for spec in (data, routes))
     result = brickwork.transfer(whole, images, routes=known, options=options)
