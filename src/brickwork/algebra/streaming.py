@@ -125,7 +125,7 @@ def _finish(
     """The index of shards, and what makes a Brickwork model folder, or what lies beside the first model's weights."""
     write_index(first, draft)
     if known is not None:
-        _write_model_folder(first, draft, recipe, known, unverified)
+        _write_model_folder(draft, recipe, known, unverified)
         return [], []
     return write_beside(first.path, draft, "A merged model", recipe.to_dict())
 
@@ -169,9 +169,7 @@ def our_config(first: Tensors) -> Config | None:
     return known
 
 
-def _write_model_folder(
-    first: Tensors, draft: Path, recipe: MergeRecipe, known: Config, unverified: Sequence[Path]
-) -> None:
+def _write_model_folder(draft: Path, recipe: MergeRecipe, known: Config, unverified: Sequence[Path]) -> None:
     """The merged folder of Brickwork models: the first one's record, with where the weights come from now."""
     written, tied = Tensors(draft), known.weights.tied
     paths = [*recipe.models, *([recipe.base] if recipe.base else [])]

@@ -29,7 +29,7 @@ WHOLE = "whole"  # the entry that keeps the whole network's own provenance
 def spread_of(logits: Tensor) -> float:
     """Root mean square of logits about their mean within an image: what is added to all of them does not count.
 
-    >>> spread_of(torch.tensor([[1.0, 3.0], [12.0, 14.0]]))
+    >>> spread_of(Tensor([[1.0, 3.0], [12.0, 14.0]]))
     1.0
     """
     return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())

@@ -29,7 +29,7 @@ from brickwork.pools.streams import neighbours
 from brickwork.pools.task import PoolTask, rounded
 from brickwork.store import state_hash
 from brickwork.store.weights import check_finite, state_of, tied_names
-from brickwork.words import counted
+from brickwork.words import counted, sides
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +299,7 @@ class KernelPool:
 
     def _repr_html_(self) -> str:
         rows = [
-            [name, "×".join(map(str, layer.shape)), f"{len(self.layers[name])} of {layer.length}"]
+            [name, sides(layer.shape), f"{len(self.layers[name])} of {layer.length}"]
             for name, layer in self.shapes.items()
         ]
         return rows_table(["layer", "weight", "kernels"], rows, lines=[repr(self)])

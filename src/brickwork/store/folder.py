@@ -22,6 +22,7 @@ from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin
 from brickwork.store.replay import build_architecture, rebuild
 from brickwork.store.valueless import valueless
 from brickwork.tensor_file import inside
+from brickwork.words import some_of
 from brickwork.zoo.external import check_recorded
 
 Factory = str | Callable[..., nn.Module]
@@ -297,14 +298,10 @@ def _compare(found: Mapping[str, Any], expected: Mapping[str, Any], where: str, 
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
     if missing:
-        raise BadFile(f"{where} lacks {_some(missing)}, which {says}.")
+        raise BadFile(f"{where} lacks {some_of(missing)}, which {says}.")
     if extra:
-        raise BadFile(f"{where} has {_some(extra)}, which is not among what {says}.")
+        raise BadFile(f"{where} has {some_of(extra)}, which is not among what {says}.")
     for name, wanted in expected.items():
         for key in wanted:
             if found[name][key] != wanted[key]:
                 raise BadFile(f"{where}: {name} has {key} {found[name][key]}, but {says} {wanted[key]}.")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
