@@ -25,6 +25,7 @@ from brickwork.data.images import ImageData, drawn_images, hold_out
 from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 
 
@@ -135,5 +136,4 @@ def _accuracy(nets: Sequence[nn.Module], merged: nn.Module, one: ImageData) -> f
     outputs = _outputs(nets, one)
     if outputs is None or len(one.test_images) == 0:
         return None
-    answers = predict(merged, one.test_images).argmax(1).numpy()
-    return float((answers == outputs[one.test_labels]).mean())
+    return accuracy_of(predict(merged, one.test_images), outputs[one.test_labels])

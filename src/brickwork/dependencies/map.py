@@ -20,7 +20,7 @@ from brickwork.options import fields_of
 from brickwork.results import check_format, json_values
 from brickwork.store.weights import tensors_of, write_safetensors
 from brickwork.tensor_file import SEAL, inside, read_header, warn_unverified
-from brickwork.words import counted
+from brickwork.words import counted, table
 
 FORMAT, OLDER = "brickwork.map/1", "brickwork dependency map 1"
 FACTS, NUMBERS = "map.json", "map.safetensors"
@@ -218,10 +218,8 @@ class DependencyMap:
         return rows
 
     def __str__(self) -> str:
-        rows = self._table()
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        cells = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([*self._lines(), *cells])
+        head, *rows = self._table()
+        return "\n".join([*self._lines(), table(head, rows)])
 
     def _repr_html_(self) -> str:
         head, *rows = self._table()

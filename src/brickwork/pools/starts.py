@@ -12,6 +12,7 @@ from brickwork.data.streamed import Images, unread
 from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.moments.readout import linear_answers, read_features
+from brickwork.outputs import accuracy_of
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.task import PoolTask, class_names
 
@@ -45,5 +46,5 @@ def rank_starts(
     for name, task in tasks.items():
         features = read_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
         answers = linear_answers(features[train], target[train], int(target.max()) + 1, features[test], ridge=ridge)
-        scores[name] = float((answers.argmax(1) == target[test]).double().mean())
+        scores[name] = accuracy_of(answers, target[test])
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))
