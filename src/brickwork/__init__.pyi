@@ -66,7 +66,7 @@ def eval(
     model: Module, data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any],
     labels: ndarray | Tensor | None = None, *, split: Literal["test", "train", "all"] | None = None,
     batch_size: int = 512, restrict: str | None = None, classes: Sequence[str] | None = None,
-    device: device | str | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,
+    device: str | device | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,
 ) -> Evaluation: ...
 
 # from brickwork.inspection import info

@@ -8,6 +8,7 @@ from torch import nn
 
 from brickwork.errors import RequestError
 
+DeviceLike = str | torch.device  # what a caller may name one by
 ALIGNMENT = 64  # bytes: of every tensor that torch allocates on a CPU
 
 
@@ -18,7 +19,7 @@ def device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def pick(device: str | torch.device | None = None, of: nn.Module | None = None) -> torch.device:
+def pick(device: DeviceLike | None = None, of: nn.Module | None = None) -> torch.device:
     """'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1' or 'mps', checked to be usable.
 
     The default of every Python function, None, is where the model is (`of`); where there is no model, it is 'auto', as on
@@ -55,7 +56,7 @@ def without_tf32() -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-def describe(device: str | torch.device | None = None) -> dict[str, str]:
+def describe(device: DeviceLike | None = None) -> dict[str, str]:
     """The machine a measurement was made on, for the row it is written into."""
     where = pick(device)
     name = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type

@@ -19,6 +19,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 
+from brickwork.words import some_of
+
 
 class BrickworkError(Exception):
     """Base of every error Brickwork raises on purpose.
@@ -71,7 +73,7 @@ class UnknownName(RequestError):
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
         self.kind, self.name, self.known = kind, name, list(known)
         guess = did_you_mean(name, self.known) or "."
-        shown = ", ".join(self.known[:40]) + (f" and {len(self.known) - 40} more" if len(self.known) > 40 else "")
+        shown = some_of(self.known, 40)
         others = f"Known: {shown}." if shown else "There is none."
         super().__init__(f"unknown {kind} {name!r}{guess} {others}{' ' + hint if hint else ''}")
 

@@ -13,6 +13,7 @@ from brickwork import data as data_sets
 from brickwork.data.datasets import TorchData, is_dataset, pair_of_dataset
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.streamed import Images, unread
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
 from brickwork.model_options import EvalOptions
@@ -148,7 +149,7 @@ def evaluate(
     labels: np.ndarray | Tensor | None = None,
     *,
     classes: Sequence[str] | None = None,
-    device: torch.device | str | None = None,
+    device: DeviceLike | None = None,
     masks: np.ndarray | Tensor | None = None,
     options: EvalOptions,
 ) -> Evaluation:
@@ -269,12 +270,7 @@ def _of_classes(images: Any, truth: Tensor, restrict: str, names: Sequence[str] 
 
 @takes(EvalOptions)
 def evaluate_data(
-    model: nn.Module,
-    images: ImageData,
-    *,
-    split: str = "test",
-    device: torch.device | str | None = None,
-    options: EvalOptions,
+    model: nn.Module, images: ImageData, *, split: str = "test", device: DeviceLike | None = None, options: EvalOptions
 ) -> Evaluation:
     """Measure a model on a data set whose classes are found among the model's by name.
 
@@ -393,7 +389,7 @@ def _evaluate_masks(
     masks: Tensor,
     classes: Sequence[str] | None,
     batch_size: int,
-    device: torch.device | str | None,
+    device: DeviceLike | None,
 ) -> Evaluation:
     confusion: Tensor | None = None
     nll, pixels, confidences, rights, start = 0.0, 0, [], [], 0

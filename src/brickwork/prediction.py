@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images, StreamedImages, ahead, tensor_of, unread
-from brickwork.devices import device_of, pick
+from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
@@ -20,7 +20,7 @@ def predict(
     images: Images,
     *,
     batch_size: int = 512,
-    device: torch.device | str | None = None,
+    device: DeviceLike | None = None,
     output: str | int | None = None,
 ) -> Tensor:
     """Logits, float32 on the CPU. uint8 images (N, H, W, C) go through the model's own preprocessing.
@@ -32,11 +32,7 @@ def predict(
 
 
 def logit_batches(
-    model: nn.Module,
-    images: Images,
-    batch_size: int,
-    device: torch.device | str | None,
-    output: str | int | None = None,
+    model: nn.Module, images: Images, batch_size: int, device: DeviceLike | None, output: str | int | None = None
 ) -> Iterator[Tensor]:
     """The logits batch by batch, float32 on the device, for what does not fit into memory at once."""
     if batch_size < 1:

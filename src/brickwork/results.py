@@ -6,6 +6,7 @@ as `brickwork.map/1`. A test holds them to it.
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,22 @@ class JsonResult(ABC):
 
     def _repr_html_(self) -> str:
         return facts_table([("result", line) for line in str(self).splitlines()])
+
+
+def json_values(value: Any) -> Any:
+    """As JSON knows it: NaN and infinity are null, NumPy's numbers plain ones, paths and data sets their names.
+
+    >>> json_values({"a": (1.5, float("nan")), "b": Path("x")})
+    {'a': [1.5, None], 'b': 'x'}
+    """
+    if isinstance(value, dict):
+        return {key: json_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_values(item) for item in value]
+    if isinstance(value, Path) or type(value).__name__ == "DataSpec":
+        return str(value)
+    value = value.item() if type(value).__module__ == "numpy" else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_format(found: Any, tag: str, path: Path, older: Sequence[Any] = ()) -> None:

@@ -72,6 +72,16 @@ class Header:
     text: bytes  # as it stands in the file, its length included
 
 
+def read_marked(path: Path, mark: str, otherwise: str) -> Header:
+    """The header of a file of Brickwork's own, which says its format; `otherwise` is said of any other."""
+    if not path.is_file():
+        raise BadFile(f"{path} does not exist.")
+    header = read_header(path)
+    if header.metadata.get("format") != mark:
+        raise BadFile(f"{path} {otherwise}.")
+    return header
+
+
 def read_header(path: Path) -> Header:
     """The header of a file, checked against the file; one BadFile for whatever is wrong with it."""
     try:

@@ -19,21 +19,21 @@ def _plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
-def some_of(names: Sequence[str], most: int = 3) -> str:
+def some_of(names: Sequence[str], most: int = 3, between: str = ", ") -> str:
     """The first few of a list.
 
     >>> some_of(["a", "b"]), some_of(list("abcde"))
     ('a, b', 'a, b, c and 2 more')
     """
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def sides(shape: Iterable[int]) -> str:
+def sides(shape: Iterable[int], none: str = "-") -> str:
     """
     >>> sides((3, 32, 32))
     '3×32×32'
     """
-    return "×".join(map(str, shape)) or "-"
+    return "×".join(map(str, shape)) or none
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

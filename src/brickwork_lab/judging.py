@@ -11,6 +11,7 @@ from brickwork.bricks.brick import Brick
 from brickwork.data.images import ImageData
 from brickwork.evaluation import auroc, evaluate_data
 from brickwork.origin import origin_of
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 
 
@@ -37,7 +38,7 @@ def one_against_rest(model: nn.Module, name: str, images: ImageData) -> float:
 
 def share_right(model: nn.Module, images: np.ndarray, labels: np.ndarray, batch_size: int = 512) -> float:
     """The share of images that a network gets right, label k being output k."""
-    return float((predict(model, images, batch_size=batch_size).argmax(1).numpy() == labels).mean())
+    return accuracy_of(predict(model, images, batch_size=batch_size), labels)
 
 
 def mean(values: Sequence[float], digits: int = 2) -> float:

@@ -81,8 +81,8 @@ def test_a_page_and_a_graph(run, logits, tmp_path):
     assert run("show", folder, "--out", page, "--force")[0] == 0 and b'"scatter":null' in page.read_bytes()
     wrong = tmp_path / "w.html"
     for arguments, message in (
-        (["--out", tmp_path / "w.png"], "ends in '.png'"),
-        (["--out", tmp_path], "has no suffix"),
+        (["--out", tmp_path / "w.png"], "w.png; it must end in .html or .svg."),
+        (["--out", tmp_path], f"--out is {tmp_path}; it must end in .html or .svg."),
         (["--out", graph / "w.html"], "is not a folder"),
         (["--logits", logits], "--logits is for the page"),
         (["--out", wrong, "--targets", logits], "only beside --logits"),

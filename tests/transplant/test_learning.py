@@ -82,7 +82,7 @@ def test_every_way_learns_and_changes_the_adapter_alone(parts, way):
         "batch_size": 16,
         "lr": 1e-2,
     }
-    if WAYS[way].own:
+    if "own" in WAYS[way].needs:
         options |= {"unlabelled": features, "wanted": student.below(images).detach()}
     adapter = Adapter(6, 6, start="random", seed=2)
     found, again = (learn_adapter(adapter, student.above, way=way, seed=1, progress=False, **options) for _ in range(2))

@@ -156,7 +156,7 @@ def test_growth_by_tokens_changes_no_bit_and_learns(category, digits, images):
 def test_every_way_learns_with_tokens_or_says_why_not(way, digits):
     net = nets()
     for category, task in (("cat", "classify"), ("dog", "cats"), ("cow", "classify")):
-        how = {"way": way, "labels": 2 if WAYS[way].labels else 0, "data": digits, "progress": False}
+        how = {"way": way, "labels": 2 if "labels" in WAYS[way].needs else 0, "data": digits, "progress": False}
         if WAYS[way].terms:
             how["steps"] = 2
         if WAYS[way].pseudo:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from brickwork.errors import BadModel
-from brickwork.words import some_of
+from brickwork.words import sides, some_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -27,9 +27,9 @@ def refuse_differences(networks: Mapping[str, Shapes], *, shapes: bool = True) -
         or (shapes and len({tuple(result[name]) for result in networks.values()}) > 1)
     ]
     if odd:
-        summary = "; ".join(f"{n}: {_listed([_shown(s.get(n)) for s in networks.values()])}" for n in odd[:3])
-        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-        raise BadModel(f"{_listed(list(networks))} are not of one architecture; they differ in {summary}{more}.")
+        told = [f"{n}: {_listed([_shown(s.get(n)) for s in networks.values()])}" for n in odd]
+        summary = some_of(told, between="; ")
+        raise BadModel(f"{_listed(list(networks))} are not of one architecture; they differ in {summary}.")
 
 
 def _listed(words: list[str]) -> str:
@@ -37,7 +37,7 @@ def _listed(words: list[str]) -> str:
 
 
 def _shown(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else "×".join(map(str, shape)) or "a number"
+    return "missing" if shape is None else sides(shape, "a number")
 
 
 def other_names(models: Sequence[Path]) -> list[str]:

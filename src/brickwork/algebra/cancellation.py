@@ -22,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.algebra.cancellation_data import TaskImages, tasks_for
 from brickwork.algebra.cancellation_result import ALL, Cancellation, Fit, Judged, Terms, layers_of
 from brickwork.algebra.options import CancelOptions
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadModel, JobFailed, Unsupported
 from brickwork.options import takes
 from brickwork.outputs import logits_of
@@ -39,7 +39,7 @@ def cancel(
     second: Any,
     *,
     loss: Loss | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: CancelOptions,
 ) -> Cancellation:

@@ -58,6 +58,18 @@ def word(*allowed: str) -> Option:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a method is to merge: how many models and sets of images, and what comes with them."""
+
+    models: int
+    sets: int
+    base: bool
+    options: Mapping[str, Any]
+    weights: Any = None
+    heads: int | None = None
+
+
+@dataclass(frozen=True)
 class DataMethod:
     name: str
     home: str  # module:function
@@ -78,6 +90,13 @@ class DataMethod:
         """Those of the function, and what `merge_on` does behind it."""
         return {**self.options, **({"repair": flag()} if self.repairs else {})}
 
+    def to_dict(self) -> dict[str, Any]:
+        """What it needs, and its own options with their defaults."""
+        own = {name: o.default for name, o in self.options.items() if name not in ("seed", "repair")}
+        own |= {"weights": None} if self.weighted else {}
+        needs = {"base": self.needs_base, "data": True, "labels": self.needs_labels}
+        return {"name": self.name, **needs, "options": own, "about": self.about, "paper": self.paper}
+
     def pairs(self, options: Mapping[str, Any], heads: int | None = None) -> bool:
         """Whether set k is of model k's task; with these options, and with heads of the tasks' own."""
         return self.one_each or options.get("goal") == "teachers" or heads is not None
@@ -86,25 +105,17 @@ class DataMethod:
         module, _, name = self.home.partition(":")
         return getattr(importlib.import_module(f"brickwork.algebra.{module}"), name)
 
-    def problems(
-        self,
-        models: int,
-        sets: int,
-        *,
-        base: bool,
-        weights: Any = None,
-        heads: int | None = None,
-        options: Mapping[str, Any],
-    ) -> list[str]:
+    def problems(self, asked: Asked) -> list[str]:
         """Everything that is wrong with a request, in words, without a tensor."""
-        wrong, pairs = [], self.pairs(options, heads)
+        models, sets, weights = asked.models, asked.sets, asked.weights
+        wrong, pairs = [], self.pairs(asked.options, asked.heads)
         if models < 1:
             wrong.append("there is nothing to merge; give one model or more")
         elif self.exactly is not None and models != self.exactly:
             wrong.append(f"{self.name} merges {self.exactly} models, not {models}")
-        if self.needs_base and not base:
+        if self.needs_base and not asked.base:
             wrong.append(f"{self.name} needs a base, the model that the others were trained from (`base`)")
-        if base and not self.needs_base:
+        if asked.base and not self.needs_base:
             wrong.append(f"{self.name} takes no base; leave it out")
         if not sets:
             labelled = "labelled" if self.needs_labels else "unlabelled"
@@ -114,28 +125,30 @@ class DataMethod:
             wrong.append(
                 f"{self.name} needs one set of images per model, in their order; there are {sets} for {models} models"
             )
-        wrong += self._heads(heads, models)
+        wrong += self._heads(asked)
         if weights is not None and not self.weighted:
             wrong.append(f"{self.name} takes no weights; leave them out")
         elif weights is not None:
             wrong += bad_weights(weights, models)
         known = self.every_option
-        for name, value in options.items():
-            if name not in known:
-                wrong.append(str(UnknownName(f"option of {self.name}", name, known)).rstrip("."))
-            elif not known[name].is_right(value):
-                wrong.append(f"{name} is {value!r}; it must be {known[name].allowed}")
-        return wrong
+        unknown = [UnknownName(f"option of {self.name}", name, known) for name in asked.options if name not in known]
+        return [*wrong, *(str(error).rstrip(".") for error in unknown), *self._values(asked)]
 
-    def _heads(self, heads: int | None, models: int) -> list[str]:
+    def _heads(self, asked: Asked) -> list[str]:
+        heads, models = asked.heads, asked.models
         if heads is None:
             return []
         if not self.answers:
             return [f"{self.name} does not look at answers; leave `heads` out"]
         return [] if heads == models else [f"there are {heads} heads for {models} models; give one per model"]
 
+    def _values(self, asked: Asked) -> list[str]:
+        known = self.every_option
+        wrong = {n: v for n, v in asked.options.items() if n in known and not known[n].is_right(v)}
+        return [f"{name} is {value!r}; it must be {known[name].allowed}" for name, value in wrong.items()]
+
     def check(self, models: int, sets: int, **request: Any) -> None:
-        wrong = self.problems(models, sets, **request)
+        wrong = self.problems(Asked(models, sets, **request))
         if wrong:
             raise RequestError("; ".join(wrong) + ".")
 
@@ -248,26 +261,13 @@ DATA_METHODS: dict[str, DataMethod] = {
 class WeightMethod(DataMethod):
     """A method that looks at weights alone; images are for the batch-norm statistics."""
 
-    def problems(
-        self,
-        models: int,
-        sets: int,
-        *,
-        base: bool,
-        weights: Any = None,
-        heads: int | None = None,
-        options: Mapping[str, Any],
-    ) -> list[str]:
+    def problems(self, asked: Asked) -> list[str]:
         from brickwork.algebra.methods import get
 
-        known = self.every_option
-        own = {n: v for n, v in options.items() if n not in known}
-        wrong = get(self.name).check(models, base, own | ({} if weights is None else {"weights": weights}))
-        return [*wrong, *self._heads(heads, models)] + [
-            f"{n} is {v!r}; it must be {known[n].allowed}"
-            for n, v in options.items()
-            if n in known and not known[n].is_right(v)
-        ]
+        own = {n: v for n, v in asked.options.items() if n not in self.every_option}
+        own |= {} if asked.weights is None else {"weights": asked.weights}
+        wrong = get(self.name).check(asked.models, asked.base, own)
+        return [*wrong, *self._heads(asked), *self._values(asked)]
 
 
 def find(name: str) -> DataMethod:

@@ -23,7 +23,7 @@ from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.html_table import facts_table
 from brickwork.options import takes
 from brickwork.store.weights import state_hash, tensors_of, tied_names, write_safetensors
-from brickwork.tensor_file import SEAL, read_header, warn_unverified
+from brickwork.tensor_file import SEAL, read_marked, warn_unverified
 from brickwork.words import counted
 
 FORMAT = "brickwork.delta/1"
@@ -94,13 +94,8 @@ class Delta:
     def load(cls, path: str | Path) -> Delta:
         """The delta of a file; one that was written before deltas carried a hash is read with a warning."""
         path = Path(path)
-        if not path.is_file():
-            raise BadFile(f"{path} does not exist.")
-        header = read_header(path)
-        notes = dict(header.metadata)
-        if notes.get("format") != FORMAT:
-            raise BadFile(f"{path} is not a delta; brickwork delta TRAINED INITIAL makes one.")
-        tensors = tensors_of(header)
+        header = read_marked(path, FORMAT, "is not a delta; brickwork delta TRAINED INITIAL makes one")
+        notes, tensors = dict(header.metadata), tensors_of(header)
         if notes.pop(SEAL, None) is None:
             if set(notes) - {"format", "base", "facts"}:
                 raise BadFile(f"{path} is damaged: the hash it was written with is not there.")

@@ -15,6 +15,7 @@ from brickwork.errors import BadData, BadModel
 from brickwork.moments.batches import ImageBatches
 from brickwork.origin import Preprocessing, origin_of
 from brickwork.prediction import StreamedInput, input_of
+from brickwork.words import counted, sides
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def refuse_other_sizes(prepared: Sequence[Preprocessing | None], names: Sequence
 
 def _shown(shape: tuple[tuple[int, int] | None, int]) -> str:
     size, channels = shape
-    return f"{'×'.join(map(str, size)) if size else 'any size'} with {channels} channel{'s' * (channels > 1)}"
+    return f"{sides(size or (), 'any size')} with {counted(channels, 'channel')}"
 
 
 def _is_pair(given: Any) -> bool:

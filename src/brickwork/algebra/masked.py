@@ -25,7 +25,7 @@ from brickwork.atomic import write_file
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.html_table import facts_table
 from brickwork.store.weights import state_hash, tensors_of, tied_names, write_safetensors
-from brickwork.tensor_file import SEAL, read_header
+from brickwork.tensor_file import SEAL, read_marked
 from brickwork.words import counted
 
 FORMAT = "brickwork.masks/1"
@@ -109,11 +109,9 @@ class MaskedMerge:
     def load(cls, path: str | Path) -> MaskedMerge:
         """What `save` wrote; a file that holds something else, or was changed, is refused."""
         path = Path(path)
-        if not path.is_file():
-            raise BadFile(f"{path} does not exist.")
-        header = read_header(path)
-        if header.metadata.get("format") != FORMAT or SEAL not in header.metadata:
-            raise BadFile(f"{path} is no file of masks; MaskedMerge.save makes one.")
+        header = read_marked(path, FORMAT, "is no file of masks; MaskedMerge.save makes one")
+        if SEAL not in header.metadata:
+            raise BadFile(f"{path} is damaged: the hash it was written with is not there.")
         tensors = tensors_of(header)
         try:
             facts = json.loads(header.metadata["facts"])

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from brickwork import data as data_sets
@@ -23,8 +22,10 @@ from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.algebra.searching import search_merge
 from brickwork.algebra.with_data import merge_on
 from brickwork.data.images import ImageData, drawn_images, hold_out
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 
 
@@ -49,7 +50,7 @@ def merge_folders(
     task: MergeTask,
     *,
     arch: Any = None,
-    device: torch.device | str = "cpu",
+    device: DeviceLike = "cpu",
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The merged network, and where it comes from: folders by hash, data, accuracy on the test images."""
     folders = [*models, *([base] if base else [])]
@@ -135,5 +136,4 @@ def _accuracy(nets: Sequence[nn.Module], merged: nn.Module, one: ImageData) -> f
     outputs = _outputs(nets, one)
     if outputs is None or len(one.test_images) == 0:
         return None
-    answers = predict(merged, one.test_images).argmax(1).numpy()
-    return float((answers == outputs[one.test_labels]).mean())
+    return accuracy_of(predict(merged, one.test_images), outputs[one.test_labels])

@@ -53,6 +53,11 @@ class MergeMethod:
     survey: Callable[..., Mapping[str, Any]] | None = None  # a first pass over all tensors, where one is needed
     elementwise: bool = False  # an entry depends on the same entry of the inputs alone (and on what a survey found)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What it needs, and its options with their defaults."""
+        needs = {"base": self.needs_base, "data": False, "labels": False}
+        return {"name": self.name, **needs, "options": dict(self.options), "about": self.about, "paper": self.paper}
+
     def check(self, count: int, base: bool, options: Mapping[str, Any]) -> list[str]:
         """Everything that is wrong with a request, in words."""
         low, high = self.models

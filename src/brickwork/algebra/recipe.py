@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from brickwork.algebra.companions import other_tokenizers
 from brickwork.algebra.methods import registry
 from brickwork.algebra.options import MergeOptions
 from brickwork.algebra.plan import MergeRule, Request
@@ -47,6 +48,16 @@ class MergeRecipe:
         if layers:
             result["layers"] = layers
         return {**result, **self.request.options.to_dict()}
+
+    def notes(self) -> list[str]:
+        """What may be meant and is said: weights that do not add up to 1 scale every tensor; other tokenizers."""
+        plain = [
+            r.options for r in self.request.rules if r.method == "linear" and r.options.get("normalize", "no") == "no"
+        ]
+        weights = [options["weights"] for options in plain if options.get("weights")]
+        sums = [sum(some) for some in weights if not isinstance(some, dict)]
+        scaled = "the weights add up to {0:g}, not 1, so every tensor is scaled by {0:g}; normalize=yes divides by it"
+        return [*(scaled.format(one) for one in sums if abs(one - 1) > 1e-6), *other_tokenizers(self.models)]
 
 
 def read_recipe(path: str | Path) -> MergeRecipe:

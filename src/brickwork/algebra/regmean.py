@@ -28,19 +28,13 @@ ROWS = 16  # for every input of a layer
 
 
 def regmean(
-    models: list[nn.Module],
-    tasks: list[ModelTask],
-    *,
-    shares: list[float],
-    progress: bool,
-    shrink: float = 0.9,
-    ridge: float = 1e-6,
+    models: list[nn.Module], tasks: list[ModelTask], *, shares: list[float], progress: bool, **solving: float
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """W = (Σ G_i)⁻¹ Σ G_i W_i, the off-diagonal of each Gram matrix times `shrink`."""
+    """W = (Σ G_i)⁻¹ Σ G_i W_i; solving: `shrink` and `ridge`."""
     merged = merge(models, weights=[w / sum(shares) for w in shares])
     grams = [collect_moments(m, t.own.split(250), progress=progress) for m, t in zip(models, tasks, strict=True)]
     for path in grams[0]:
-        _write(merged, models, path, [gram[path] for gram in grams], shares, shrink, ridge)
+        _write(merged, models, path, [gram[path] for gram in grams], shares, **solving)
     return merged, {}
 
 
@@ -50,9 +44,8 @@ def regmean_plus(
     *,
     shares: list[float],
     progress: bool,
-    shrink: float = 0.9,
-    ridge: float = 1e-6,
     seed: int = 0,
+    **solving: float,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The same, layer after layer, G_i of what the merged network makes of task i."""
     merged = merge(models, weights=[w / sum(shares) for w in shares]).eval()
@@ -60,7 +53,7 @@ def regmean_plus(
     paths = runs[0].paths
     with bar("merging", len(paths), show=progress) as advance:
         for path in paths:
-            _write(merged, models, path, [run.moments(path) for run in runs], shares, shrink, ridge)
+            _write(merged, models, path, [run.moments(path) for run in runs], shares, **solving)
             for run in runs:
                 run.forget(path)
             advance(1, path)
@@ -73,10 +66,13 @@ def _write(
     path: str,
     moments: Sequence[Moments],
     shares: Sequence[float],
-    shrink: float,
-    ridge: float,
+    shrink: float = 0.9,
+    ridge: float = 1e-6,
 ) -> None:
-    """Give a layer the weight that answers most like each network's on that one's inputs."""
+    """Give a layer the weight that answers most like each network's on that one's inputs.
+
+    shrink: factor of the off-diagonal of each Gram matrix.
+    """
     total: Moments | None = None
     for model, seen, share in zip(models, moments, shares, strict=True):
         weight = _matrix(model.get_submodule(path), seen.gram.shape[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,12 @@ class MergedFiles:
     unverified: tuple[Path, ...] = ()  # inputs for which no hash is recorded
     copied: tuple[str, ...] = ()  # files of the first model's folder, as they were
     left_out: tuple[str, ...] = ()  # weights in other formats, pickles
+    recipe: dict[str, Any] = field(default_factory=dict, repr=False)
+    notes: tuple[str, ...] = ()  # what may be meant, and what users of the result should know
 
     def to_dict(self) -> dict[str, Any]:
-        lists = {
-            name: [str(one) for one in getattr(self, name)] for name in ("kept", "unverified", "copied", "left_out")
-        }
-        return {**vars(self), "folder": str(self.folder), **lists}
+        names = ("kept", "unverified", "copied", "left_out", "notes")
+        return {**vars(self), "folder": str(self.folder), **{n: [str(one) for one in getattr(self, n)] for n in names}}
 
     def __str__(self) -> str:
         kept = f", {len(self.kept)} kept as they were" if self.kept else ""
@@ -57,7 +57,8 @@ class MergedFiles:
         )
         beside = f"; beside them {some_of(self.copied, 5)} of the first model" if self.copied else ""
         beside += f"; left out: {some_of(self.left_out, 5)}" if self.left_out else ""
-        return f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}{beside}{strange}"
+        text = f"{counted(self.merged, 'tensor')} merged{kept}; saved in {self.folder}{files}{beside}{strange}"
+        return "\n".join([text, *(f"note: {note}." for note in self.notes)])
 
 
 def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, progress: bool = True) -> MergedFiles:
@@ -114,7 +115,8 @@ def merge_files(recipe: MergeRecipe, out: str | Path, *, force: bool = False, pr
                     advance(1, tensor)
         copied, left = _finish(first, draft, recipe, known, unverified)
     counts = len(plan), len(plan) - len(kept), tuple(kept), len(first.shards)
-    return MergedFiles(out, *counts, tuple(unverified), tuple(copied), tuple(left))
+    beside = tuple(unverified), tuple(copied), tuple(left)
+    return MergedFiles(out, *counts, *beside, recipe.to_dict(), tuple(recipe.notes()))
 
 
 def _finish(
@@ -123,7 +125,7 @@ def _finish(
     """The index of shards, and what makes a Brickwork model folder, or what lies beside the first model's weights."""
     write_index(first, draft)
     if known is not None:
-        _write_model_folder(first, draft, recipe, known, unverified)
+        _write_model_folder(draft, recipe, known, unverified)
         return [], []
     return write_beside(first.path, draft, "A merged model", recipe.to_dict())
 
@@ -167,9 +169,7 @@ def our_config(first: Tensors) -> Config | None:
     return known
 
 
-def _write_model_folder(
-    first: Tensors, draft: Path, recipe: MergeRecipe, known: Config, unverified: Sequence[Path]
-) -> None:
+def _write_model_folder(draft: Path, recipe: MergeRecipe, known: Config, unverified: Sequence[Path]) -> None:
     """The merged folder of Brickwork models: the first one's record, with where the weights come from now."""
     written, tied = Tensors(draft), known.weights.tied
     paths = [*recipe.models, *([recipe.base] if recipe.base else [])]

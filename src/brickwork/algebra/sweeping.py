@@ -26,7 +26,7 @@ from brickwork.atomic import write_file
 from brickwork.data.datasets import pair_of_dataset
 from brickwork.data.images import ImageData, drawn_images
 from brickwork.data.pixels import as_input
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadFile, JobFailed, NegativeVariance, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
@@ -44,7 +44,7 @@ def sweep(
     *,
     base: nn.Module | None = None,
     data: Sequence[Data] | Mapping[str, Data],
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: SweepOptions,
 ) -> SweepResult:
@@ -83,7 +83,7 @@ def balanced_point(
     *,
     base: nn.Module | None = None,
     data: Sequence[Data] | Mapping[str, Data],
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: BalancedPointOptions,
 ) -> SweepResult:
@@ -129,7 +129,7 @@ class _Survey:
         base: nn.Module | None,
         data: Any,
         options: SweepRunOptions,
-        device: str | torch.device | None,
+        device: DeviceLike | None,
     ) -> None:
         where = pick(device, of=a)
         self.began = time.perf_counter()

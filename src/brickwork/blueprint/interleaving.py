@@ -140,7 +140,7 @@ class Interleaved:
                 raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
             except (BadModel, IndexError, RuntimeError) as error:
                 raise Unsupported(f"these networks cannot be interleaved exactly: {error}") from error
-            if not self._follow(walk, units):
+            if not self._follow(units):
                 return model
         raise Unsupported("the order of joined channels did not settle; join the networks as branches")
 
@@ -170,12 +170,8 @@ class Interleaved:
             return torch.cat([run(t, x, output) for t in twins], dim)
 
         numbers, wanted = proof_input(shapes_of(example), dtype, apart)
-        prove(
-            self.bps[0],
-            lambda: run(joined, numbers, output),
-            lambda: apart(numbers) if wanted is None else wanted,
-            "this join",
-        )
+        reference = (lambda: apart(numbers)) if wanted is None else (lambda: wanted)
+        prove(lambda: run(joined, numbers, output), reference, "this join")
 
     def _assemble(self) -> nn.Module:
         first = self.models[0]
@@ -215,11 +211,11 @@ class Interleaved:
         if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:
             same = len({tuple(m.get_parameter("weight").shape) for m in leaves}) == 1
             depthwise = site.groups > 1 and module.weight.shape[1] == 1
-            if depthwise or (same and self._out_order(path) is None and self._in_order(path, site) is None):
+            if depthwise or (same and self._out_order(path) is None and self._in_order(site) is None):
                 return self._group(path, module, leaves)
         return self._parts(path, leaves)
 
-    def _in_order(self, path: str, site: LayerSite) -> np.ndarray | None:
+    def _in_order(self, site: LayerSite) -> np.ndarray | None:
         """Where channels reach a layer piece by piece (behind a concatenation): the part each comes from."""
         name = site.weight or ""
         dim = 0 if site.transposed else 1
@@ -267,7 +263,7 @@ class Interleaved:
         widths = [len(self._reads_of(p, path)) for p in range(len(leaves))]
         starts = np.cumsum([0, *widths])
         site = self._leaf_site(path)
-        woven = self._in_order(path, site) if site is not None and not norm else None
+        woven = self._in_order(site) if site is not None and not norm else None
         reads = []
         for p, width in enumerate(widths):
             guess = np.arange(starts[p], starts[p] + width) if woven is None else np.flatnonzero(woven == p)
@@ -276,13 +272,13 @@ class Interleaved:
         for p, leaf in enumerate(leaves):
             for name, _ in [*leaf.named_parameters(), *leaf.named_buffers()]:
                 self.home[f"{path}.parts.{p}.{name}"] = (p, f"{path}.{name}")
-        order = self._norm_order(path, reads, int(starts[-1])) if norm else self._out_order(path)
+        order = self._norm_order(reads, int(starts[-1])) if norm else self._out_order(path)
         index = None if order is None else torch.as_tensor(order)
         device = next(leaves[0].parameters()).device
         parts = Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
         return parts if device.type == "meta" else parts.to(device)
 
-    def _norm_order(self, path: str, reads: list[Tensor], total: int) -> Tensor | None:
+    def _norm_order(self, reads: list[Tensor], total: int) -> Tensor | None:
         """A normalisation hands channels on in the order they came."""
         places = torch.cat(reads)
         return None if torch.equal(places, torch.arange(total)) else torch.argsort(places)
@@ -390,7 +386,7 @@ class Interleaved:
                     changed = True
         return changed
 
-    def _follow(self, walk: Walk, units: KnownUnits) -> bool:
+    def _follow(self, units: KnownUnits) -> bool:
         changed = False
         by_name: dict[str, list[tuple[int, Axis]]] = {}
         for (name, dim), axis in self.axes.items():

@@ -253,15 +253,10 @@ def _note_linear(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None, pla
     )
 
 
-@rule(
-    "native_batch_norm",
-    "_native_batch_norm_legit_no_training",
-    "_native_batch_norm_legit",
-    "cudnn_batch_norm",
-    "_native_batch_norm_legit_functional",
-    "batch_norm",
-    "_batch_norm_no_update",
-)
+@rule("""
+    native_batch_norm _native_batch_norm_legit_no_training _native_batch_norm_legit cudnn_batch_norm
+    _native_batch_norm_legit_functional batch_norm _batch_norm_no_update
+""")
 def batch_norm(walk: Walk, op: Op) -> None:
     x = op.args[0]
     labels = _channel_labels(walk, x, 1, op) if not walk.of(x).weight else along(walk.of(x), 1)

@@ -68,30 +68,11 @@ def _matching(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
     return groups
 
 
-@rule(
-    "expand",
-    "squeeze",
-    "slice",
-    "select",
-    "narrow",
-    "split",
-    "split_with_sizes",
-    "chunk",
-    "unbind",
-    "flip",
-    "roll",
-    "repeat",
-    "repeat_interleave",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "channel_shuffle",
-    "unfold",
-    "diagonal",
-    "flatten",
-    "unflatten",
-    "tile",
-    "swapaxes",
-)
+@rule("""
+    expand squeeze slice select narrow split split_with_sizes chunk unbind flip roll repeat
+    repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle unfold diagonal flatten unflatten
+    tile swapaxes
+""")
 def move(walk: Walk, op: Op) -> None:
     source = op.args[0]
     tags = walk.of(source)

@@ -12,44 +12,16 @@ from brickwork.blueprint.walk import Walk, rule, rule_name
 _ZERO_SAFE = {"sum", "linalg_vector_norm", "norm", "count_nonzero"}
 
 
-@rule(
-    "max_pool2d_with_indices",
-    "max_pool3d_with_indices",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "adaptive_avg_pool1d",
-    "_adaptive_avg_pool2d",
-    "_adaptive_avg_pool3d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "fractional_max_pool2d",
-    "upsample_nearest1d",
-    "upsample_nearest2d",
-    "upsample_nearest3d",
-    "_upsample_nearest_exact2d",
-    "_upsample_nearest_exact1d",
-    "upsample_bilinear2d",
-    "_upsample_bilinear2d_aa",
-    "upsample_bicubic2d",
-    "_upsample_bicubic2d_aa",
-    "upsample_linear1d",
-    "upsample_trilinear3d",
-    "reflection_pad1d",
-    "reflection_pad2d",
-    "replication_pad1d",
-    "replication_pad2d",
-    "replication_pad3d",
-    "grid_sampler_2d",
-    "grid_sampler_3d",
-    "max_pool1d_with_indices",
-    "mkldnn_max_pool2d",
-    "adaptive_max_pool1d",
-)
+@rule("""
+    max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d max_pool1d
+    max_pool2d adaptive_avg_pool1d _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d
+    adaptive_max_pool3d adaptive_avg_pool2d adaptive_avg_pool3d fractional_max_pool2d upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d _upsample_nearest_exact1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_bicubic2d _upsample_bicubic2d_aa
+    upsample_linear1d upsample_trilinear3d reflection_pad1d reflection_pad2d replication_pad1d
+    replication_pad2d replication_pad3d grid_sampler_2d grid_sampler_3d max_pool1d_with_indices
+    mkldnn_max_pool2d adaptive_max_pool1d
+""")
 def spatial(walk: Walk, op: Op) -> None:
     """Pooling, resizing and padding over space: every channel for itself."""
     x, out = op.args[0], op.outputs[0]
@@ -70,30 +42,10 @@ def _spatial_rank(name: str) -> int:
     return next((n for n in (1, 2, 3) if f"{n}d" in name), 2)
 
 
-@rule(
-    "mean",
-    "sum",
-    "amax",
-    "amin",
-    "max",
-    "min",
-    "var",
-    "var_mean",
-    "std",
-    "std_mean",
-    "linalg_vector_norm",
-    "norm",
-    "prod",
-    "logsumexp",
-    "argmax",
-    "argmin",
-    "any",
-    "all",
-    "median",
-    "count_nonzero",
-    "nanmean",
-    "aminmax",
-)
+@rule("""
+    mean sum amax amin max min var var_mean std std_mean linalg_vector_norm norm prod logsumexp argmax
+    argmin any all median count_nonzero nanmean aminmax
+""")
 def reduction(walk: Walk, op: Op) -> None:
     x = op.args[0]
     name, tags = rule_name(op), walk.of(x)
@@ -138,21 +90,10 @@ def _reduced(op: Op, name: str, ndim: int) -> set[int]:
     return {d % ndim for d in dims} if not isinstance(dim, bool) else set(range(ndim))
 
 
-@rule(
-    "_softmax",
-    "_log_softmax",
-    "_safe_softmax",
-    "softmax",
-    "log_softmax",
-    "cumsum",
-    "cumprod",
-    "sort",
-    "topk",
-    "argsort",
-    "_softmax_backward_data",
-    "kthvalue",
-    "logcumsumexp",
-)
+@rule("""
+    _softmax _log_softmax _safe_softmax softmax log_softmax cumsum cumprod sort topk argsort
+    _softmax_backward_data kthvalue logcumsumexp
+""")
 def along_axis(walk: Walk, op: Op) -> None:
     """Softmax and its kind: harmless along tokens or space, never across channels."""
     x = op.args[0]

@@ -40,7 +40,7 @@ def select(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any], *, round_to
     finish(bp, model, small, step)
     if not unsorted:
         return small
-    return _reorder(small, bp, kept, step)
+    return _reorder(small, bp, kept)
 
 
 def _refuse_empty(bp: Blueprint, gone: set[int]) -> None:
@@ -111,7 +111,7 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: set[int], *, guess: bool) ->
             full = run(_blank(bp, twin, gone), example, bp.output)  # the last use of the twin
             return full if places is None else full.index_select(*places)
 
-        prove(bp, lambda: run(assemble(bp, twin, draft), example, bp.output), reference, "this cut")
+        prove(lambda: run(assemble(bp, twin, draft), example, bp.output), reference, "this cut")
     return small
 
 
@@ -146,7 +146,7 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
             full = run(twin, example, bp.output)
             return full if bp.output_dim is None else full.index_select(bp.output_dim, back)
 
-        prove(bp, lambda: run(assemble(bp, twin, draft), example, bp.output), reference, "this order")
+        prove(lambda: run(assemble(bp, twin, draft), example, bp.output), reference, "this order")
     finish(bp, model, moved, {"op": "permute", "order": {n: [int(i) for i in o] for n, o in order.items()}})
     return moved
 
@@ -219,7 +219,7 @@ def finish(bp: Blueprint, model: nn.Module, new: nn.Module, step: dict[str, Any]
             mine.training = theirs.training
 
 
-def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray], step: dict[str, Any]) -> nn.Module:
+def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn.Module:
     """Indices were given in an order of their own: follow it."""
     from brickwork.blueprint.plan import trace
 

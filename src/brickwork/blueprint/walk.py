@@ -22,10 +22,10 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for ATen operations, by name without overload; in-place twins share it."""
+    """Register a rule for ATen operations, by names with spaces between, without overload; in-place twins share it."""
 
     def register(function: Rule) -> Rule:
-        for name in names:
+        for name in " ".join(names).split():
             RULES[name] = function
         return function
 

@@ -34,8 +34,9 @@ __all__ = [
 
 # from brickwork.bricks.adaptation import adapt
 def adapt(
-    model: Module, known: ndarray | Tensor | StreamedImages, new: ndarray | Tensor | StreamedImages, *,
-    images: int = 2000, ridge: float = 0.001, seed: int = 0, progress: bool = True, options: AdaptOptions | None = None,
+    model: Module, known: ndarray | Tensor | StreamedImages | ImageData,
+    new: ndarray | Tensor | StreamedImages | ImageData, *, images: int = 2000, ridge: float = 0.001, seed: int = 0,
+    progress: bool = True, options: AdaptOptions | None = None,
 ) -> Module: ...
 
 # from brickwork.bricks.assembly import assemble

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from brickwork.bricks.options import AdaptOptions
 from brickwork.bricks.subject import one_dtype
 from brickwork.data.datasets import images_of
+from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images, unread
 from brickwork.devices import device_of
@@ -21,10 +22,18 @@ from brickwork.origin import origin_of, record_step
 
 
 @takes(AdaptOptions)
-def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True, options: AdaptOptions) -> nn.Module:
+def adapt(
+    model: nn.Module,
+    known: Images | ImageData,
+    new: Images | ImageData,
+    *,
+    progress: bool = True,
+    options: AdaptOptions,
+) -> nn.Module:
     """A copy that answers on the new images as the model answers on the known ones; the model is left unchanged.
 
-    known[i] and new[i] show the same thing: a colour photograph and its grey version, say. No labels are needed.
+    known[i] and new[i] show the same thing: a colour photograph and its grey version, say. No labels are needed; two
+    ImageData give their training images, and are refused where labels say that a pair is of two classes.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
@@ -35,11 +44,14 @@ def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True
     """
     one_dtype(model)
     prepared, where = origin_of(model).preprocessing, device_of(model)
-    if len(known) != len(new):
-        raise BadData(f"{len(known)} known images and {len(new)} new ones; they must come in pairs.")
-    known, new = images_of(known), images_of(new)
-    drawn = np.sort(np.random.default_rng([options.seed, 3]).permutation(len(known))[: options.images])
-    pair = [as_input(unread(images)[drawn], prepared, where) for images in (known, new)]
+    if isinstance(known, ImageData) and isinstance(new, ImageData):
+        _check_labels(known, new)
+    given = [images.train_images if isinstance(images, ImageData) else images for images in (known, new)]
+    counts = [len(images) for images in given]
+    if counts[0] != counts[1]:
+        raise BadData(f"{counts[0]} known images and {counts[1]} new ones; they must come in pairs.")
+    drawn = np.sort(np.random.default_rng([options.seed, 3]).permutation(counts[0])[: options.images])
+    pair = [as_input(unread(images_of(images))[drawn], prepared, where) for images in given]
     if pair[0].shape != pair[1].shape:
         raise BadData(
             f"known images are {tuple(pair[0].shape)} and new ones {tuple(pair[1].shape)}; they must come in pairs."
@@ -54,6 +66,18 @@ def adapt(model: nn.Module, known: Images, new: Images, *, progress: bool = True
     ).model
     assert isinstance(result, _Half)
     return record_step(result.net.eval(), "adapt", options.to_dict() | {"images": len(both)})
+
+
+def _check_labels(known: ImageData, new: ImageData) -> None:
+    """Of the same class wherever both name one."""
+    names = [[images.classes[k] for k in images.train_labels] for images in (known, new)]
+    apart = [k for k, (a, b) in enumerate(zip(*names, strict=False)) if a != b]
+    if apart and set(known.classes) == set(new.classes):
+        a, b = (one[apart[0]] for one in names)
+        raise BadData(
+            f"training image {apart[0]} is {a!r} in {known.name} and {b!r} in {new.name}; they must come in pairs, in the same "
+            "order."
+        )
 
 
 class _Half(nn.Module):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from brickwork import store
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.data.datasets import images_of
 from brickwork.data.streamed import Images
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, BadModel
 from brickwork.html_table import facts_table
 from brickwork.moments import LayerFit
@@ -29,7 +29,7 @@ WHOLE = "whole"  # the entry that keeps the whole network's own provenance
 def spread_of(logits: Tensor) -> float:
     """Root mean square of logits about their mean within an image: what is added to all of them does not count.
 
-    >>> spread_of(torch.tensor([[1.0, 3.0], [12.0, 14.0]]))
+    >>> spread_of(Tensor([[1.0, 3.0], [12.0, 14.0]]))
     1.0
     """
     return float((logits - logits.mean(1, keepdim=True)).square().mean().sqrt())
@@ -112,9 +112,7 @@ class Brick:
         return store.save(self.model, folder, force=force, provenance=provenance)
 
     @classmethod
-    def load(
-        cls, folder: str | Path, *, arch: store.folder.Arch | None = None, device: str | torch.device = "cpu"
-    ) -> Brick:
+    def load(cls, folder: str | Path, *, arch: store.folder.Arch | None = None, device: DeviceLike = "cpu") -> Brick:
         """The brick of a model folder; BadFile if the folder holds an ordinary model."""
         facts = store.read_config(folder).provenance.get(PROVENANCE)
         if not isinstance(facts, dict):

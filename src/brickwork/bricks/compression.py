@@ -11,17 +11,13 @@ from brickwork.bricks.disassembly import Cutting
 from brickwork.bricks.options import CompressOptions
 from brickwork.bricks.samples import Data
 from brickwork.bricks.tradeoff import Tradeoff, timed
+from brickwork.devices import DeviceLike
 from brickwork.options import takes
 
 
 @takes(CompressOptions)
 def compress(
-    model: nn.Module,
-    data: Data,
-    *,
-    device: str | torch.device | None = None,
-    progress: bool = True,
-    options: CompressOptions,
+    model: nn.Module, data: Data, *, device: DeviceLike | None = None, progress: bool = True, options: CompressOptions
 ) -> Any:
     """A Brick of all classes: the smallest network within `tolerance` that still tells them apart.
 

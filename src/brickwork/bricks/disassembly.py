@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from brickwork.blueprint.plan import CLASSES
@@ -27,11 +26,12 @@ from brickwork.bricks.timing import Clock
 from brickwork.bricks.uniform import ByConfiguration
 from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
-from brickwork.devices import device_of
+from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
 from brickwork.moments.processes import agreed
 from brickwork.options import takes
 from brickwork.store import state_hash
+from brickwork.words import some_of
 
 LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
@@ -43,7 +43,7 @@ def disassemble(
     classes: Classes,
     data: Data,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: DisassembleOptions,
 ) -> Brick:
@@ -61,6 +61,7 @@ def disassemble(
     (new batch-norm statistics) or "none". scored: images of the classes that channels are chosen on. polish: minutes of
     label-free distillation afterwards, kept where the judging images say so.
 
+    >>> import torch
     >>> from torch import nn
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
@@ -81,7 +82,7 @@ class Cutting:
         classes: Classes,
         data: Data,
         *,
-        device: str | torch.device | None,
+        device: DeviceLike | None,
         options: DisassembleOptions,
         progress: bool,
     ) -> None:
@@ -218,8 +219,7 @@ def repaired(
 def _left_whole(stuck: dict[str, str]) -> str:
     if not stuck:
         return ""
-    some = ", ".join(list(stuck)[:3]) + (f" and {len(stuck) - 3} more" if len(stuck) > 3 else "")
-    return f"left whole, since the forward ties their widths: {some} ({next(iter(stuck.values()))})"
+    return f"left whole, since the forward ties their widths: {some_of(list(stuck))} ({next(iter(stuck.values()))})"
 
 
 def _smallest(choice: Choice, options: DisassembleOptions, judge: Judge, cut_out: partial[Cut]) -> tuple[Cut, str]:

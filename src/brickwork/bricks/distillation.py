@@ -18,7 +18,7 @@ from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import DistilOptions
 from brickwork.data.datasets import images_of
 from brickwork.data.streamed import Images
-from brickwork.devices import device_of, pick
+from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of, record_step
@@ -45,7 +45,7 @@ def distil(
     images: Images,
     labels: np.ndarray | Tensor | None = None,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: DistilOptions,
 ) -> Distilled:

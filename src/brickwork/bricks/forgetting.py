@@ -23,7 +23,7 @@ from brickwork.bricks.options import ForgetOptions
 from brickwork.bricks.samples import Data, find_classes
 from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.data.images import hold_out
-from brickwork.devices import device_of
+from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import RequestError
 from brickwork.moments import Source, match_responses
 from brickwork.moments.readout import linear_answers, read_features
@@ -90,7 +90,7 @@ def forget(
     classes: Classes,
     data: Data,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: ForgetOptions,
 ) -> Forgotten:

@@ -14,6 +14,7 @@ from brickwork.bricks.scores import Scores, score_channels
 from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.widths import by_threshold
 from brickwork.data.images import ImageData
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData, BadModel
 from brickwork.options import takes
 from brickwork.origin import origin_of
@@ -26,7 +27,7 @@ def routes(
     data: Data,
     classes: Classes = None,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: RoutesOptions,
 ) -> Routes:

@@ -18,7 +18,7 @@ from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.data.datasets import pair_of_dataset
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
 
@@ -75,13 +75,7 @@ class Subject:
 
 
 def prepare(
-    model: nn.Module,
-    classes: Classes,
-    data: Data,
-    *,
-    device: str | torch.device | None,
-    output: str | int | None,
-    seed: int,
+    model: nn.Module, classes: Classes, data: Data, *, device: DeviceLike | None, output: str | int | None, seed: int
 ) -> Subject:
     """Check a request against network and data; the network given is left as it is."""
     refuse_scripted(model)

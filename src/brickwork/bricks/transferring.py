@@ -13,7 +13,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.options import TransferOptions
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import prepare
-from brickwork.devices import device_of
+from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of, record_step
@@ -40,7 +40,7 @@ def transfer(
     *,
     routes: Data | None = None,
     validation: tuple[Any, ...] | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: TransferOptions,
 ) -> Transferred:

@@ -19,7 +19,7 @@ from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.options import TreatOptions
 from brickwork.bricks.samples import Data
 from brickwork.bricks.subject import Subject, prepare
-from brickwork.devices import device_of
+from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import RequestError
 from brickwork.moments.layers import find_layers
 from brickwork.options import takes
@@ -65,12 +65,7 @@ class Treated:
 
 @takes(TreatOptions)
 def treat(
-    model: nn.Module,
-    data: Data,
-    *,
-    device: str | torch.device | None = None,
-    progress: bool = True,
-    options: TreatOptions,
+    model: nn.Module, data: Data, *, device: DeviceLike | None = None, progress: bool = True, options: TreatOptions
 ) -> Treated:
     """A fine-tuned copy of `model`; the model itself is left unchanged.
 

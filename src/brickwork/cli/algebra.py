@@ -7,21 +7,9 @@ from typing import Annotated
 import brickwork
 from brickwork import store
 from brickwork.algebra.options import AssignOptions, CancelOptions, SweepOptions
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    ArchArguments,
-    ImageSize,
-    ModelFolder,
-    OutFolder,
-    OutPicture,
-    Reading,
-    Running,
-    data_option,
-    optional,
-    out_file,
-    out_folder,
-)
 from brickwork.cli.printing import log, typed_line
 from brickwork.errors import RequestError
 from brickwork.options import Setting
@@ -32,11 +20,11 @@ SWEEP = "sweep.csv"  # marks a folder of a sweep
 
 
 def delta(
-    trained: Annotated[Path, Argument("Model folder after training.", "TRAINED")],
-    initial: Annotated[Path, Argument("Model folder before it.", "INITIAL")],
+    trained: Annotated[Path, Argument("Model folder after training.", "TRAINED", check=p.check_models)],
+    initial: Annotated[Path, Argument("Model folder before it.", "INITIAL", check=p.check_models)],
     *,
-    out: out_file("File to write, g.safetensors.", ".safetensors"),
-    run: Reading,
+    out: p.out_file("File to write, g.safetensors.", ".safetensors"),
+    run: p.Reading,
 ) -> Report:
     """Write what training added to a network, trained − initial.
 
@@ -44,23 +32,19 @@ def delta(
 
     brickwork delta a zero --out g.safetensors
     """
-    for folder in (trained, initial):
-        store.read_config(folder)
-    g = brickwork.delta(*(run.load(folder) for folder in (trained, initial)))
+    g = brickwork.delta(run.load(trained), run.load(initial))
     g.save(out, force=run.force)
-    return Report(
-        {"file": str(out), "base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, f"{g}; saved in {out}"
-    )
+    return Report.saved(out, {"base": g.base, "tensors": len(g.tensors), "norm": g.norm()}, g)
 
 
 def assign(
-    model: ModelFolder,
+    model: p.ModelFolder,
     delta: Annotated[Path, Argument("A file written by delta.", "DELTA")],
     *,
-    out: OutFolder,
+    out: p.OutFolder,
     alpha: Annotated[float, Setting("How much of the delta is added.")] = 1.0,
-    data: Annotated[str | None, Setting("Images to measure batch-norm statistics on: digits:A, a folder, …")] = None,
-    run: Reading,
+    data: p.optional(p.data_option("Images to measure batch-norm statistics on: digits:A, a folder, …")) = None,
+    run: p.Reading,
     options: AssignOptions,
 ) -> Report:
     """Add what one network learned to another: θ + αg.
@@ -72,26 +56,24 @@ def assign(
     from brickwork.data.images import drawn_images
 
     options.statistics(images=data is not None)
-    spec = None if data is None else brickwork.data.check(data)
     network, g = run.load(model), brickwork.Delta.load(delta)
-    images = images_for(network, spec, 0)
+    images = images_for(network, data, 0)
     if images is not None:
         images = drawn_images(images.train_images if len(images.train_images) else images.test_images, CALIBRATION, 0)
     moved = brickwork.assign(network, g, alpha, images=images, options=options)
     run.save(moved, out, "assign", delta=str(delta))
-    report = {"folder": str(out), "model": str(model), "delta": str(delta), "alpha": alpha}
-    return Report(report, f"{model} + {alpha:g} × {delta}; saved in {out}")
+    return Report.saved(out, {"model": model, "delta": delta, "alpha": alpha}, f"{model} + {alpha:g} × {delta}")
 
 
 def sweep(
     first: Annotated[Path, Argument("A model folder.", "A")],
     second: Annotated[Path | None, Argument("Another of the same architecture.", "B")] = None,
     *,
-    data: data_option("Test images of a data set; repeatable.", several=True),
-    out: out_folder("Folder to write.", SWEEP),
+    data: p.data_option("Test images of a data set; repeatable.", several=True),
+    out: p.out_folder("Folder to write.", SWEEP),
     base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
     engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
-    run: Running,
+    run: p.Running,
     options: SweepOptions,
 ) -> Report:
     """Measure αA + βB over a grid of α and β on every data set.
@@ -127,9 +109,8 @@ def sweep(
             drawing.save(draft / f"sweep{suffix}")
         save_figures(draft, [drawing])
         result.write(draft)
-    report = {"models": {k: str(v) for k, v in folders.items()}, **result.to_dict()}
-    saved = Report.saved(out, report, result)
-    return Report(saved.data, f"{saved.text}: {SWEEP}, sweep.html, sweep.svg")
+    report = {"models": folders, **result.to_dict()}
+    return Report.saved(out, report, result, f": {SWEEP}, sweep.html, sweep.svg")
 
 
 def cancel(
@@ -137,12 +118,12 @@ def cancel(
         str, Argument("Where training starts: a model folder, or an architecture, new with --seed.", "BASE")
     ],
     *,
-    data: data_option("Training images; twice, in the order of training.", several=True),
+    data: p.data_option("Training images; twice, in the order of training.", several=True),
     images: Annotated[int, Setting("Images of each task, at most.", at_least=1)] = 200,
-    out: optional(OutPicture) = None,
-    size: ImageSize = None,
-    arg: ArchArguments = None,
-    run: Running,
+    out: p.optional(p.OutPicture) = None,
+    size: p.ImageSize = None,
+    arg: p.ArchArguments = None,
+    run: p.Running,
     options: CancelOptions,
 ) -> Report:
     """Measure why tasks trained in sequence cancel each other.
@@ -166,10 +147,9 @@ def cancel(
     sets = [start.images(spec, options.seed) for spec in data]
     classes = max(len(one.classes) for one in sets) if start.folder is None else None
     model = start.network(classes, options.seed, arch=run.arch).to(run.where)
-    count = counted(count_steps(options.lr, options.steps), "step")
-    log(f"{count} of gradient descent from {base}, in float64 …")
+    log(f"{counted(count_steps(options.lr, options.steps), 'step')} of gradient descent from {base}, in float64 …")
     result = brickwork.cancel(model, *(one.draw(images, options.seed) for one in sets), options=options)
     if out is not None:
         run.draw(draw_cancellation(result), out)
-    own = {"base": base, "file": str(out) if out else None, "seed": options.seed, "bn": options.bn}
+    own = {"base": base, "file": out, "seed": options.seed, "bn": options.bn}
     return Report({**own, **result.to_dict()}, str(result) + (f"\nsaved in {out}" if out else ""))

@@ -5,31 +5,26 @@ from typing import Annotated, Any
 
 import brickwork
 from brickwork.bricks.options import AssembleOptions, CompressOptions, DisassembleOptions, RoutesOptions
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Given, Report
 from brickwork.cli.folders import check_classes, hash_of, images_for
-from brickwork.cli.parameters import (
-    BrickFolders,
-    Data,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    OutPicture,
-    Running,
-    Seed,
-    data_option,
-    optional,
-    out_folder,
-)
 from brickwork.cli.printing import is_first_process
 from brickwork.errors import RequestError
 from brickwork.options import Setting
+from brickwork.words import counted
 
 Classes = Annotated[str, Setting("Classes of the model, by number or name: 0-2, cat,dog.")]
-Target = optional(data_option("Unlabelled images for --calibrate target: their training split."))
+Target = p.optional(p.data_option("Unlabelled images for --calibrate target: their training split."))
 
 
 def disassemble(
-    model: ModelFolder, *, classes: Classes, data: Data, out: OutFolder, run: Running, options: DisassembleOptions
+    model: p.ModelFolder,
+    *,
+    classes: Classes,
+    data: p.Data,
+    out: p.OutFolder,
+    run: p.Running,
+    options: DisassembleOptions,
 ) -> Report | None:
     """Cut the part of some classes out of a model folder, as a brick.
 
@@ -40,11 +35,11 @@ def disassemble(
 
 
 def compress(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
-    run: Running,
+    data: p.Data,
+    out: p.out_folder("Folder to write; with several budgets, one in it for each.", "config.json", "tradeoff.json"),
+    run: p.Running,
     options: CompressOptions,
 ) -> Report | None:
     """Drop what no class of a model folder needs.
@@ -62,7 +57,7 @@ def compress(
 
 
 def _cut(
-    command: str, classes: tuple[str, ...], request: tuple[Path, Any, Path], run: Running, options: Any
+    command: str, classes: tuple[str, ...], request: tuple[Path, Any, Path], run: p.Running, options: Any
 ) -> Report | None:
     """A brick, or one for each of several budgets, cut by the function of this name, saved and reported."""
     from brickwork.bricks.tradeoff import Tradeoff
@@ -79,20 +74,20 @@ def _cut(
     several = isinstance(result, Tradeoff)
     files = {"files": {"tradeoff.svg": draw_tradeoff(result).svg()}} if several else {}
     result.save(out, force=run.force, command=command, data=str(data), **files)
-    report = Report.saved(out, {"model": str(folder), "data": str(data), **result.to_dict()}, result)
-    return Report(report.data, f"{report.text}, with tradeoff.csv and tradeoff.svg") if several else report
+    more = ", with tradeoff.csv and tradeoff.svg" if several else ""
+    return Report.saved(out, {"model": folder, "data": data, **result.to_dict()}, result, more)
 
 
 def assemble(
-    bricks: BrickFolders,
+    bricks: p.BrickFolders,
     *,
-    out: OutFolder,
+    out: p.OutFolder,
     target: Target = None,
     source: Annotated[Path | None, Setting("The network the bricks were cut from, to unite them.")] = None,
-    data: optional(data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
+    data: p.optional(p.data_option("With --source: unlabelled images of its data, to repair the union on.")) = None,
     images: Annotated[int, Setting("Images to repair the union on, at most.", at_least=1)] = 3000,
-    seed: Seed = 0,
-    run: Running,
+    seed: p.Seed = 0,
+    run: p.Running,
     options: AssembleOptions,
     given: Given,
 ) -> Report:
@@ -121,20 +116,19 @@ def assemble(
         read["target"] = images_for(parts[0].model, target, seed).train_images
     model = brickwork.assemble(parts, options=options, **read)
     run.save(model, out, "assemble", data=data and str(data), target=target and str(target))
-    report = {"folder": str(out), "bricks": [str(b) for b in bricks], **description(model)}
-    text = f"{len(bricks)} {'bricks' if len(bricks) > 1 else 'brick'} {summary_of(report)}; saved in {out}"
-    return Report(report, text)
+    about = description(model)
+    return Report.saved(out, {"bricks": bricks, **about}, f"{counted(len(bricks), 'brick')} {summary_of(about)}")
 
 
 def increment(
-    model: ModelFolder,
-    bricks: BrickFolders,
+    model: p.ModelFolder,
+    bricks: p.BrickFolders,
     *,
-    out: OutFolder,
-    data: OptionalData = None,
+    out: p.OutFolder,
+    data: p.OptionalData = None,
     target: Target = None,
-    seed: Seed = 0,
-    run: Running,
+    seed: p.Seed = 0,
+    run: p.Running,
     options: AssembleOptions,
 ) -> Report:
     """Give a model folder the classes of bricks, without training.
@@ -160,19 +154,19 @@ def increment(
     grown = brickwork.increment(whole, parts, options=options, **shown)
     facts = {"data": data and str(data), "target": target and str(target), "source": hash_of(model)}
     run.save(grown, out, "increment", **facts)
-    report = {"folder": str(out), "model": str(model), "bricks": [str(b) for b in bricks], **description(grown)}
-    return Report(report, f"{model} and {', '.join(map(str, bricks))} {summary_of(report)}; saved in {out}")
+    about, text = description(grown), f"{model} and {', '.join(map(str, bricks))}"
+    return Report.saved(out, {"model": model, "bricks": bricks, **about}, f"{text} {summary_of(about)}")
 
 
 def routes(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: OutPicture,
+    data: p.Data,
+    out: p.OutPicture,
     classes: Annotated[
         str | None, Setting("Classes of the model, by number or name: 3,8 or dog,bird.", default_text="all in the data")
     ] = None,
-    run: Running,
+    run: p.Running,
     options: RoutesOptions,
 ) -> Report:
     """Draw which channels decide for which class.
@@ -185,4 +179,4 @@ def routes(
     network = run.load(model)
     result = brickwork.routes(network, images_for(network, data, options.seed), classes, options=options)
     run.draw(draw_routes(result), out)
-    return Report.saved(out, {"model": str(model), "data": str(data), **result.to_dict()}, result)
+    return Report.saved(out, {"model": model, "data": data, **result.to_dict()}, result)

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -34,17 +34,29 @@ LEFT_OUT = "Leave out image files that cannot be read, with a warning, instead o
 FROM_FILE = "YAML file with options, by the same names; what is typed wins."
 
 
+class Result(Protocol):
+    """What a command returns: a result of the library, or a Report."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Report:
-    """What a command has to say: as data, and as text for people."""
+    """What a command has to say beyond a result of the library: as data, and as text for people."""
 
     data: dict[str, Any]
     text: str
 
+    def to_dict(self) -> dict[str, Any]:
+        return self.data
+
+    def __str__(self) -> str:
+        return self.text
+
     @classmethod
-    def saved(cls, out: Path, data: Mapping[str, Any], text: object) -> Report:
-        """Of something that was written: the data begins with where, the text ends with it."""
-        return cls({"folder" if out.is_dir() else "file": str(out), **data}, f"{text}\nsaved in {out}")
+    def saved(cls, out: Path, data: Mapping[str, Any], text: object, more: str = "") -> Report:
+        """Of something that was written: the data begins with where, the text ends with it, and what `more` there is."""
+        return cls({"folder" if out.is_dir() else "file": out, **data}, f"{text}\nsaved in {out}{more}")
 
 
 @dataclass(frozen=True)
@@ -132,11 +144,8 @@ class _Parameters:
                 if len(typed) > 1:
                     problems.append(f"`{name}` is given {len(typed)} times; give it once")
                 typed = typed[-1]
-            try:
-                given[name] = typed if isinstance(typed, bool) else field.read(typed)
-                problems.append(field.problem(given[name], typed if isinstance(typed, str) else None))
-            except RequestError as error:
-                problems.append(f"`{name}`: {error.template.removesuffix('.')}")
+            read = (lambda value: value) if isinstance(typed, bool) else field.read
+            problems.append(_take(given, field, read, typed))
         problems += [
             f"`{n}` is missing: {f.setting.help[:1].lower()}{f.setting.help[1:].removesuffix('.')}"
             for n, f in self.options.items()
@@ -152,19 +161,24 @@ class _Parameters:
         entries = read_yaml(path)
         if not isinstance(entries, Mapping):
             raise RequestError(f"{path} is a {type(entries).__name__}; it must hold options, as in seed: 1.")
-        values, problems = {}, []
+        values: dict[str, Any] = {}
+        problems = []
         for name, value in {str(key).replace("-", "_"): value for key, value in entries.items()}.items():
             if name not in self.options:
                 problems.append(f"{path}: there is no option {name!r}{did_you_mean(name, self.options)}")
                 continue
-            field = self.options[name]
-            try:
-                values[name] = field.normal(value)
-                problem = field.problem(values[name], value)
-            except RequestError as error:
-                problem = f"`{name}`: {error.template.removesuffix('.')}"
+            problem = _take(values, self.options[name], self.options[name].normal, value)
             problems.append(f"{path}: {problem}" if problem else "")
         return values, problems
+
+
+def _take(values: dict[str, Any], field: Field, read: Callable[[Any], Any], said: Any) -> str:
+    """Put a value under its field's name; what is wrong with it, or nothing: ""."""
+    try:
+        values[field.name] = read(said)
+        return field.problem(values[field.name], said)
+    except RequestError as error:
+        return f"`{field.name}`: {error.template.removesuffix('.')}"
 
 
 def make_command(function: Callable[..., Any], name: str) -> click.Command:
@@ -178,7 +192,7 @@ def make_command(function: Callable[..., Any], name: str) -> click.Command:
         with _skipping(call.pop(SKIP_BAD, False)):
             report = function(**call)
         if report is not None:
-            emit(report.data, report.text, as_json=as_json)
+            emit(report.to_dict(), str(report), as_json=as_json)
 
     params: list[click.Parameter] = [_argument(field, about) for field, about in parameters.arguments.values()]
     params += [_option(field) for field in parameters.options.values()]

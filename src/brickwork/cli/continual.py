@@ -5,30 +5,22 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize
+from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, check_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting, refuse
 from brickwork.words import counted
 
-if TYPE_CHECKING:
-    from brickwork.continual import Comparison
-
 START = "The start"  # heading of the help
 RUN = "continual.json"  # marks a folder as ours; holds the numbers when the run is done
 METHODS = "finetune,joint,sequential,probe,bn-head,lora,pool"
-
-
-def _images(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
-    from brickwork import data
-
-    return tuple(data.check(spec, size=given.get("size")) for spec in specs)
 
 
 def _methods(text: str, given: Mapping[str, Any]) -> Any:
@@ -61,7 +53,7 @@ def _pool(path: Path, given: Mapping[str, Any]) -> Any:
 def continual(
     data: Annotated[
         tuple[str, ...],
-        Argument("A data set to split by classes; several: one task each, in this order.", "DATA...", check=_images),
+        Argument("A data set to split by classes; several: one task each, in this order.", "DATA...", check=check_data),
     ],
     *,
     out: Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_out)],
@@ -98,13 +90,16 @@ def continual(
     """
     from brickwork.continual import run
     from brickwork.continual.jobs import open_tasks, run_methods
-    from brickwork.continual.running import check_pool
+    from brickwork.continual.running import JOURNAL, check_pool, folder_name
     from brickwork.data.class_groups import class_groups
     from brickwork.engine.executors import find_executor
+    from brickwork.report.continual import draw_comparison
+    from brickwork.report.runs import save_figures
 
     find_executor(engine)
     chosen: Any = methods  # by name: `_methods` has read them
     folder: Any = pool  # and that one, too
+    specs: Any = data
     given = None if folder is None else folder.pool
     refuse([*split.rules_for(len(data))])
     if split.groups is not None:
@@ -114,73 +109,41 @@ def continual(
     if scenario.left_out:
         every = counted(scenario.left_out + sum(len(task.classes) for task in scenario.tasks), "class")
         log(f"{scenario.left_out} of {every} of {data[0]} are left out: {scenario.name}.")
-    if force:
-        _remove(out, list(chosen))
+    for old in [out / folder_name(name) for name in chosen] if force else []:
+        if (old / JOURNAL).exists():
+            shutil.rmtree(old)
     out.mkdir(parents=True, exist_ok=True)
     if not (out / RUN).exists():
         write_text(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     try:
         if engine != "inline":
-            folders = {
-                "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
-                "out": str(out.resolve()),
-            }
             request = {
-                "data": [_absolute(spec) for spec in data],
-                "arg": arg or {},
-                "size": size,
+                "data": [str(replace(spec, source=_absolute(spec.source))) for spec in specs],
+                "start": _absolute(start) if Path(start).is_dir() else start,
+                "split": {**split.to_dict(), "groups": split.groups and _absolute(split.groups)},
+                "pool": folder and str(folder.path.resolve()),
+                "out": str(out.resolve()),
                 "device": str(device),
+                "options": options.to_dict(),
             }
-            groups = split.groups
-            if groups is not None and Path(groups).exists():
-                groups = str(Path(groups).resolve())
-            request |= {"split": {**split.to_dict(), "groups": groups}, "options": options.to_dict(), **folders}
-            request["pool"] = None if folder is None else str(folder.path.resolve())
-            run_methods(list(chosen), engine, request)
+            run_methods(list(chosen), engine, {**request, "arg": arg or {}, "size": size})
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise
-    report: dict[str, Any] = {
-        "folder": str(out),
-        "start": start,
-        "data": [str(spec) for spec in data],
-        "epochs": options.epochs,
-        "seed": options.seed,
-        **result.to_dict(),
-        "tasks": scenario.to_dict()["tasks"],
-    }
-    _save(result, out, report)
-    return Report(report, f"{result}\nsaved in {out}: continual.html, continual.csv, {RUN}")
-
-
-def _absolute(spec: Any) -> str:
-    """A data set as another process finds it, wherever that works."""
-    from dataclasses import replace
-
-    from brickwork.data.named import known_names
-
-    path = spec.source not in known_names() and Path(spec.source).exists()
-    return str(replace(spec, source=str(Path(spec.source).resolve())) if path else spec)
-
-
-def _save(result: Comparison, out: Path, report: dict[str, Any]) -> None:
-    from brickwork.report.continual import draw_comparison
-    from brickwork.report.runs import save_figures
-
-    write_text(out / "continual.csv", result.csv())
-    write_text(out / RUN, json.dumps(report, indent=1) + "\n")
+    about = {"start": start, "data": [str(spec) for spec in data], "epochs": options.epochs, "seed": options.seed}
+    report = {"folder": str(out), **about, **result.to_dict(), "tasks": scenario.to_dict()["tasks"]}
     page = draw_comparison(result)
     page.save(out / "continual.html")
     save_figures(out, page.drawings)
+    write_text(out / "continual.csv", result.csv())
+    write_text(out / RUN, json.dumps(report, indent=1) + "\n")
+    return Report(report, f"{result}\nsaved in {out}: continual.html, continual.csv, {RUN}")
 
 
-def _remove(out: Path, methods: list[str]) -> None:
-    """What an earlier run left of these methods."""
-    from brickwork.continual.running import JOURNAL, folder_name
+def _absolute(name: str) -> str:
+    """A path as another process finds it, wherever that works; the name of a set stays as it is."""
+    from brickwork.data.named import known_names
 
-    for name in methods:
-        folder = out / folder_name(name)
-        if (folder / JOURNAL).exists():
-            shutil.rmtree(folder)
+    return str(Path(name).resolve()) if name not in known_names() and Path(name).exists() else name

@@ -4,44 +4,28 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import brickwork
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report, make_group
 from brickwork.cli.folders import accuracy, hash_of, images_for
-from brickwork.cli.parameters import (
-    Data,
-    Force,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    Running,
-    data_option,
-    optional,
-    out_file,
-    out_folder,
-)
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting
+from brickwork.origin import origin_of
 from brickwork.words import counted
-
-
-def _check_page(path: Path) -> None:
-    from brickwork.report.dependencies import check_suffix
-
-    check_suffix(path)
 
 
 def fit(
     source: Annotated[Path, Argument("A .npz or .npy of logits, or a model folder.", "LOGITS|MODEL")],
     *,
-    out: out_folder("Folder to write the map to.", "map.json"),
-    data: OptionalData = None,
+    out: p.out_folder("Folder to write the map to.", "map.json"),
+    data: p.OptionalData = None,
     targets: Annotated[
         Path | None, Setting("Another network (logits of the same rows, or a model): fit its classes instead.")
     ] = None,
     labels: Annotated[Path | None, Setting("A .npy of labels, for logits without.")] = None,
     names: Annotated[Path | None, Setting("A text file with one class name per line.")] = None,
-    run: Running,
+    run: p.Running,
     options: MapOptions,
 ) -> Report:
     """Find which classes are combinations of a few others.
@@ -72,13 +56,13 @@ def fit(
 def show(
     source: Annotated[Path, Argument("A folder written by depend fit.", "MAP")],
     *,
-    out: optional(out_file("Page (.html) or its graph (.svg) to write.", _check_page)) = None,
+    out: p.optional(p.out_file("Page (.html) or its graph (.svg) to write.", ".html", ".svg")) = None,
     classes: Annotated[tuple[str, ...], Setting("Show this class's equation; repeatable.", also=("--class",))] = (),
     logits: Annotated[
         Path | None, Setting("With --out: what the map was fitted on, to plot correlation and coefficient.")
     ] = None,
     targets: Annotated[Path | None, Setting("Beside --logits: the other network's logits.")] = None,
-    force: Force = False,
+    force: p.Force = False,
 ) -> Report:
     """Show a map as equations, as a page or as a graph.
 
@@ -103,17 +87,17 @@ def show(
 
         moments = None if logits is None else moments_of(result, logits, targets)
         draw_dependencies(result, classes=wanted, moments=moments).save(out, force=force)
-        entries, text = {"file": str(out), **entries}, f"{text}\nsaved in {out}"
-    return Report({"folder": str(source), **entries}, text)
+        entries, text = {"file": out, **entries}, f"{text}\nsaved in {out}"
+    return Report({"folder": source, **entries}, text)
 
 
 def add(
-    model: ModelFolder,
+    model: p.ModelFolder,
     *,
-    data: Data,
-    out: OutFolder,
-    base_data: optional(data_option("Images of the model's own classes, the more the better.")) = None,
-    run: Running,
+    data: p.Data,
+    out: p.OutFolder,
+    base_data: p.optional(p.data_option("Images of the model's own classes, the more the better.")) = None,
+    run: p.Running,
     options: AddOptions,
 ) -> Report:
     """Give a model folder new classes, out of what it answers.
@@ -122,31 +106,20 @@ def add(
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
-    from brickwork.origin import origin_of
-
-    if options.on == "branch" and base_data is None:
-        raise RequestError("a branch is trained on known classes too; give `base_data`, images of them.")
     network = run.load(model)
     new, known = (images_for(network, spec, options.seed) for spec in (data, base_data))
     if known is None:
         log("without --base-data nothing says where the new classes end: expect known images to be lost to them.")
     grown = brickwork.depend.add(network, new, base_data=known, progress=True, options=options)
-    facts: dict[str, Any] = {
-        "data": str(data),
-        "base_data": None if base_data is None else str(base_data),
-        "how": options.how,
-        "on": options.on,
-        "source": hash_of(model),
-        **({"epochs": options.epochs} if options.on == "branch" else {}),
-    }
+    facts: dict[str, Any] = {"data": str(data), "base_data": base_data and str(base_data), "source": hash_of(model)}
+    facts |= {"how": options.how, "on": options.on, **({"epochs": options.epochs} if options.on == "branch" else {})}
     right = {"new": accuracy(grown, new), "known": accuracy(grown, known), "known_before": accuracy(network, known)}
     run.save(grown, out, "depend add", test_accuracy=right, **facts)
     classes = origin_of(grown).classes or ()
     shown = [f"{name.replace('_', ' ')} {value:.1%}" for name, value in right.items() if value is not None]
     count = f"{counted(len(classes), 'class')}, {len(new.classes)} of them new"
-    text = f"{count}; test images right: {', '.join(shown)}; saved in {out}"
-    report = {"folder": str(out), "model": str(model), "classes": list(classes), **facts, "test_accuracy": right}
-    return Report(report, text)
+    report = {"model": model, "classes": classes, **facts, "test_accuracy": right}
+    return Report.saved(out, report, f"{count}; test images right: {', '.join(shown)}")
 
 
 GROUP = make_group("depend", "Find and use classes that are combinations of a few others.", (fit, show, add))

@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
+from brickwork import store
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Arch, ArchArguments, Force, ModelFolder, OutFolder, data_option, optional
+from brickwork.cli.folders import images_for
+from brickwork.cli.parameters import ArchArguments, Force, ModelFolder, OutFolder, Reading, data_option, optional
 from brickwork.export.options import ExportOptions
 from brickwork.options import Setting
+from brickwork.origin import origin_of
 from brickwork.store.options import ImportOptions
 from brickwork.words import counted
 
@@ -30,23 +33,15 @@ def import_model(
 
     brickwork import net.pth --arch mynet:Net --classes names.txt --mean 0.5 --std 0.25 --size 32 --out net
     """
-    from brickwork import store
-    from brickwork.origin import origin_of
-
     model = store.import_model(file, arch=arch, args=arg, options=options)
     store.save(model, out, force=force, provenance={"command": "import"})
     origin = origin_of(model)
     notes = origin.provenance["import"]["notes"]
-    facts = origin.to_dict()
-    report = {
-        "folder": str(out),
-        "file": str(file),
-        **{k: facts[k] for k in ("arch", "args", "classes", "preprocessing")},
-    }
+    facts = {k: v for k, v in origin.to_dict().items() if k in ("arch", "args", "classes", "preprocessing")}
     parameters = sum(value.numel() for value in model.parameters())
     text = f"{counted(len(origin.classes or ()), 'class')}, {parameters:,} parameters, {origin.preprocessing}"
-    lines = [text, *(f"note: {note}." for note in notes), f"saved in {out}"]
-    return Report({**report, "notes": notes, "parameters": parameters}, "\n".join(lines))
+    text = "\n".join([text, *(f"note: {note}." for note in notes)])
+    return Report.saved(out, {"file": file, **facts, "notes": notes, "parameters": parameters}, text)
 
 
 def export_model(
@@ -58,8 +53,7 @@ def export_model(
     data: optional(
         data_option("Images to compare on; with --int8, scales are set on training images, and test images judge.")
     ) = None,
-    arch: Arch = None,
-    force: Force = False,
+    run: Reading,
     options: ExportOptions,
 ) -> Report:
     """Write a model folder for use without Brickwork.
@@ -75,11 +69,8 @@ def export_model(
 
     brickwork export net --to onnx --int8 --data pics --out net8.onnx
     """
-    from brickwork import store
-    from brickwork.cli.folders import images_for
     from brickwork.export.exporting import export_model
 
-    network = store.load(model, arch=arch)
-    images = None if data is None else images_for(network, data, 0)
-    result = export_model(network, out, data=images, force=force, options=options)
-    return Report({"model": str(model), "data": data and str(data), **result.to_dict()}, str(result))
+    network = run.load(model)
+    result = export_model(network, out, data=images_for(network, data, 0), force=run.force, options=options)
+    return Report({"model": model, "data": data, **result.to_dict()}, str(result))

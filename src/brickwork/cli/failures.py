@@ -31,40 +31,37 @@ def reporting(callback: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with telling_doubts():
                 return callback(**words)
-        except BrickworkError as error:
-            complain(in_words_of_options(error), debug)
-            raise click.exceptions.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            complain(STOPPED, debug)
-            raise click.exceptions.Exit(130) from None
         except (BrokenPipeError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise  # `brickwork info … | head`: the reader has seen enough; click's own ways out are no faults
-        except OSError as error:
-            complain(_machine(error), debug)
-            raise click.exceptions.Exit(1) from None
-        except UnicodeEncodeError as error:
-            where = error.object[max(0, error.start - 40) : error.end + 40]
-            complain(f"a name has bytes that are no UTF-8 and cannot be recorded: {where!a}; rename it.", debug)
-            raise click.exceptions.Exit(2) from None
-        except MemoryError:
-            complain("there is not enough memory; nothing half-written was left behind.", debug)
-            raise click.exceptions.Exit(1) from None
-        except Exception as error:
-            if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):  # some imports swallow it
-                complain(STOPPED, debug)
-                raise click.exceptions.Exit(130) from None
-            told = forward_fault(error)
-            if told is not None:
-                complain(told, debug)
-                raise click.exceptions.Exit(2) from None
-            hint = "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
-            complain(f"unexpected {type(error).__name__}: {error}.{hint}", debug)
-            raise click.exceptions.Exit(1) from None
+        except (Exception, KeyboardInterrupt) as error:
+            sentence, code = _explained(error, debug)
+            complain(sentence, debug)
+            raise click.exceptions.Exit(code) from None
 
     return run
 
 
-def forward_fault(error: Exception) -> str | None:
+def _explained(error: BaseException, debug: bool) -> tuple[str, int]:
+    """What is said of an error, and the exit code."""
+    if isinstance(error, BrickworkError):
+        return in_words_of_options(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        return STOPPED, 130  # some imports swallow it
+    if isinstance(error, OSError):
+        return _machine(error), 1
+    if isinstance(error, UnicodeEncodeError):
+        where = error.object[max(0, error.start - 40) : error.end + 40]
+        return f"a name has bytes that are no UTF-8 and cannot be recorded: {where!a}; rename it.", 2
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; nothing half-written was left behind.", 1
+    fault = forward_fault(error)
+    if fault is not None:
+        return fault, 2
+    hint = "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
+    return f"unexpected {type(error).__name__}: {error}.{hint}", 1
+
+
+def forward_fault(error: BaseException) -> str | None:
     """What was raised within a network's forward, in one sentence with the module and the line; None: raised elsewhere.
 
     It is the network's own code that fails there, or the images do not fit it; neither is a fault of Brickwork.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import brickwork
 from brickwork import store
+from brickwork.origin import origin_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,8 +22,6 @@ def hash_of(folder: Path) -> str:
 
 def images_for(model: nn.Module, spec: Any, seed: int, split: str | None = None) -> Any:
     """The images a spec names, in the size and channels the model was trained on; none for None."""
-    from brickwork.origin import origin_of
-
     if spec is None:
         return None
     return brickwork.data.load_for(origin_of(model).preprocessing, spec, seed=seed, split=split)
@@ -31,7 +30,6 @@ def images_for(model: nn.Module, spec: Any, seed: int, split: str | None = None)
 def accuracy(model: nn.Module, images: ImageData | None) -> float | None:
     """On the test split; None where there is none, or where the model does not know its classes."""
     from brickwork.evaluation import evaluate_data
-    from brickwork.origin import origin_of
 
     known = origin_of(model).classes
     if images is None or len(images.test_images) == 0:

@@ -1,9 +1,10 @@
 """`brickwork lora bake`, `merge` and `extract`: LoRA adapters as peft writes them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from brickwork.cli.command import Argument, Report, make_group
+import brickwork
+from brickwork.cli.command import Argument, Result, make_group
 from brickwork.cli.parameters import Force, out_folder
 from brickwork.lora.options import LoraBakeOptions, LoraExtractOptions, LoraMergeOptions
 
@@ -18,14 +19,12 @@ def bake(
     out: Out,
     force: Force = False,
     options: LoraBakeOptions,
-) -> Report:
+) -> Result:
     """Put an adapter into the weights of its base.
 
     brickwork lora bake llama adapter --out llama-baked
     """
-    from brickwork.lora.operations import bake
-
-    return _report(bake(base, adapter, out, force=force, options=options))
+    return brickwork.lora.bake(base, adapter, out, force=force, options=options)
 
 
 def merge(
@@ -34,14 +33,12 @@ def merge(
     out: Out,
     force: Force = False,
     options: LoraMergeOptions,
-) -> Report:
+) -> Result:
     """Merge adapters by their products B·A; their factors are never averaged.
 
     brickwork lora merge one two --weight 0.5 --weight 0.5 --out both
     """
-    from brickwork.lora.operations import merge
-
-    return _report(merge(adapters, out, force=force, options=options))
+    return brickwork.lora.merge(adapters, out, force=force, options=options)
 
 
 def extract(
@@ -51,18 +48,12 @@ def extract(
     out: Out,
     force: Force = False,
     options: LoraExtractOptions,
-) -> Report:
+) -> Result:
     """Make an adapter of what training added to a model.
 
     brickwork lora extract tuned base --rank 32 --out adapter
     """
-    from brickwork.lora.operations import extract
-
-    return _report(extract(trained, base, out, force=force, options=options))
-
-
-def _report(result: Any) -> Report:
-    return Report(result.to_dict(), str(result))
+    return brickwork.lora.extract(trained, base, out, force=force, options=options)
 
 
 GROUP = make_group("lora", "LoRA adapters of peft: bake, merge, extract.", [bake, merge, extract])

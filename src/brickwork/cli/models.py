@@ -4,40 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import brickwork
 from brickwork import store
+from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    Arch,
-    ArchArguments,
-    Device,
-    Force,
-    ImageSize,
-    ModelFolder,
-    OutFolder,
-    Running,
-    Seed,
-    data_argument,
-    optional,
-    out_file,
-    picture_suffix,
-)
+from brickwork.cli.folders import hash_of, images_for
 from brickwork.cli.printing import is_first_process, log
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.errors import BadData, BadFile, RequestError
 from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.options import Setting
+from brickwork.origin import origin_of
 from brickwork.training.options import RunningOptions, SynthesiseOptions, TrainOptions
-from brickwork.words import counted, table
+from brickwork.words import counted, sides, table
 
-if TYPE_CHECKING:
-    from brickwork.data import DataSpec
-    from brickwork.training.starts import Start
-
-Images = data_argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …")
+Images = Annotated[str, Argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", "DATA", check=p.check_data)]
 
 
 def train(
@@ -46,11 +29,11 @@ def train(
     ],
     data: Images,
     *,
-    out: OutFolder,
-    arg: ArchArguments = None,
-    size: ImageSize = None,
-    device: Device = "auto",
-    force: Force = False,
+    out: p.OutFolder,
+    arg: p.ArchArguments = None,
+    size: p.ImageSize = None,
+    device: p.Device = "auto",
+    force: p.Force = False,
     options: TrainOptions,
     links: CutLinkOptions,
     running: RunningOptions,
@@ -61,76 +44,51 @@ def train(
 
     brickwork train a digits:B --out ab
     """
+    from brickwork.evaluation import evaluate_data
     from brickwork.training.starts import find_start
 
     start = find_start(arch, arg or {}, size)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
     images = start.images(data, options.seed)
-    penalty = links.penalty(images.mask_classes if start.segments else images.classes)
-    result, evaluation = _train(start, images, options, running, penalty, device)
-    if not is_first_process():
-        return None
-    facts: dict[str, Any] = links.provenance()
-    if start.folder is not None:
-        facts["start"] = store.read_config(start.folder).weights.state_hash
-    provenance = {
-        "command": "train",
-        "data": str(data),
-        "options": result.options.to_dict(),
-        "seconds": round(result.seconds, 2),
-        "test_accuracy": evaluation.accuracy,
-        **facts,
-    }
-    store.save(result.model, out, force=force, provenance=provenance)
-    report = {"folder": str(out), "arch": arch, "data": str(data), **facts, **result.to_dict()}
-    trained = f"trained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s; saved in {out}"
-    return Report({**report, "test": evaluation.to_dict()}, f"{evaluation}\n{trained}")
-
-
-def _train(
-    start: Start, images: Any, options: TrainOptions, running: RunningOptions, penalty: Any, device: Any
-) -> tuple[Any, Any]:
-    from brickwork.evaluation import evaluate_data
-
-    what = start.folder or start.arch
+    classes = images.mask_classes if start.segments else images.classes
     if start.segments and images.train_masks is None:
-        raise BadData(f"{what} needs masks to train on, and {images.name} has none.")
+        raise BadData(f"{arch} needs masks to train on, and {images.name} has none.")
     if len(images.test_labels) == 0:
         raise BadData(f"{images.name} has no image to test on; give every class two images or more, or a test/ folder.")
-    classes = images.mask_classes if start.segments else images.classes
+    penalty = links.penalty(classes)
     model = start.network(len(classes), options.seed)
-    log(f"training {what} on {images} …")
+    log(f"training {arch} on {images} …")
+    about: dict[str, Any] = {"classes": classes, "penalty": penalty, "device": device}
+    about |= {"masks": images.train_masks} if start.segments else {}
     try:
-        result = brickwork.train(
-            model,
-            images,
-            masks=images.train_masks if start.segments else None,
-            classes=classes,
-            penalty=penalty,
-            device=device,
-            options=options,
-            running=running,
-        )
+        result = brickwork.train(model, images, options=options, running=running, **about)
     except KeyboardInterrupt:
         if running.checkpoint is not None:
             log(f"the last whole epoch is in {running.checkpoint}; the same command goes on from there.")
         raise
-    return result, evaluate_data(model, images)
+    evaluation = evaluate_data(model, images)
+    if not is_first_process():
+        return None
+    facts: dict[str, Any] = links.provenance()
+    if start.folder is not None:
+        facts["start"] = hash_of(start.folder)
+    known = {"command": "train", "data": str(data), "options": result.options.to_dict(), **facts}
+    known |= {"seconds": round(result.seconds, 2), "test_accuracy": evaluation.accuracy}
+    store.save(model, out, force=force, provenance=known)
+    report = {"arch": arch, "data": data, **facts, **result.to_dict(), "test": evaluation.to_dict()}
+    trained = f"trained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s"
+    return Report.saved(out, report, f"{evaluation}\n{trained}")
 
 
 def evaluate(
-    folder: ModelFolder,
+    folder: p.ModelFolder,
     data: Images,
     *,
-    arch: Arch = None,
     confusion: Annotated[bool, Setting("Show how often each class was taken for each.")] = False,
-    picture: optional(
-        out_file("Picture of the confusion matrix to write: .svg, .png or .html.", picture_suffix)
-    ) = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    force: Force = False,
+    picture: p.optional(p.out_file("Picture of the confusion matrix to write: .svg, .png or .html.")) = None,
+    seed: p.Seed = 0,
+    run: p.Running,
     options: EvalOptions,
 ) -> Report:
     """Evaluate a model folder on a data set.
@@ -142,10 +100,9 @@ def evaluate(
     brickwork eval a digits:A --restrict 3,4 --confusion
     """
     from brickwork.evaluation import evaluate_data, judged_split
-    from brickwork.origin import origin_of
 
-    model = store.load(folder, arch=arch, device=device)
-    spec: DataSpec = data  # as the parameter's check has read it
+    model = run.load(folder)
+    spec: Any = data  # as the parameter's check has read it
     images, notes = images_for(model, replace(spec, amount=None), seed), []
     split = options.split or judged_split(model, images)
     if split == "all":
@@ -154,24 +111,27 @@ def evaluate(
         images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
-    prepared = origin_of(model).preprocessing
-    if prepared is None:
+    if origin_of(model).preprocessing is None:
         notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
     result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
     result = replace(result, note="")  # said above, with the name of the folder
-    report = {"folder": str(folder), "data": str(data), "split": split, "notes": notes, **result.to_dict()}
+    report = {"folder": folder, "data": data, "split": split, "notes": notes, **result.to_dict()}
     lines = [str(result), *(["", result.confusion_table()] if confusion else []), *(f"note: {n}." for n in notes)]
     if picture is not None:
         from brickwork.report.confusion import draw_confusion
 
-        draw_confusion(result, f"{folder} on {data}").save(picture, force=force)
-        report["picture"] = str(picture)
+        draw_confusion(result, f"{folder} on {data}").save(picture, force=run.force)
+        report["picture"] = picture
         lines.append(f"picture in {picture}")
     return Report(report, "\n".join(lines))
 
 
 def synthesise(
-    model: ModelFolder, *, out: out_file("File to write, made.npz.", ".npz"), run: Running, options: SynthesiseOptions
+    model: p.ModelFolder,
+    *,
+    out: p.out_file("File to write, made.npz.", ".npz"),
+    run: p.Running,
+    options: SynthesiseOptions,
 ) -> Report:
     """Make calibration images from what a model folder's batch norms remember of the images it was trained on.
 
@@ -184,10 +144,9 @@ def synthesise(
 
     images = brickwork.synthesise(run.load(model), options=options)
     save_npz(images, out, force=run.force)
-    height, width, channels = images.shape
-    facts = {"images": len(images.train_labels), "shape": [height, width, channels], "classes": len(images.classes)}
-    text = f"{facts['images']} images of {height}×{width}×{channels} for {facts['classes']} classes; saved in {out}"
-    return Report({"file": str(out), "model": str(model), **facts, "options": options.to_dict()}, text)
+    facts = {"images": len(images.train_labels), "shape": images.shape, "classes": len(images.classes)}
+    text = f"{facts['images']} images of {sides(images.shape)} for {facts['classes']} classes"
+    return Report.saved(out, {"model": model, **facts, "options": options.to_dict()}, text)
 
 
 def info(
@@ -195,8 +154,8 @@ def info(
         str | None, Argument("lenet, timm:resnet18, …, or a model folder; none: list.", "ARCH|FOLDER")
     ] = None,
     *,
-    arg: ArchArguments = None,
-    arch: Arch = None,
+    arg: p.ArchArguments = None,
+    arch: p.Arch = None,
     options: InfoOptions,
 ) -> Report:
     """Show layers, channel spaces and sizes of a model folder or architecture.
@@ -223,28 +182,27 @@ def info(
 
 
 def _architectures() -> Report:
-    known = [(a.name, a.task, a.summary) for a in brickwork.zoo.REGISTRY.values()]
+    rows = [{"name": a.name, "task": a.task, "summary": a.summary} for a in brickwork.zoo.REGISTRY.values()]
     others = [f"{prefix}:NAME" for prefix in brickwork.zoo.PREFIXES] + ["package.module:factory"]
-    rows = [{"name": n, "task": t, "summary": s} for n, t, s in known]
-    text = table(["name", "task", "what"], known) + "\nothers: " + ", ".join(others)
+    text = table(["name", "task", "what"], [list(row.values()) for row in rows]) + "\nothers: " + ", ".join(others)
     return Report({"architectures": rows, "others": others}, text)
 
 
 def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
-    from brickwork.origin import origin_of
 
     model = store.load(folder, arch=arch)
     config = store.read_config(folder)
     origin = origin_of(model)
     result = brickwork.info(model, options=options)
-    data = {"folder": str(folder), **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
-    facts: list[tuple[str, Any]] = [("folder", folder), ("architecture", origin.arch or "not built by Brickwork")]
-    if origin.args:
-        facts.append(("arguments", origin.args))
-    if origin.classes:
-        facts.append(("classes", ", ".join(origin.classes)))
-    facts += list(origin.provenance.items())
-    facts += [("surgery", counted(len(origin.steps), "step"))] if origin.steps else []
-    facts.append(("state hash", config.weights.state_hash[:16]))
-    text = "\n".join(f"{name:14}{value}" for name, value in facts)
+    data = {"folder": folder, **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
+    facts = {
+        "folder": folder,
+        "architecture": origin.arch or "not built by Brickwork",
+        "arguments": origin.args,
+        "classes": ", ".join(origin.classes or ()),
+        **origin.provenance,
+        "surgery": counted(len(origin.steps), "step") if origin.steps else "",
+        "state hash": config.weights.state_hash[:16],
+    }
+    text = "\n".join(f"{name:14}{value}" for name, value in facts.items() if value not in ("", {}))
     return Report(data, f"{text}\n{result}")

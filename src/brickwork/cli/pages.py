@@ -5,10 +5,10 @@ from typing import Annotated
 
 import click
 
+from brickwork.atomic import write_folder
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.parameters import Arch, Device, Force, Seed, out_file, out_folder
 from brickwork.cli.printing import log
-from brickwork.errors import RequestError
 from brickwork.options import Setting
 from brickwork.words import counted, table
 
@@ -27,7 +27,6 @@ def demo(
 
     It ends in a page that opens offline.
     """
-    from brickwork.atomic import write_folder
     from brickwork.devices import pick
     from brickwork.tour import PARTS, take
     from brickwork.tour.next_steps import how_to_reach, next_commands
@@ -87,26 +86,10 @@ def studio(
 
     brickwork studio models --data pics --arch mynet:Net
     """
-    import secrets
-    import socket
+    from brickwork.studio import serve
 
-    if not folder.is_dir():
-        raise RequestError(f"{folder} is no folder; give the one that holds your model folders.")
-    if data is not None and not data.is_dir():
-        raise RequestError(f"`data` is {data}, which is no folder; give one that holds images.")
-    import uvicorn
-
-    from brickwork.studio import Shelf, make_app  # says what to install where something is missing
-
-    token = secrets.token_urlsafe(24)
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise RequestError(f"port {port} cannot be used ({error}); choose another, or 0 for any.") from error
-        click.echo(f"http://127.0.0.1:{listening.getsockname()[1]}/?token={token}")
+    def tell(address: str) -> None:
+        click.echo(address)
         log("Open this address in a browser; Ctrl-C ends the studio.")
-        shelf = Shelf(folder, data, arch or ())
-        config = uvicorn.Config(make_app(shelf, token, str(device)), log_level="warning")
-        uvicorn.Server(config).run(sockets=[listening])
+
+    serve(folder, data=data, arch=arch or (), port=port, device=str(device), tell=tell)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import brickwork
 from brickwork import store
+from brickwork.atomic import check_file, check_output
 from brickwork.cli.command import Argument
 from brickwork.cli.printing import typed_line
-from brickwork.options import MOST_SEED, Options, Setting, option
+from brickwork.errors import BrickworkError, RequestError
+from brickwork.options import MOST_SEED, Options, Setting, one_of, option
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,20 +26,13 @@ DEVICE = "Where to compute: auto, cpu, cuda, cuda:N or mps."
 FORCE = "Replace the output if it is there already."
 
 
-def _data(spec: str, given: Mapping[str, Any]) -> Any:
-    from brickwork import data
-
-    return data.check(spec, size=given.get("size"), split=given.get("split"))
-
-
-_data.reads_images = True  # type: ignore[attr-defined]
+def check_data(spec: str | tuple[str, ...], given: Mapping[str, Any]) -> Any:
+    if isinstance(spec, tuple):
+        return tuple(check_data(one, given) for one in spec)
+    return brickwork.data.check(spec, size=given.get("size"), split=given.get("split"))
 
 
-def _several(specs: tuple[str, ...], given: Mapping[str, Any]) -> Any:
-    return tuple(_data(spec, given) for spec in specs)
-
-
-_several.reads_images = True  # type: ignore[attr-defined]
+check_data.reads_images = True  # type: ignore[attr-defined]
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Any:
@@ -49,49 +45,38 @@ def _folder(*marks: str) -> Any:
     """Refuse an output folder that cannot be written; `marks`: files by which one of ours is known."""
 
     def check(path: Path, given: Mapping[str, Any]) -> Path:
-        from brickwork.atomic import check_output
-
         check_output(path, force=bool(given.get("force")), owns=marks)
         return path
 
     return check
 
 
-def _file(ending: str | Callable[[Path], Any]) -> Any:
-    def check(path: Path, given: Mapping[str, Any]) -> Path:
-        from brickwork.atomic import check_file
-        from brickwork.errors import RequestError
+def _file(*endings: str) -> Any:
+    """Refuse an output file that cannot be written; endings: how its name may end, none for those of pictures."""
 
-        if callable(ending):
-            ending(path)
-        elif path.suffix.lower() != ending:
-            raise RequestError(f"`out` is {path}; it must end in {ending}.")
+    def check(path: Path, given: Mapping[str, Any]) -> Path:
+        if not endings:
+            from brickwork.report.drawing import check_suffix
+
+            check_suffix(path)
+        elif path.suffix.lower() not in endings:
+            raise RequestError(f"`out` is {path}; it must end in {one_of(endings)}.")
         check_file(path, force=bool(given.get("force")))
         return path
 
     return check
 
 
-def picture_suffix(path: Path) -> None:
-    from brickwork.report.drawing import check_suffix
-
-    check_suffix(path)
-
-
-def _model(path: Path, given: Mapping[str, Any]) -> Path:
-    return _models((path,), given)[0]
-
-
-def _models(paths: tuple[Path, ...], given: Mapping[str, Any]) -> tuple[Path, ...]:
-    for path in paths:
-        store.read_config(path)
+def check_models(path: Path | tuple[Path, ...], given: Mapping[str, Any]) -> Any:
+    paths = path if isinstance(path, tuple) else (path,)
+    for one in paths:
+        store.read_config(one)
     _check_archs(paths, given)
-    return paths
+    return path
 
 
 def _check_archs(paths: tuple[Path, ...], given: Mapping[str, Any]) -> None:
     """Refuse an --arch that no network of the request is of, before anything is loaded."""
-    from brickwork.errors import BrickworkError, RequestError
     from brickwork.store.folder import networks_of
 
     if not given.get("arch"):
@@ -124,6 +109,10 @@ class Reading(Options):
         """The network of a model folder, on a device other than that asked for where one is given."""
         return store.load(folder, arch=self.arch, device=device or self.where)
 
+    def net(self, folder: Path) -> Any:
+        """The transplant net of a folder, likewise."""
+        return brickwork.TransplantNet.load(folder, arch=self.arch, device=self.where)
+
     def save(self, model: nn.Module, out: Path, command: str, **facts: Any) -> None:
         """Write a model folder with what the command knows of it; facts that are None are left out."""
         known = {name: value for name, value in facts.items() if value is not None}
@@ -149,19 +138,19 @@ def out_folder(help: str, *marks: str) -> Any:
     return Annotated[Path, Setting(help, metavar="FOLDER", check=_folder(*marks))]
 
 
-def out_file(help: str, ending: str | Callable[[Path], Any]) -> Any:
-    """The annotation of an output file; ending: how its name must end, or what refuses a name."""
-    return Annotated[Path, Setting(help, metavar="FILE", check=_file(ending))]
+def out_file(help: str, *endings: str) -> Any:
+    """The annotation of an output file; endings: how its name may end, none for those of pictures."""
+    return Annotated[Path, Setting(help, metavar="FILE", check=_file(*endings))]
 
 
-ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=_model)]
+ModelFolder = Annotated[Path, Argument("A model folder.", "MODEL", check=check_models)]
 BrickFolders = Annotated[
-    tuple[Path, ...], Argument("Folders written by disassemble or compress.", "BRICK...", check=_models)
+    tuple[Path, ...], Argument("Folders written by disassemble or compress.", "BRICK...", check=check_models)
 ]
 OutFolder = Annotated[Path, Setting("Folder to write.", metavar="FOLDER", check=_folder("config.json"))]
-Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=_data)]
-OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=_data)]
-OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.", picture_suffix)
+Data = Annotated[str, Setting("Images: digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", check=check_data)]
+OptionalData = Annotated[str | None, Setting("Images: digits:A, cifar10, a folder, an .npz, …", check=check_data)]
+OutPicture = out_file("Picture to write: .svg, .png, .html, or .json for report.")
 Arch = Annotated[tuple[str, ...] | None, Setting(ARCH, metavar="FACTORY")]
 ArchArguments = Annotated[
     dict[str, Any] | None, Setting("Argument of the architecture, e.g. --arg stem=imagenet; repeatable.")
@@ -184,9 +173,4 @@ def optional(annotation: Any) -> Any:
 
 def data_option(help: str, *, several: bool = False) -> Any:
     """A parameter that names images, said in other words."""
-    return Annotated[tuple[str, ...] if several else str, Setting(help, check=_several if several else _data)]
-
-
-def data_argument(help: str) -> Any:
-    """Images as a positional parameter."""
-    return Annotated[str, Argument(help, "DATA", check=_data)]
+    return Annotated[tuple[str, ...] if several else str, Setting(help, check=check_data)]

@@ -7,22 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import brickwork
 from brickwork import store
-from brickwork.cli.command import Argument, Report, make_group
-from brickwork.cli.folders import images_for
-from brickwork.cli.parameters import (
-    Arch,
-    Data,
-    Device,
-    Force,
-    ModelFolder,
-    OptionalData,
-    OutFolder,
-    Reading,
-    Running,
-    Seed,
-    out_file,
-    out_folder,
-)
+from brickwork.cli import parameters as p
+from brickwork.cli.command import Argument, Report, Result, make_group
+from brickwork.cli.folders import hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import Setting
@@ -34,12 +21,12 @@ if TYPE_CHECKING:
     from brickwork.pools import KernelPool, PoolFolder, PoolTask
 
 Pool = Annotated[Path, Argument("A pool folder.", "POOL")]
-OutPool = out_folder("Pool folder to write.", "pool.json")
+OutPool = p.out_folder("Pool folder to write.", "pool.json")
 Name = Annotated[str, Setting("Name of the task.")]
 Models = Annotated[tuple[Path, ...], Argument("Model folders of one architecture.", "MODEL...")]
 
 
-def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, options: PretrainOptions) -> Report:
+def pretrain(model: p.ModelFolder, *, data: p.Data, out: OutPool, run: p.Running, options: PretrainOptions) -> Report:
     """Train the codebooks of a pool together with a model folder's network.
 
     brickwork pool pretrain a --data digits:A --out pool
@@ -51,7 +38,7 @@ def pretrain(model: ModelFolder, *, data: Data, out: OutPool, run: Running, opti
 
 
 def cluster(
-    models: Models, *, out: OutPool, data: OptionalData = None, run: Running, options: ClusterOptions
+    models: Models, *, out: OutPool, data: p.OptionalData = None, run: p.Running, options: ClusterOptions
 ) -> Report:
     """Make a pool by k-means over the kernels of model folders, without training.
 
@@ -69,11 +56,11 @@ def learn(
     pool: Pool,
     *,
     name: Name,
-    data: Data,
+    data: p.Data,
     start: Annotated[
         str, Setting("What to start from: base, random, best (of the tasks, by the data), a task, or a model folder.")
     ] = "base",
-    run: Running,
+    run: p.Running,
     options: LearnOptions,
 ) -> Report:
     """Learn a task by training, in kernels of a pool; no task ever changes another.
@@ -84,21 +71,19 @@ def learn(
 
     brickwork pool learn pool --name d --data digits:B --grow 16
     """
-    from brickwork.pools.folder import BASE
-
     folder = brickwork.pool.PoolFolder.open(pool, arch=run.arch)
     folder.check_new(name, force=run.force)
     beginning = None if start == "best" else folder.start(start, arch=run.arch)
     images = brickwork.data.load_for(folder.pool.origin.preprocessing, data, seed=options.seed)
     if start == "best":
-        known = {BASE: folder.task(BASE), **{task: folder.task(task) for task in folder.tasks if task != name}}
-        drawn: dict[str, Any] = {"seed": options.seed, "device": run.where}
-        scores = brickwork.pool.rank_starts(folder.pool, known, images.train_images, images.train_labels, **drawn)
+        known = {task: folder.task(task) for task in ("base", *folder.tasks) if task != name}
+        seen = images.train_images, images.train_labels
+        scores = brickwork.pool.rank_starts(folder.pool, known, *seen, seed=options.seed, device=run.where)
         start = next(iter(scores))
         beginning = known[start]
         log("a linear head on the features of: " + ", ".join(f"{task} {right:.1%}" for task, right in scores.items()))
     task = brickwork.pool.learn(folder.pool, images, start=beginning, device=run.where, options=options)
-    return _added(folder, name, task, images, run.force, {"start": start, "data": str(data)})
+    return _added(folder, name, task, images, run.force, {"start": start, "data": data})
 
 
 def encode(
@@ -106,8 +91,8 @@ def encode(
     *,
     name: Name,
     model: Annotated[Path, Setting("Model folder to encode.", metavar="FOLDER")],
-    data: OptionalData = None,
-    run: Running,
+    data: p.OptionalData = None,
+    run: p.Running,
     options: EncodeOptions,
 ) -> Report:
     """Encode a trained model folder in kernels of a pool, without training.
@@ -124,11 +109,12 @@ def encode(
     folder.pool.check(network)
     images = images_for(network, data, options.seed)
     task = brickwork.pool.encode(folder.pool, network, images, device=run.where, options=options)
-    request = {"model": str(model), "data": None if data is None else str(data), "metric": options.metric}
-    return _added(folder, name, task, images, run.force, request)
+    return _added(folder, name, task, images, run.force, {"model": model, "data": data, "metric": options.metric})
 
 
-def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed = 0, device: Device = "auto") -> Report:
+def eval_(
+    pool: Pool, *, name: Name, data: p.Data, arch: p.Arch = None, seed: p.Seed = 0, device: p.Device = "auto"
+) -> Report:
     """Evaluate a task's network on a data set.
 
     brickwork pool eval pool --name b --data digits:B
@@ -138,11 +124,11 @@ def eval_(pool: Pool, *, name: Name, data: Data, arch: Arch = None, seed: Seed =
     folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
     model = folder.rebuild(name, device=device)
     result = evaluate_data(model, images_for(model, data, seed, split="test"))
-    report = {"folder": str(pool), "name": name, "data": str(data), "bytes": folder.bytes(name), **result.to_dict()}
+    report = {"folder": pool, "name": name, "data": data, "bytes": folder.bytes(name), **result.to_dict()}
     return Report(report, str(result))
 
 
-def rebuild(pool: Pool, *, name: Name, out: OutFolder, arch: Arch = None, force: Force = False) -> Report:
+def rebuild(pool: Pool, *, name: Name, out: p.OutFolder, arch: p.Arch = None, force: p.Force = False) -> Report:
     """Write a task as an ordinary model folder.
 
     brickwork pool rebuild pool --name b --out b
@@ -151,33 +137,30 @@ def rebuild(pool: Pool, *, name: Name, out: OutFolder, arch: Arch = None, force:
     task = folder.task(name)
     provenance = {"command": "pool rebuild", "task": name, "pool": task.pool, "how": dict(task.facts)}
     store.save(folder.pool.rebuild(task), out, force=force, provenance=provenance)
-    state = store.read_config(out).weights.state_hash
-    report = {"folder": str(out), "pool": str(pool), "name": name, "state_hash": state}
-    return Report(report, f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model in {out}")
+    text = f"{name}, {counted(len(task.classes), 'class')}, as an ordinary model"
+    return Report.saved(out, {"pool": pool, "name": name, "state_hash": hash_of(out)}, text)
 
 
 def info(
     pool: Pool,
     *,
     name: Annotated[str | None, Setting("A task, to see how its indices are spread.")] = None,
-    arch: Arch = None,
-) -> Report:
+    arch: p.Arch = None,
+) -> Result:
     """Show what a pool holds, or how the indices of one task are spread.
 
     brickwork pool info pool
     """
     folder = brickwork.pool.PoolFolder.open(pool, arch=arch)
-    if name is not None:
-        return _task_report(folder, name)
-    return Report(folder.to_dict(), str(folder))
+    return folder if name is None else _task_report(folder, name)
 
 
 def show(
     pool: Pool,
     *,
-    out: out_file("Page to write.", ".html"),
+    out: p.out_file("Page to write.", ".html"),
     name: Annotated[str | None, Setting("The task to show.", default_text="all")] = None,
-    run: Reading,
+    run: p.Reading,
 ) -> Report:
     """Draw which kernels tasks chose, what they have in common, and the kernels, as a page.
 
@@ -191,16 +174,19 @@ def show(
     tasks = {task: folder.task(task) for task in ([name] if name else folder.tasks)}
     sizes = {task: folder.bytes(task) for task in tasks}
     draw_pool(folder.pool, tasks, sizes=sizes, title=f"Kernel pool: {pool.name}").save(out, force=run.force)
-    rows, cells = [], []
+    rows: list[dict[str, Any]] = []
     for label, task in tasks.items():
-        rates = selection_rates(folder.pool, task)
-        used = sum(int((rate > 0).sum()) for rate in rates.values()) / sum(map(len, rates.values()))
+        rates = selection_rates(folder.pool, task).values()
+        used = sum(int((rate > 0).sum()) for rate in rates) / sum(map(len, rates))
         changed = None if task.reference is None else task.changed()
-        own = {"task": label, "classes": list(task.classes), "bytes": sizes[label]}
+        own = {"task": label, "classes": task.classes, "bytes": sizes[label]}
         rows.append({**own, "changed": changed, "kernels_used": used})
-        cells.append((label, len(task.classes), sizes[label], _share(changed, "–"), f"{used:.1%}"))
+    cells = [
+        (r["task"], len(r["classes"]), r["bytes"], _share(r["changed"], "–"), _share(r["kernels_used"], ""))
+        for r in rows
+    ]
     text = table(["task", "classes", "bytes", "unlike its reference", "kernels used"], cells)
-    return Report.saved(out, {"pool": str(pool), "tasks": rows}, text if rows else "a pool without tasks")
+    return Report.saved(out, {"pool": pool, "tasks": rows}, text if rows else "a pool without tasks")
 
 
 def rm(
@@ -209,7 +195,7 @@ def rm(
     name: Name,
     detach: Annotated[bool, Setting("Store tasks that are relative to this one on their own first.")] = False,
     trim: Annotated[bool, Setting("Also drop kernels the pool grew by last that no task was made with.")] = False,
-    arch: Arch = None,
+    arch: p.Arch = None,
 ) -> Report:
     """Remove a task from a pool; the others stay as they are.
 
@@ -219,7 +205,7 @@ def rm(
     bound, before = folder.relatives(name), folder.bytes()
     folder.remove(name, detach=detach, trim=trim)
     freed = before - folder.bytes()
-    report = {"folder": str(pool), "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": folder.tasks}
+    report = {"folder": pool, "removed": name, "detached": bound, "trimmed_bytes": freed, "tasks": folder.tasks}
     smaller = f", the pool {freed:,} bytes smaller" if freed else ""
     return Report(report, f"{name} removed{smaller}; {len(folder.tasks)} tasks left")
 
@@ -236,21 +222,13 @@ def _written(pool: KernelPool, out: Path, sources: list[Path], force: bool) -> R
     folder = brickwork.pool.PoolFolder.create(out, pool, force=force)
     if pool.short:
         some = some_of([f"{name} ({count})" for name, count in pool.short.items()], 8)
-        log(
-            f"{counted(len(pool.short), 'layer')} with fewer than {pool.size} distinct kernels, so smaller pools: {some}"
-        )
-    report = {
-        "folder": str(out),
-        "models": [str(source) for source in sources],
-        "layers": {name: len(book) for name, book in pool.layers.items()},
-        "short": pool.short,
-        "pool_bytes": pool.size_bytes,
-        "bytes": folder.bytes(),
-        "base_bytes": folder.bytes("base"),
-        **pool.facts,
-    }
-    base = f"base {folder.bytes('base'):,} bytes; {folder.bytes():,} bytes in all, there once"
-    return Report(report, f"{pool}\n{base}; saved in {out}")
+        few = f"fewer than {pool.size} distinct kernels"
+        log(f"{counted(len(pool.short), 'layer')} with {few}, so smaller pools: {some}")
+    layers = {name: len(book) for name, book in pool.layers.items()}
+    sizes = {"pool_bytes": pool.size_bytes, "bytes": folder.bytes(), "base_bytes": folder.bytes("base")}
+    base = f"base {sizes['base_bytes']:,} bytes; {sizes['bytes']:,} bytes in all, there once"
+    report = {"models": sources, "layers": layers, "short": pool.short, **sizes, **pool.facts}
+    return Report.saved(out, report, f"{pool}\n{base}")
 
 
 def _added(
@@ -259,32 +237,22 @@ def _added(
     """A new task, judged, saved and reported."""
     from brickwork.evaluation import evaluate_data
 
-    result = None
+    accuracy, right = None, ""
     if images is not None and set(images.classes) <= set(task.classes):
         result = evaluate_data(folder.pool.rebuild(task), images)
+        accuracy, right = result.accuracy, f"{result.accuracy:.2%} of {result.images} test images right; "
     before = folder.bytes()
     folder.add(name, task, force=force)
-    size, reference = folder.bytes(name), folder.header(name)["reference"]
-    # of what the file is relative to, which need not be what the task started from
-    changed = None if reference is None else folder.task(name).changed()
+    row = folder.row(name)
+    changed, relative = None, "on its own"
+    if row["relative_to"] is not None:  # which need not be what the task started from
+        changed = folder.task(name).changed()
+        relative = f"relative to {row['relative_to']}, {changed:.1%} of its indices changed"
     grew = {"kernels": 0 if task.brings is None else task.brings.count, "bytes": folder.bytes() - before}
-    report = {
-        "folder": str(folder.path),
-        "name": name,
-        "bytes": size,
-        "relative_to": None if reference is None else reference[0],
-        "changed": changed,
-        "pool_grew": grew,
-        "test_accuracy": None if result is None else result.accuracy,
-        **request,
-        **task.facts,
-    }
-    relative = (
-        "on its own" if reference is None else f"relative to {reference[0]}, {changed:.1%} of its indices changed"
-    )
-    right = "" if result is None else f"{result.accuracy:.2%} of {result.images} test images right; "
+    about = {"folder": folder.path, **{key: row[key] for key in ("name", "bytes", "relative_to")}, "changed": changed}
     new = f"; the pool grew by {grew['kernels']} kernels, {grew['bytes']:,} bytes" if grew["kernels"] else ""
-    return Report(report, f"{name}: {right}{size:,} bytes, {relative}{new}")
+    report = {**about, "pool_grew": grew, "test_accuracy": accuracy, **request, **task.facts}
+    return Report(report, f"{name}: {right}{row['bytes']:,} bytes, {relative}{new}")
 
 
 def _task_report(folder: PoolFolder, name: str) -> Report:

@@ -1,7 +1,6 @@
 """What a command prints: the result on stdout, everything else on stderr; the line that was typed."""
 
 import json
-import math
 import os
 import shlex
 import sys
@@ -9,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+
+from brickwork.results import json_values
 
 _LINE: list[str] = []  # what was typed, for figures that say how they were made
 
@@ -33,16 +34,7 @@ def emit(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     """The result of a command on stdout: one JSON object, or text for people."""
     # a stream of other letters than UTF-8's is given JSON's own escapes
     plain = (getattr(sys.stdout, "encoding", None) or "utf-8").lower() not in ("utf-8", "utf8")
-    click.echo(json.dumps(finite(data), ensure_ascii=plain, allow_nan=False) if as_json else text)
-
-
-def finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity: what has no value is null."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    click.echo(json.dumps(json_values(data), ensure_ascii=plain, allow_nan=False) if as_json else text)
 
 
 def log(message: str) -> None:

@@ -11,7 +11,7 @@ from brickwork.bricks.options import AdaptOptions, DistilOptions, ForgetOptions,
 from brickwork.cli.command import Argument, Given, Report
 from brickwork.cli.folders import accuracy, check_classes, hash_of, images_for
 from brickwork.cli.parameters import Data, ModelFolder, OutFolder, Running, data_option, optional
-from brickwork.errors import BadData, RequestError
+from brickwork.errors import RequestError
 from brickwork.options import Setting, refuse
 from brickwork.words import counted
 
@@ -29,9 +29,9 @@ def treat(model: ModelFolder, *, data: Data, out: OutFolder, run: Running, optio
     whole = run.load(model)
     images = images_for(whole, data, options.seed)
     result = brickwork.treat(whole, images, options=options)
-    facts = {"data": str(data), "source": hash_of(model), "rule": options.rule}
-    nets, about = (whole, result.model, images), {"model": str(model), "data": str(data)}
-    return _saved("treat", run, out, nets, facts, (about, result.to_dict()), f"{result.training}\n{options.rule}: ")
+    facts = {"data": str(data), "rule": options.rule}
+    text = f"{result.training}\n{options.rule}: "
+    return _saved("treat", run, (model, out), (whole, result.model, images), facts, result.to_dict(), text)
 
 
 def distil(
@@ -63,11 +63,9 @@ def distil(
     answers = class_numbers(images, known or images.classes, known is not None) if labels else None
     teachers = [run.load(folder) for folder in teacher]
     result = brickwork.distil(pupil, teachers, images.train_images, answers, options=options)
-    hashes = [other.weights.state_hash for other in others]
-    facts = {"data": str(data), "source": hash_of(student), "teachers": hashes}
-    about = {"student": str(student), "teachers": list(map(str, teacher)), "data": str(data)}
-    nets = (pupil, result.model, images)
-    return _saved("distil", run, out, nets, facts, (about, result.to_dict()), f"{result.training}\n")
+    facts = {"data": str(data), "teachers": [other.weights.state_hash for other in others]}
+    about = {"teachers": list(map(str, teacher)), **result.to_dict()}
+    return _saved("distil", run, (student, out), (pupil, result.model, images), facts, about, f"{result.training}\n")
 
 
 def transfer(
@@ -86,16 +84,16 @@ def transfer(
 
     brickwork transfer a --data grey-photos --routes photos --what independent --out a-grey
     """
-    if options.what == "all":
-        typed = [name for name in ("routes", "threshold", "attribution", "scored") if name in given]
-        refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
+    typed = [
+        name for name in ("routes", "threshold", "attribution", "scored") if name in given and options.what == "all"
+    ]
+    refuse([f"`{name}` is not used, as `what` all holds nothing; leave it out" for name in typed])
     whole = run.load(model)
     images, known = (images_for(whole, spec, options.seed) for spec in (data, routes))
     result = brickwork.transfer(whole, images, routes=known, options=options)
-    facts = {"data": str(data), "source": hash_of(model), "what": options.what}
-    nets, about = (whole, result.model, images), {"model": str(model), "data": str(data), "what": options.what}
+    facts = {"data": str(data), "what": options.what}
     text = f"{result.training}\n{result.free:.1%} of the parameters trained; "
-    return _saved("transfer", run, out, nets, facts, (about, result.to_dict()), text)
+    return _saved("transfer", run, (model, out), (whole, result.model, images), facts, result.to_dict(), text)
 
 
 def adapt(
@@ -115,13 +113,12 @@ def adapt(
     """
     whole = run.load(model)
     pair = [images_for(whole, spec, options.seed) for spec in (known, new)]
-    _check_pairs(*pair)
-    result = brickwork.adapt(whole, *(images.train_images for images in pair), options=options)
+    result = brickwork.adapt(whole, *pair, options=options)
     count = min(options.images, len(pair[0].train_images))
     facts = {"known": str(known), "new": str(new), "images": count}
-    about, said = {"model": str(model), **facts}, {**facts, "source": hash_of(model)}
-    text = f"matched on {counted(count, 'pair')}; "
-    return _saved("adapt", run, out, (whole, result, pair[1]), said, (about, {}), text)
+    return _saved(
+        "adapt", run, (model, out), (whole, result, pair[1]), facts, {}, f"matched on {counted(count, 'pair')}; "
+    )
 
 
 def forget(
@@ -145,39 +142,24 @@ def forget(
     result = brickwork.forget(whole, classes, images_for(whole, data, options.seed), options=options)
     facts = {"data": str(data), "source": hash_of(model), "forgotten": list(result.forgotten)}
     run.save(result.model, out, "forget", **facts, test_accuracy=result.after.retained)
-    return Report.saved(out, {"model": str(model), "data": str(data), **result.to_dict()}, result)
+    return Report.saved(out, {"model": model, "data": data, **result.to_dict()}, result)
 
 
 def _saved(
     command: str,
     run: Running,
-    out: Path,
+    folders: tuple[Path, Path],
     nets: tuple[nn.Module, nn.Module, ImageData],
     facts: dict[str, Any],
-    report: tuple[dict[str, Any], dict[str, Any]],
+    result: dict[str, Any],
     text: str,
 ) -> Report:
     """The network before and after judged on images, the one after saved, both told: `text`, then how often each is right."""
+    model, out = folders
     before, after = (accuracy(net, nets[2]) for net in nets[:2])
-    run.save(nets[1], out, command, **facts, test_accuracy=after)
+    run.save(nets[1], out, command, **facts, source=hash_of(model), test_accuracy=after)
     judged = "no test images of the model's classes to judge by"
     if before is not None and after is not None:
         judged = f"accuracy on the test images: {before:.2%} before, {after:.2%} after"
-    return Report.saved(out, {**report[0], "before": before, "after": after, **report[1]}, f"{text}{judged}")
-
-
-def _check_pairs(known: Any, new: Any) -> None:
-    """As many images, and of the same class wherever both name one."""
-    counts = [len(images.train_images) for images in (known, new)]
-    if counts[0] != counts[1]:
-        raise BadData(
-            f"{known.name} has {counts[0]} training images and {new.name} {counts[1]}; they must come in pairs."
-        )
-    if set(known.classes) != set(new.classes):
-        return
-    for k, (a, b) in enumerate(zip(known.train_labels, new.train_labels, strict=True)):
-        if known.classes[a] != new.classes[b]:
-            raise BadData(
-                f"training image {k} is {known.classes[a]!r} in {known.name} and {new.classes[b]!r} in {new.name}; "
-                "they must come in pairs, in the same order."
-            )
+    about = {"student" if command == "distil" else "model": str(model), **facts, "before": before, "after": after}
+    return Report.saved(out, {**about, **result}, f"{text}{judged}")

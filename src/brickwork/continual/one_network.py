@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from brickwork.continual.base import RewrittenFile
 from brickwork.continual.bench import Bench, load_partly
 from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import head_tensors, with_head
+from brickwork.continual.options import passes, rate
 from brickwork.data.images import ImageData
 from brickwork.store.weights import read_safetensors
 
@@ -25,9 +25,8 @@ Stored = dict[str, Tensor]
 class OneNetwork(RewrittenFile):
     """What methods of one network have in common. `kept` is what they store beside it, `penalty` and `images` how they use it."""
 
-    if TYPE_CHECKING:  # each method has its own, with a default
-        lr: float
-        epochs: int | None
+    lr: float = rate(0.02)
+    epochs: int | None = passes()
 
     def learn(self, bench: Bench, number: int) -> None:
         model = with_head(self.opening(bench, number), classes_until(bench, number), seed=bench.seed_of(number))

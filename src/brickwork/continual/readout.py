@@ -6,6 +6,7 @@ from torch import nn
 from brickwork.continual.networks import head_of
 from brickwork.data.images import ImageData
 from brickwork.moments.readout import linear_answers, read_features
+from brickwork.outputs import accuracy_of
 
 
 def readout(model: nn.Module, task: ImageData, device: torch.device, head: str | None = None) -> float:
@@ -16,4 +17,4 @@ def readout(model: nn.Module, task: ImageData, device: torch.device, head: str |
     model, head = model.to(device), head or head_of(model)
     train, test = (read_features(model, head, images) for images in (task.train_images, task.test_images))
     answers = linear_answers(train, torch.as_tensor(task.train_labels), len(task.classes), test)
-    return float((answers.argmax(1) == torch.as_tensor(task.test_labels)).double().mean())
+    return accuracy_of(answers, task.test_labels)

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from brickwork.continual.bench import Bench
 from brickwork.continual.one_network import NETWORK, OneNetwork, Penalty, Stored
-from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
 from brickwork.options import option
@@ -24,8 +23,6 @@ class LearningWithoutForgetting(OneNetwork):
     """On the images of a task the network keeps to what it answered for the earlier classes before it (1606.09282)."""
 
     prefix = "lwf"
-    lr: float = rate(0.02)
-    epochs: int | None = passes()
     strength: float = option(default=1.0, at_least=0, help="Weight of the earlier answers.")
     temperature: float = option(default=2.0, above=0, help="Temperature of both answers.")
 
@@ -47,8 +44,6 @@ class ElasticWeights(OneNetwork):
     """Weights are held to what they were, each by how much it mattered to earlier tasks (1612.00796; one sum, 1805.06370)."""
 
     prefix = "ewc"
-    lr: float = rate(0.02)
-    epochs: int | None = passes()
     strength: float = option(default=1000.0, at_least=0, help="Weight of the penalty.")
     seen: int = option(default=200, at_least=1, help="Images per task that say how much a weight matters.")
 

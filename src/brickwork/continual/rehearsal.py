@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from brickwork.continual.bench import Bench
 from brickwork.continual.one_network import OneNetwork, Penalty, Stored
-from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import concatenated
@@ -23,8 +22,6 @@ from brickwork.prediction import input_of, predict
 class Stores(OneNetwork):
     """So many images of every class are kept, drawn at random."""
 
-    lr: float = rate(0.02)
-    epochs: int | None = passes()
     stored: int = option(default=20, at_least=1, help="Images stored per class.")
 
     def kept(self, model: nn.Module, bench: Bench, number: int, task: ImageData, earlier: Stored) -> Stored:

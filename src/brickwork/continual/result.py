@@ -15,7 +15,7 @@ from brickwork.continual import metrics
 from brickwork.continual.options import ContinualOptions
 from brickwork.html_table import facts_table, rows_table
 from brickwork.options import Options
-from brickwork.results import JsonResult
+from brickwork.results import JsonResult, json_values
 from brickwork.words import counted
 
 MB = 2**20
@@ -133,12 +133,12 @@ class ContinualResult(JsonResult):
     def to_dict(self) -> dict[str, Any]:
         """JSON values; NaN as None."""
         return {
-            **{name: _plain(value) for name, value in self.row().items()},
+            **json_values(self.row()),
             "tasks": list(self.tasks),
-            "matrix": [[_plain(float(value)) for value in row] for row in self.matrix],
+            "matrix": json_values(self.matrix.tolist()),
             "own_bytes": list(self.own),
             "curve_bytes": list(self.curve),
-            "untouched": None if self.untouched is None else [_plain(float(value)) for value in self.untouched],
+            "untouched": None if self.untouched is None else json_values(self.untouched.tolist()),
             "provenance": dict(self.provenance),
         }
 
@@ -205,7 +205,7 @@ class Comparison:
         text = io.StringIO()
         writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({k: _plain(v) for k, v in row.items()} for row in self.table())
+        writer.writerows(map(json_values, self.table()))
         return text.getvalue()
 
     def to_dict(self) -> dict[str, Any]:
@@ -271,7 +271,3 @@ class Comparison:
 
 def _percent(value: float, sign: str = "") -> str:
     return "–" if math.isnan(value) else f"{100 * value:{sign}.2f}"
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value

@@ -28,10 +28,11 @@ from brickwork.continual.registry import parse
 from brickwork.continual.result import Comparison, ContinualResult
 from brickwork.continual.scenario import Scenario
 from brickwork.data.images import ImageData
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of
+from brickwork.outputs import accuracy_of
 from brickwork.pools import KernelPool
 from brickwork.pools.layers import head_of as last_layer
 from brickwork.prediction import predict
@@ -52,7 +53,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     pool: KernelPool | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: ContinualOptions,
 ) -> Comparison:
@@ -164,10 +165,8 @@ def _among_all(method: ContinualMethod, bench: Bench, signs: list[str]) -> list[
             return [None] * len(tasks)
         answers = [torch.cat(parts, 1) for parts in zip(*columns, strict=True)]
     firsts = np.cumsum([0, *(len(task.classes) for task in tasks)])
-    return [
-        float((logits.argmax(1).numpy() == task.test_labels + first).mean())
-        for logits, task, first in zip(answers, tasks, firsts, strict=False)
-    ]
+    judged = zip(answers, tasks, firsts, strict=False)
+    return [accuracy_of(logits, task.test_labels + first) for logits, task, first in judged]
 
 
 def _side_by_side(method: ContinualMethod, bench: Bench, signs: list[str]) -> list[list[torch.Tensor]] | None:
@@ -192,8 +191,7 @@ def _side_by_side(method: ContinualMethod, bench: Bench, signs: list[str]) -> li
 
 def share_right(model: nn.Module, task: ImageData, device: torch.device) -> float:
     """Of the test images of a task."""
-    logits = predict(model, task.test_images, device=device)
-    return float((logits.argmax(1).numpy() == task.test_labels).mean())
+    return accuracy_of(predict(model, task.test_images, device=device), task.test_labels)
 
 
 class Journal:

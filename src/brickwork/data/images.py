@@ -14,6 +14,7 @@ from torch import Tensor
 
 from brickwork.data.pixels import as_input, change_channels, check_raw, measure, resize, resize_masks
 from brickwork.data.streamed import StreamedImages, concatenated
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData, RequestError
 from brickwork.origin import Framing, Preprocessing
 from brickwork.words import counted
@@ -89,7 +90,7 @@ class ImageData:
         return measure(self.train_images)
 
     def tensors(
-        self, split: str = "test", preprocessing: Preprocessing | None = None, device: torch.device | str = "cpu"
+        self, split: str = "test", preprocessing: Preprocessing | None = None, device: DeviceLike = "cpu"
     ) -> tuple[Tensor, Tensor]:
         """Network input (N, C, H, W) float32 and labels (N,) of a split; its own preprocessing by default."""
         images, labels, _ = self.split(split)

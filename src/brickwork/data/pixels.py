@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brickwork.data.streamed import BATCH, Images, StreamedImages, tensor_of
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 from brickwork.origin import Framing, Preprocessing
 
@@ -42,7 +43,7 @@ def measure(images: np.ndarray | StreamedImages) -> Preprocessing:
 def as_input(
     images: Images,
     preprocessing: Preprocessing | None,
-    device: torch.device | str = "cpu",
+    device: DeviceLike = "cpu",
     memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
     """Network input (N, C, H, W): uint8 images (N, H, W, C) are prepared, floating ones taken as they are.

@@ -75,7 +75,7 @@ def load_rows(logits: Logits, *, what: str = "the logits") -> tuple[np.ndarray, 
     if isinstance(logits, str | os.PathLike):
         logits = open_npy(logits)
     if isinstance(logits, np.ndarray | Tensor):
-        rows = _array(logits, what, 0)
+        rows = _array(logits, what)
         for part, start in row_chunks(rows):
             _check_finite(part, start, what)
         if not len(rows):
@@ -139,7 +139,7 @@ def _chunks(logits: Logits, what: str, chunk: int) -> Iterator[tuple[np.ndarray,
     start, width = 0, None
     for item in source:
         given, labels = (item[0], item[1]) if _is_pair(item) else (item, None)
-        part = _array(given, what, start)
+        part = _array(given, what)
         if width is not None and part.shape[1] != width:
             raise BadData(f"{what} have {width} columns at first and {part.shape[1]} from row {start} on.")
         width = part.shape[1]
@@ -191,7 +191,7 @@ def memory_map(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def _array(given: Any, what: str, start: int) -> np.ndarray:
+def _array(given: Any, what: str) -> np.ndarray:
     rows = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
     if rows.ndim != 2:
         raise BadData(f"{what} have shape {rows.shape}; they must be (rows, classes), one row an image.")

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from brickwork.dependencies.gram import load_rows
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, RequestError
 
 HOWS = ("train", "ridge")
@@ -85,7 +85,7 @@ def fit_head(
     strength: float | None = None,
     bias: bool = True,
     seed: int = 0,
-    device: str | torch.device = "cpu",
+    device: DeviceLike = "cpu",
 ) -> Head:
     """Θ and b from logits (rows, known) of new classes' images, labels 0 to new − 1, and of known classes' images.
 

@@ -17,10 +17,10 @@ from brickwork.dependencies.problem import Floats
 from brickwork.errors import BadFile, RequestError, UnknownName
 from brickwork.html_table import rows_table
 from brickwork.options import fields_of
-from brickwork.results import check_format
+from brickwork.results import check_format, json_values
 from brickwork.store.weights import tensors_of, write_safetensors
 from brickwork.tensor_file import SEAL, inside, read_header, warn_unverified
-from brickwork.words import counted
+from brickwork.words import counted, table
 
 FORMAT, OLDER = "brickwork.map/1", "brickwork dependency map 1"
 FACTS, NUMBERS = "map.json", "map.safetensors"
@@ -135,9 +135,9 @@ class DependencyMap:
                 if self.frequency is not None:
                     link["frequency"] = float(self.frequency[t, j])
                 entry["depends_on"].append(link)
-            entry |= {key: _json(column[t]) for key, column in self.columns.items()}
+            entry |= {key: json_values(column[t]) for key, column in self.columns.items()}
             classes.append(entry)
-        return {"summary": _json(self.summary()), **_json(self.facts), "classes": classes}
+        return {"summary": json_values(self.summary()), **json_values(self.facts), "classes": classes}
 
     # -- on disk ----------------------------------------------------------------------------------------------
 
@@ -151,8 +151,8 @@ class DependencyMap:
             "format": FORMAT,
             "names": list(self.names),
             "targets": list(self.targets),
-            "facts": _json(self.facts),
-            "summary": _json(self.summary()),
+            "facts": json_values(self.facts),
+            "summary": json_values(self.summary()),
         }
         with write_folder(folder, force=force, owns=(FACTS,)) as temporary:
             (temporary / FACTS).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -218,10 +218,8 @@ class DependencyMap:
         return rows
 
     def __str__(self) -> str:
-        rows = self._table()
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        cells = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([*self._lines(), *cells])
+        head, *rows = self._table()
+        return "\n".join([*self._lines(), table(head, rows)])
 
     def _repr_html_(self) -> str:
         head, *rows = self._table()
@@ -253,17 +251,6 @@ def _dense(arrays: dict[str, np.ndarray], name: str, shape: tuple[int, int]) -> 
     result = np.zeros(shape)
     result[arrays[f"{name}.row"], arrays[f"{name}.column"]] = arrays[f"{name}.value"]
     return result
-
-
-def _json(value: Any) -> Any:
-    """Numbers as JSON knows them: NaN and infinity become null."""
-    if isinstance(value, dict):
-        return {key: _json(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json(entry) for entry in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _signed(value: float) -> str:

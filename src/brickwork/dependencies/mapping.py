@@ -31,6 +31,7 @@ from brickwork.dependencies.stability import explained, p_values, selection_freq
 from brickwork.dependencies.theory import check_theory, redundancies
 from brickwork.errors import BadData, RequestError
 from brickwork.options import takes
+from brickwork.words import some_of
 
 Rows = tuple[np.ndarray, np.ndarray, NDArray[np.int64] | None]  # features, values to be replaced, labels
 
@@ -88,13 +89,11 @@ def fit_map(
     columns, facts = _theory(fit, moments, bounds)
     del moments  # as large as the coefficients
     columns |= measure(*measured, fit.coef_, delta=delta)
-    frequency = None
+    frequency, again = None, (x, known, other)
     if options.bootstrap:
-        frequency = selection_frequencies(
-            chosen, x, known, other, rounds=options.bootstrap, seed=seed, progress=progress
-        )
+        frequency = selection_frequencies(chosen, again, rounds=options.bootstrap, seed=seed, progress=progress)
     if options.null:
-        shuffled = shuffled_fits(chosen, x, known, other, rounds=options.null, seed=seed, progress=progress)
+        shuffled = shuffled_fits(chosen, again, rounds=options.null, seed=seed, progress=progress)
         columns["explained"] = explained(y, fit.predict(x))
         columns["explained_by_chance"] = np.quantile(shuffled, 0.95, axis=0)
         columns["p_value"] = p_values(columns["explained"], shuffled)
@@ -188,12 +187,12 @@ def _notes(
     notes = []
     flat = _same_in_every_row(x, x[0])
     if len(flat):
-        notes.append(f"the logit of {_list(names, flat)} never changes.")
+        notes.append(f"the logit of {some_of([repr(names[k]) for k in flat], 5)} never changes.")
     _, first, counts = np.unique(x[:64].T, axis=0, return_index=True, return_counts=True)
     for j in first[counts > 1]:
         same = _same_in_every_row(x, column=j)
         if len(same) > 1 and j not in flat:
-            notes.append(f"the logits of {_list(names, same)} are the same in every row.")
+            notes.append(f"the logits of {some_of([repr(names[k]) for k in same], 5)} are the same in every row.")
     if len(x) < x.shape[1]:
         notes.append(
             f"{len(x)} rows are fewer than {x.shape[1]} classes: on them every class is a combination of the others "
@@ -202,7 +201,7 @@ def _notes(
     if labels is not None:
         none = np.setdiff1d(np.arange(len(targets)), labels)
         if len(none):
-            notes.append(f"there are no images of {_list(targets, none)} in the fit.")
+            notes.append(f"there are no images of {some_of([repr(targets[k]) for k in none], 5)} in the fit.")
     return notes
 
 
@@ -212,8 +211,3 @@ def _same_in_every_row(x: np.ndarray, value: np.ndarray | None = None, *, column
     for part, _ in row_chunks(x):
         same &= (part == (part[:, column : column + 1] if value is None else value)).all(0)
     return np.flatnonzero(same)
-
-
-def _list(names: tuple[str, ...], ids: np.ndarray) -> str:
-    shown = ", ".join(repr(names[k]) for k in ids[:5])
-    return shown + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")

@@ -10,17 +10,12 @@ from brickwork.dependencies.problem import Floats
 from brickwork.errors import RequestError
 from brickwork.progress import bar
 
+Rows = tuple[
+    np.ndarray, NDArray[np.int64] | None, np.ndarray | None
+]  # logits, labels, and targets if other than logits
 
-def selection_frequencies(
-    model: CovLasso,
-    logits: np.ndarray,
-    labels: NDArray[np.int64] | None,
-    targets: np.ndarray | None,
-    *,
-    rounds: int,
-    seed: int,
-    progress: bool = False,
-) -> Floats:
+
+def selection_frequencies(model: CovLasso, rows: Rows, *, rounds: int, seed: int, progress: bool = False) -> Floats:
     """How often each dependency is chosen, (targets, features), when rows are drawn again with replacement.
 
     Rows are drawn within each class where there are labels, so that no class runs out of its own.
@@ -30,34 +25,23 @@ def selection_frequencies(
     chosen: Floats | None = None
     with bar("bootstrap", rounds, show=progress) as advance:
         for turn in range(rounds):
-            rows = _draw(len(logits), labels, np.random.default_rng([seed, 11, turn]))
-            fit = copy.copy(model).fit(
-                logits[rows],
-                None if labels is None else labels[rows],
-                targets=None if targets is None else targets[rows],
-            )
+            drawn = _draw(len(rows[0]), rows[1], np.random.default_rng([seed, 11, turn]))
+            labels, targets = (None if part is None else part[drawn] for part in rows[1:])
+            fit = copy.copy(model).fit(rows[0][drawn], labels, targets=targets)
             chosen = (fit.coef_ != 0) + (0.0 if chosen is None else chosen)
             advance()
     assert chosen is not None
     return chosen / rounds
 
 
-def shuffled_fits(
-    model: CovLasso,
-    logits: np.ndarray,
-    labels: NDArray[np.int64] | None,
-    targets: np.ndarray | None,
-    *,
-    rounds: int,
-    seed: int,
-    progress: bool = False,
-) -> Floats:
+def shuffled_fits(model: CovLasso, rows: Rows, *, rounds: int, seed: int, progress: bool = False) -> Floats:
     """The explained share of every target when features and targets come from different rows, (rounds, targets).
 
     Each target keeps its own values and labels; only the pairing with the other classes' logits is broken.
     """
     if rounds < 19:
         raise RequestError(f"null is {rounds}; 19 rounds are the fewest that can tell a class from noise (p ≤ 0.05).")
+    logits, labels, targets = rows
     values = logits if targets is None else targets
     result = []
     with bar("permutation null", rounds, show=progress) as advance:

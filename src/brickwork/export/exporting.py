@@ -28,7 +28,7 @@ from brickwork.origin import Origin, Preprocessing, origin_of
 from brickwork.outputs import logits_of
 from brickwork.ownership import RECORD
 from brickwork.prediction import eval_mode
-from brickwork.words import counted
+from brickwork.words import counted, sides
 
 MOST = 2**31 - 2**20  # bytes of weights in one ONNX file
 REAL = 64  # images of the data that are compared
@@ -295,12 +295,12 @@ def _facts(origin: Origin, options: ExportOptions) -> dict[str, Any]:
 
 
 def _takes(one: Tensor, options: ExportOptions, any_batch: bool) -> str:
-    sides = "×".join(map(str, one.shape[1:]))
+    shape = sides(one.shape[1:])
     count = "N" if any_batch else "1"
     return (
-        f"{count}×{sides} uint8, height, width, channels"
+        f"{count}×{shape} uint8, height, width, channels"
         if options.with_preprocessing
-        else f"{count}×{sides} prepared images"
+        else f"{count}×{shape} prepared images"
     )
 
 

@@ -21,6 +21,7 @@ from torch.fx import Node
 
 from brickwork.errors import Unsupported
 from brickwork.store.weights import write_safetensors
+from brickwork.words import sides
 
 NAME, WEIGHTS = "network.py", "weights.safetensors"
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "truediv": "/"}
@@ -142,13 +143,13 @@ class _Source:
         floats = [value for value in self.tensors.values() if value.is_floating_point()]
         cast = "" if not floats or floats[0].dtype == torch.float32 else f".to({floats[0].dtype})"
         node = next(n for n in self.program.graph.nodes if self.names.get(n.name) == "images")
-        sides = "×".join(map(str, node.meta["val"].shape[1:]))
+        shape = sides(node.meta["val"].shape[1:])
         count = "N" if any_batch else "1"
         head = HEAD.format(
             prepare_import=", prepare" if prepares else "",
             weights=WEIGHTS,
             call="prepare(images)" if prepares else "images",
-            takes=f"{count}×{sides}"
+            takes=f"{count}×{shape}"
             + (" uint8: height, width, channels" if raw else " after prepare" if prepares else ""),
             classes=pprint.pformat(facts["classes"], width=118, compact=True),
             preprocessing=pprint.pformat(facts["preprocessing"], width=100, sort_dicts=False),

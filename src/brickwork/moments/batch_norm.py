@@ -105,8 +105,7 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
         if not only_normalises(graph, op):
             _neutralise(norm)
             continue
-        parent, _, leaf = behind.rpartition(".")
-        setattr(folded.get_submodule(parent), leaf, nn.Identity())
+        folded.set_submodule(behind, nn.Identity())
     step = {"op": "fold_batch_norm", "example": example_to_json(shapes_of(example)), "output": None}
     attach(folded, origin_of(model).after(step))
     return folded

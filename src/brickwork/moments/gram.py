@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 
 _PIECE = 4096  # rows summed in float32 before the sum goes on in float64
@@ -28,9 +29,7 @@ class Moments:
     rows: float = 0.0
 
     @classmethod
-    def empty(
-        cls, inputs: int, outputs: int, device: torch.device | str = "cpu", *, groups: int | None = None
-    ) -> Moments:
+    def empty(cls, inputs: int, outputs: int, device: DeviceLike = "cpu", *, groups: int | None = None) -> Moments:
         """Nothing seen yet.
 
         >>> seen = Moments.empty(2, 1)

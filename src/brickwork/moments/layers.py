@@ -60,7 +60,7 @@ def find_layers(graph: Graph, model: nn.Module) -> list[Layer]:
         norm = norms.get(path)
         own = norm.outputs[0] if norm else output
         assert own is not None and output is not None
-        total, other = _sum_behind(own, readers, ops)
+        total, other = _sum_behind(own, readers)
         behind = norm.module if norm else None
         passes = _passing((total or own).index, readers, graph)
         result.append(Layer(path, conv, source, output, behind, own, total or own, other, passes))
@@ -92,7 +92,7 @@ def _shared(graph: Graph, path: str, *names: str) -> bool:
     return any(value is not None and sum(v is value for v in graph.tensors.values()) > 1 for value in mine)
 
 
-def _sum_behind(point: Value, readers: dict[int, list[Op]], ops: list[Op]) -> tuple[Value | None, Value | None]:
+def _sum_behind(point: Value, readers: dict[int, list[Op]]) -> tuple[Value | None, Value | None]:
     after = readers.get(point.index, [])
     if len(after) != 1 or rule_name(after[0]) != "add" or after[0].kwargs.get("alpha", 1) != 1:
         return None, None

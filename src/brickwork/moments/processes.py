@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import distributed
 
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.moments.batches import ImageBatches, SlicedImages
 from brickwork.moments.gram import Moments
@@ -25,7 +25,7 @@ _sharing: ContextVar[bool] = ContextVar("sharing", default=False)
 
 
 @contextmanager
-def shared_over_processes(device: str | torch.device | None = None) -> Iterator[torch.device]:
+def shared_over_processes(device: DeviceLike | None = None) -> Iterator[torch.device]:
     """Within it, matching and choosing use all processes that torchrun started; yields the device of this one.
 
     Every process has to do the same within it, or the others wait for ever. Alone, a process does as it always does.

@@ -8,7 +8,7 @@ from torch import nn
 
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
@@ -27,7 +27,7 @@ def cluster(
     models: Sequence[nn.Module] | nn.Module,
     data: ImageData | Images | None = None,
     *,
-    device: str | torch.device | None = "cpu",
+    device: DeviceLike | None = "cpu",
     progress: bool = False,
     options: ClusterOptions,
 ) -> KernelPool:

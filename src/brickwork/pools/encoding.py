@@ -9,7 +9,7 @@ from brickwork.blueprint.record import record
 from brickwork.data.datasets import images_of
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, RequestError
 from brickwork.moments import Source, match_responses, reestimate_batch_norm
 from brickwork.moments.layers import find_layers
@@ -31,7 +31,7 @@ def encode(
     data: ImageData | Images | None = None,
     *,
     reference: PoolTask | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: EncodeOptions,
 ) -> PoolTask:

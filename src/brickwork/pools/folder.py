@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from brickwork.atomic import check_file, recovered, write_file, write_folder
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, OutputExists, RequestError, UnknownName
 from brickwork.html_table import rows_table
 from brickwork.pools.growth import Growth, settle
@@ -131,7 +132,7 @@ class PoolFolder:
             return load(name, arch=arch)
         raise UnknownName("start", name, [BASE, "best", "random", *self.tasks], "A model folder is taken too.")
 
-    def rebuild(self, name: str, *, device: str | torch.device = "cpu") -> nn.Module:
+    def rebuild(self, name: str, *, device: DeviceLike = "cpu") -> nn.Module:
         """The network of a task: an ordinary module."""
         return self.pool.rebuild(self.task(name), device=device)
 

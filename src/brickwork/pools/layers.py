@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizat
 from brickwork.errors import BadModel, UnknownName
 from brickwork.origin import origin_of
 from brickwork.pools.codebook_weight import CodebookWeight
+from brickwork.words import sides
 
 
 @dataclass(frozen=True)
@@ -161,13 +162,11 @@ def same_layers(mine: Mapping[str, PoolLayer], theirs: Mapping[str, PoolLayer]) 
     """Refuse layers that are not those of a pool, by name."""
     for name, layer in theirs.items():
         if name not in mine:
-            raise BadModel(f"layer {name!r} ({_size(layer)}) has no pool; the pool serves {', '.join(mine)}.")
+            raise BadModel(f"layer {name!r} ({sides(layer.shape)}) has no pool; the pool serves {', '.join(mine)}.")
         if layer.length != mine[name].length or layer.shape != mine[name].shape:
-            raise BadModel(f"layer {name!r} is {_size(layer)} and the pool's is {_size(mine[name])}: another network.")
+            raise BadModel(
+                f"layer {name!r} is {sides(layer.shape)} and the pool's is {sides(mine[name].shape)}: another network."
+            )
     for name in mine:
         if name not in theirs:
             raise BadModel(f"the network has no layer {name!r}, which the pool serves: another network.")
-
-
-def _size(layer: PoolLayer) -> str:
-    return "×".join(map(str, layer.shape))

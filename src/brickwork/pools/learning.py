@@ -13,7 +13,7 @@ from brickwork import zoo
 from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images, unread
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.moments import reestimate_batch_norm
 from brickwork.options import fields_of, takes
@@ -41,7 +41,7 @@ def learn(
     *,
     classes: Sequence[str] | int | None = None,
     start: Start = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: LearnOptions,
 ) -> PoolTask:
@@ -154,7 +154,7 @@ def measured_norms(
     task: PoolTask,
     images: Images,
     *,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     batch_size: int = 250,
     fold: bool = False,
 ) -> PoolTask:

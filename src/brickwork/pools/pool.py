@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadModel
 from brickwork.html_table import rows_table
 from brickwork.lazy import Elsewhere
@@ -28,7 +29,7 @@ from brickwork.pools.streams import neighbours
 from brickwork.pools.task import PoolTask, rounded
 from brickwork.store import state_hash
 from brickwork.store.weights import check_finite, state_of, tied_names
-from brickwork.words import counted
+from brickwork.words import counted, sides
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +233,7 @@ class KernelPool:
             **more,
         )
 
-    def rebuild(self, task: PoolTask, *, device: str | torch.device = "cpu") -> nn.Module:
+    def rebuild(self, task: PoolTask, *, device: DeviceLike = "cpu") -> nn.Module:
         """The task's network: an ordinary module, in evaluation mode, the same bits every time."""
         return rebuilt(self, task).to(device)
 
@@ -298,7 +299,7 @@ class KernelPool:
 
     def _repr_html_(self) -> str:
         rows = [
-            [name, "×".join(map(str, layer.shape)), f"{len(self.layers[name])} of {layer.length}"]
+            [name, sides(layer.shape), f"{len(self.layers[name])} of {layer.length}"]
             for name, layer in self.shapes.items()
         ]
         return rows_table(["layer", "weight", "kernels"], rows, lines=[repr(self)])

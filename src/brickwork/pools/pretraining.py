@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images
+from brickwork.devices import DeviceLike
 from brickwork.options import takes
 from brickwork.origin import attach, origin_of
 from brickwork.pools.codebook_weight import CodebookWeight
@@ -32,7 +33,7 @@ def pretrain(
     labels: Any = None,
     *,
     classes: Sequence[str] | int | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: PretrainOptions,
 ) -> KernelPool:

@@ -9,9 +9,10 @@ import torch
 from brickwork.data.datasets import images_of
 from brickwork.data.images import hold_out
 from brickwork.data.streamed import Images, unread
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
 from brickwork.moments.readout import linear_answers, read_features
+from brickwork.outputs import accuracy_of
 from brickwork.pools.pool import KernelPool
 from brickwork.pools.task import PoolTask, class_names
 
@@ -25,7 +26,7 @@ def rank_starts(
     most: int = 2000,
     ridge: float = 1e-2,
     seed: int = 0,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
 ) -> dict[str, float]:
     """For each task the accuracy, on images held out, of a linear head on its features in closed form; the best first.
 
@@ -45,5 +46,5 @@ def rank_starts(
     for name, task in tasks.items():
         features = read_features(pool.rebuild(task, device=pick(device)), pool.head, seen)
         answers = linear_answers(features[train], target[train], int(target.max()) + 1, features[test], ridge=ridge)
-        scores[name] = float((answers.argmax(1) == target[test]).double().mean())
+        scores[name] = accuracy_of(answers, target[test])
     return dict(sorted(scores.items(), key=lambda pair: -pair[1]))

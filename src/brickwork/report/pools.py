@@ -12,7 +12,7 @@ from brickwork.report.chart import BLUE, GRID, heading
 from brickwork.report.drawing import PALE, Drawing, Line, Mark, Picture, Polygon, Rectangle, Text, shortened
 from brickwork.report.heat import cell
 from brickwork.report.image_grid import png_of
-from brickwork.words import counted
+from brickwork.words import counted, sides
 
 COLUMNS, WIDE, HIGH = 4, 230.0, 92.0  # of the panels of layers
 STRIPS = 32  # places of a histogram that show their numbers
@@ -189,4 +189,4 @@ def _sheet(tiles: np.ndarray, across: int) -> np.ndarray:
 def _form(pool: KernelPool, layer: str) -> str:
     """`3×3`, or how many scalars stand together."""
     shape = pool.shapes[layer]
-    return "×".join(map(str, shape.shape[2:])) if len(shape.shape) > 2 else f"{shape.length}"
+    return sides(shape.shape[2:]) if len(shape.shape) > 2 else f"{shape.length}"

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from brickwork.origin import Origin
-from brickwork.words import counted
+from brickwork.words import counted, sides
 
 SEGMENTERS = ("fcn8s",)  # the registry knows them, but needs torch; a test compares the two
 
@@ -19,7 +19,7 @@ def card(origin: Origin, weights: dict[str, Any]) -> str:
         ("architecture", f"`{origin.arch}`" if origin.arch else "not built by Brickwork; give `arch=` to load"),
         ("arguments", _code(origin.args) if origin.args else ""),
         ("values stored", f"{numbers:,} in {counted(len(weights['tensors']), 'tensor')}"),
-        ("input", "×".join(map(str, origin.input_shape)) if origin.input_shape else ""),
+        ("input", sides(origin.input_shape or (), "")),
         ("classes", _classes(origin.classes)),
         ("surgery", f"{counted(len(origin.steps), 'step')}, in config.json" if origin.steps else ""),
         ("joined from", counted(len(origin.parts), "part") if origin.parts else ""),

@@ -13,6 +13,7 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.atomic import check_output, file_hash, write_folder
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, BadModel, BrickworkError, MissingExtra, RequestError
 from brickwork.limits import check_size
 from brickwork.origin import Origin, attach, origin_of
@@ -21,6 +22,7 @@ from brickwork.store.config import CONFIG, WEIGHTS, Config, OriginConfig, origin
 from brickwork.store.replay import build_architecture, rebuild
 from brickwork.store.valueless import valueless
 from brickwork.tensor_file import inside
+from brickwork.words import some_of
 from brickwork.zoo.external import check_recorded
 
 Factory = str | Callable[..., nn.Module]
@@ -80,7 +82,7 @@ def _check_json(origin: Origin) -> None:
 
 
 def load(
-    folder: str | Path, *, arch: Arch | None = None, device: str | torch.device = "cpu", allow_nonfinite: bool = False
+    folder: str | Path, *, arch: Arch | None = None, device: DeviceLike = "cpu", allow_nonfinite: bool = False
 ) -> nn.Module:
     """The module of a model folder, in evaluation mode; every tensor accounted for, or one BadFile.
 
@@ -296,14 +298,10 @@ def _compare(found: Mapping[str, Any], expected: Mapping[str, Any], where: str, 
     missing = [name for name in expected if name not in found]
     extra = [name for name in found if name not in expected]
     if missing:
-        raise BadFile(f"{where} lacks {_some(missing)}, which {says}.")
+        raise BadFile(f"{where} lacks {some_of(missing)}, which {says}.")
     if extra:
-        raise BadFile(f"{where} has {_some(extra)}, which is not among what {says}.")
+        raise BadFile(f"{where} has {some_of(extra)}, which is not among what {says}.")
     for name, wanted in expected.items():
         for key in wanted:
             if found[name][key] != wanted[key]:
                 raise BadFile(f"{where}: {name} has {key} {found[name][key]}, but {says} {wanted[key]}.")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

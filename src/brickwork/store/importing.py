@@ -24,7 +24,7 @@ from brickwork.outputs import logits_of
 from brickwork.store.foreign import from_processor, from_timm, names_of, read_json
 from brickwork.store.options import ImportOptions
 from brickwork.store.weights import check_finite, load_weights
-from brickwork.words import counted, some_of
+from brickwork.words import counted, sides, some_of
 from brickwork.zoo.external import called, check_recorded, misfits
 
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")  # of DataParallel, torch.compile, Lightning and habit
@@ -177,8 +177,7 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[
         )
     missing = [name for name in own if name not in given and name not in counters]
     misshapen = [
-        f"{name} ({'×'.join(map(str, given[name].shape)) or 'one number'}, the network has "
-        f"{'×'.join(map(str, own[name].shape)) or 'one number'})"
+        f"{name} ({sides(given[name].shape, 'one number')}, the network has {sides(own[name].shape, 'one number')})"
         for name in own
         if name in given and given[name].shape != own[name].shape
     ]
@@ -291,7 +290,7 @@ def _outputs(model: nn.Module, shape: tuple[int, ...], arch: Any) -> int:
         what = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         name = arch if isinstance(arch, str) else getattr(arch, "__name__", "the network")
         raise BadModel(
-            f"{name} does not take images of {'×'.join(map(str, shape))} ({type(error).__name__}: {what}); "
+            f"{name} does not take images of {sides(shape)} ({type(error).__name__}: {what}); "
             "give the `size`, and as many numbers in `mean` as it has channels."
         ) from error
     if logits.ndim not in (2, 4) or len(logits) != 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from brickwork.errors import RequestError
 from brickwork.options import Options, option, parse_shape
@@ -46,6 +47,17 @@ def parse_channel_numbers(text: str) -> list[float]:
         raise RequestError(f"{text!r} is no number per channel; write 0.5, or 0.485,0.456,0.406.") from None
 
 
+def _channel_numbers(help: str, **bounds: float) -> Any:
+    said = "what the library says"
+    parse = parse_channel_numbers
+    return option(default=None, parse=parse, metavar="NUMBERS", help=help, default_text=said, **bounds)
+
+
+def _image_size(help: str, default: str) -> Any:
+    sides = {"at_least": 1, "at_most": 4096}
+    return option(default=None, parse=parse_shape, metavar="SIZE", help=help, default_text=default, **sides)
+
+
 class ImportOptions(Options):
     """What a file of weights does not say: its classes, and how its images are prepared."""
 
@@ -56,38 +68,18 @@ class ImportOptions(Options):
         help="Class names in the order of the outputs: a text file with one on each line, or cat,dog.",
         default_text="what the folder says, or numbers",
     )
-    mean: tuple[float, ...] | None = option(
-        default=None,
-        parse=parse_channel_numbers,
-        metavar="NUMBERS",
-        help="Mean that is subtracted from images of 0..1, per channel or one for all; 0 where none is.",
-        default_text="what the library says",
+    mean: tuple[float, ...] | None = _channel_numbers(
+        "Mean that is subtracted from images of 0..1, per channel or one for all; 0 where none is."
     )
-    std: tuple[float, ...] | None = option(
-        default=None,
-        parse=parse_channel_numbers,
-        above=0,
-        metavar="NUMBERS",
-        help="Standard deviation that they are divided by, likewise; 1 where they are not.",
-        default_text="what the library says",
+    std: tuple[float, ...] | None = _channel_numbers(
+        "Standard deviation that they are divided by, likewise; 1 where they are not.", above=0
     )
-    size: tuple[int, ...] | None = option(
-        default=None,
-        parse=parse_shape,
-        at_least=1,
-        at_most=4096,
-        metavar="SIZE",
-        help="Height and width that the network is given: 224, or 224x192.",
-        default_text="the architecture's",
+    size: tuple[int, ...] | None = _image_size(
+        "Height and width that the network is given: 224, or 224x192.", "the architecture's"
     )
-    resize: tuple[int, ...] | None = option(
-        default=None,
-        parse=parse_shape,
-        at_least=1,
-        at_most=4096,
-        metavar="SIZE",
-        help="Scaling before the middle of --size is cut out: 256 (the shorter side), or 224x224 (both, stretched).",
-        default_text="what the library says, or to the size",
+    resize: tuple[int, ...] | None = _image_size(
+        "Scaling before the middle of --size is cut out: 256 (the shorter side), or 224x224 (both, stretched).",
+        "what the library says, or to the size",
     )
     interpolation: Interpolation | None = option(
         default=None, help="How images are scaled.", default_text="what the library says, or bilinear"

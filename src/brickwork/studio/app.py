@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,30 +144,20 @@ def _add_jobs(app: FastAPI, shelf: Shelf, jobs: Jobs, device: str) -> None:
             raise HTTPException(429, "too many builds are waiting")
         return job.to_dict()
 
-    @app.post("/api/build")
-    def start_build(board: asks.BuildRequest) -> dict[str, Any]:
-        check_build(shelf, board)
-        return started("build", board.name, lambda say: build(shelf, board, device, say))
+    def offer(kind: str, request: type, check: Callable[..., None], work: Callable[..., dict[str, Any]]) -> None:
+        def start(asked: Any) -> dict[str, Any]:
+            check(shelf, asked)
+            title = " and ".join(asked.models) if kind == "map" else asked.name
+            return started(kind, title, lambda say: work(shelf, asked, device, say))
 
-    @app.post("/api/merge")
-    def start_merge(asked: asks.MergeRequest) -> dict[str, Any]:
-        merging.check_merge(shelf, asked)
-        return started("merge", asked.name, lambda say: merging.merge(shelf, asked, device, say))
+        start.__annotations__["asked"] = request  # what FastAPI reads the body as
+        app.post(f"/api/{kind}")(start)
 
-    @app.post("/api/map")
-    def start_map(asked: asks.MapRequest) -> dict[str, Any]:
-        merging.check_pair(shelf, asked)
-        return started("map", " and ".join(asked.models), lambda say: merging.weight_map(shelf, asked, device, say))
-
-    @app.post("/api/add")
-    def start_add(asked: asks.AddRequest) -> dict[str, Any]:
-        classes.check_add(shelf, asked)
-        return started("add", asked.name, lambda say: classes.add(shelf, asked, device, say))
-
-    @app.post("/api/forget")
-    def start_forget(asked: asks.ForgetRequest) -> dict[str, Any]:
-        classes.check_forget(shelf, asked)
-        return started("forget", asked.name, lambda say: classes.forget(shelf, asked, device, say))
+    offer("build", asks.BuildRequest, check_build, build)
+    offer("merge", asks.MergeRequest, merging.check_merge, merging.merge)
+    offer("map", asks.MapRequest, merging.check_pair, merging.weight_map)
+    offer("add", asks.AddRequest, classes.check_add, classes.add)
+    offer("forget", asks.ForgetRequest, classes.check_forget, classes.forget)
 
     @app.post("/api/export")
     def start_export(asked: asks.Export) -> dict[str, Any]:

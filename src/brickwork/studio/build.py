@@ -97,19 +97,13 @@ def build(shelf: Shelf, request: BuildRequest, where: str, say: Say) -> dict[str
     else:
         name = f"the part of {request.parts[shown].model}"
         picture, missing = _routes(bricks[shown].model, own[shown], request.parts[shown].classes, name)
-    return {
-        **facts(shelf, folder, joined, result),
-        **recipes.of_build(shelf, request, folder),
-        "routes": picture,
-        "notes": [
-            *(f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note),
-            *missing,
-        ],
-    }
+    told = {**facts(shelf, folder, joined, result), **recipes.of_build(shelf, request, folder), "routes": picture}
+    notes = [f"{part.model}: {brick.note}" for part, brick in zip(request.parts, bricks, strict=True) if brick.note]
+    return {**told, "notes": [*notes, *missing]}
 
 
 def facts(shelf: Shelf, folder: Path, model: nn.Module, result: dict[str, Any]) -> dict[str, Any]:
-    """What is told of every new network."""
+    """What is told of every new network; some are drawn, and have notes."""
     name = shelf.relative(folder)
     result["networks"][0] |= {"name": name, "bytes": shelf.bytes(name)}
     return {
@@ -117,6 +111,8 @@ def facts(shelf: Shelf, folder: Path, model: nn.Module, result: dict[str, Any]) 
         "parameters": parameters_of(model),
         "classes": list(origin_of(model).classes or ()),
         "accuracy": result["networks"][0]["accuracy"],
+        "routes": "",
+        "notes": [],
         **result,
     }
 

@@ -44,12 +44,9 @@ def add(shelf: Shelf, request: AddRequest, where: str, say: Say) -> dict[str, An
     say(0.9, "saving")
     record = {"command": "depend add", "data": [spec, known], "on": ON, "source": shelf.key(request.model)[1]}
     store.save(grown, folder, provenance=record)
-    return {
-        **facts(shelf, folder, grown, result),
-        **recipes.of_add(shelf, request, spec, folder),
-        "routes": "",
-        "notes": [f"The logits of its first {len(whole.classes)} classes are those of {request.model}, to the bit."],
-    }
+    note = f"The logits of its first {len(whole.classes)} classes are those of {request.model}, to the bit."
+    told = {**facts(shelf, folder, grown, result), **recipes.of_add(shelf, request, spec, folder)}
+    return {**told, "notes": [note]}
 
 
 def check_forget(shelf: Shelf, request: ForgetRequest) -> None:
@@ -77,19 +74,10 @@ def forget(shelf: Shelf, request: ForgetRequest, where: str, say: Say) -> dict[s
     whole = Parent(request.model, model, result.classes, shelf.bytes(request.model), (rest,))
     told = compared(result.model, [whole], (rest,))
     say(0.9, "saving")
-    record = {
-        "command": "forget",
-        "data": spec,
-        "source": shelf.key(request.model)[1],
-        "forgotten": list(result.forgotten),
-    }
-    store.save(result.model, folder, provenance=record)
-    return {
-        **facts(shelf, folder, result.model, told),
-        **recipes.of_forget(shelf, request, folder),
-        "routes": "",
-        "notes": _left(result),
-    }
+    record = {"command": "forget", "data": spec, "source": shelf.key(request.model)[1]}
+    store.save(result.model, folder, provenance={**record, "forgotten": list(result.forgotten)})
+    made = facts(shelf, folder, result.model, told)
+    return {**made, **recipes.of_forget(shelf, request, folder), "notes": _left(result)}
 
 
 def _left(result: Forgotten) -> list[str]:

@@ -79,12 +79,7 @@ def merge(shelf: Shelf, request: MergeRequest, where: str, say: Say) -> dict[str
     say(0.9, "saving")
     source = {"data": request.data[0]} if len(set(request.data)) == 1 else {}
     store.save(merged, folder, provenance={"command": "merge", **record, **source})
-    return {
-        **facts(shelf, folder, merged, result),
-        **recipes.of_merge(shelf, request, folder, on_images),
-        "routes": "",
-        "notes": [],
-    }
+    return {**facts(shelf, folder, merged, result), **recipes.of_merge(shelf, request, folder, on_images)}
 
 
 def needs_images(model: nn.Module, method: str) -> bool:

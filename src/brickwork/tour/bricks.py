@@ -9,6 +9,7 @@ from brickwork.bricks import assemble, disassemble, routes
 from brickwork.data.images import ImageData
 from brickwork.export import export_model
 from brickwork.origin import origin_of
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.drawing import Drawing
@@ -102,4 +103,4 @@ def _side_by_side(nets: dict[str, nn.Module], images: ImageData) -> float:
     for name, net in nets.items():
         columns = [(origin_of(net).classes or ()).index(digit) for digit in NETWORKS[name][3]]
         logits.append(predict(net, images.test_images)[:, columns])
-    return float((torch.cat(logits, 1).argmax(1).numpy() == images.test_labels).mean())
+    return accuracy_of(torch.cat(logits, 1), images.test_labels)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from brickwork.data.images import SPLITS, hold_out
 from brickwork.dependencies.mapping import fit_map
 from brickwork.dependencies.new_classes import add_classes
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.dependencies import map_figure
@@ -31,7 +32,7 @@ def dependencies(stage: Stage) -> PartResult:
     stage.save(grown, "ten", "digits")
     before, after = stage.accuracy(model, nine), stage.accuracy(grown, ten)
     nines = ten.test_labels == 9
-    tenth = float((predict(grown, ten.test_images[nines]).argmax(1).numpy() == 9).mean())
+    tenth = accuracy_of(predict(grown, ten.test_images[nines]), ten.test_labels[nines])
     figure = draw_bars(
         "A tenth digit on top of nine",
         [

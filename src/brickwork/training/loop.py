@@ -14,7 +14,7 @@ from brickwork.data.datasets import TorchData, unpacked
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input, check_raw, fitted, measure, normalise, resize_masks
 from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
-from brickwork.devices import device_of, pick
+from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
 from brickwork.options import takes
@@ -42,7 +42,7 @@ def train(
     masks: np.ndarray | Tensor | None = None,
     classes: Sequence[str] | None = None,
     preprocessing: Preprocessing | None = None,
-    device: str | torch.device | None = None,
+    device: DeviceLike | None = None,
     progress: bool = True,
     options: TrainOptions,
     running: RunningOptions,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import MissingExtra, RequestError
 
 
@@ -15,7 +15,7 @@ class ProcessGroup:
 
     rank, size = 0, 1
 
-    def __init__(self, device: str | torch.device | None = None) -> None:
+    def __init__(self, device: DeviceLike | None = None) -> None:
         self.device = pick(device)
 
     def wrap(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
@@ -35,7 +35,7 @@ class ProcessGroup:
 class FabricProcessGroup(ProcessGroup):
     """One of several processes that torchrun started; gradients are averaged over all of them."""
 
-    def __init__(self, device: str | torch.device | None = None) -> None:
+    def __init__(self, device: DeviceLike | None = None) -> None:
         try:
             from lightning_fabric import Fabric
         except ImportError:
@@ -61,7 +61,7 @@ class FabricProcessGroup(ProcessGroup):
         self.fabric.barrier()
 
 
-def join_processes(device: str | torch.device | None, batch_size: int) -> ProcessGroup:
+def join_processes(device: DeviceLike | None, batch_size: int) -> ProcessGroup:
     """The processes that the environment asks for: torchrun sets WORLD_SIZE."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:

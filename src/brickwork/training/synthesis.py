@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.blueprint.record import refuse_scripted
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import normalise
-from brickwork.devices import pick
+from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, origin_of
@@ -26,6 +26,7 @@ from brickwork.outputs import logits_of
 from brickwork.prediction import precision_of
 from brickwork.progress import bar
 from brickwork.training.options import SynthesiseOptions
+from brickwork.words import sides
 
 SURE = 0.1  # weight of the classes beside the statistics: the statistics are what a repair needs
 ROLLED = 16  # images are moved by up to this part of their side, so that no pixel stands for one place alone
@@ -33,7 +34,7 @@ ROLLED = 16  # images are moved by up to this part of their side, so that no pix
 
 @takes(SynthesiseOptions)
 def synthesise(
-    model: nn.Module, *, device: str | torch.device | None = None, progress: bool = True, options: SynthesiseOptions
+    model: nn.Module, *, device: DeviceLike | None = None, progress: bool = True, options: SynthesiseOptions
 ) -> ImageData:
     """Images, as many of every class, on which the model's batch norms see what they saw in training.
 
@@ -160,11 +161,11 @@ def _outputs(model: nn.Module, prepared: Preprocessing, output: str | int | None
         with torch.no_grad():
             logits = logits_of(model(blank), output)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        shape, text = "×".join(map(str, blank.shape[1:])), str(error).strip().splitlines()[0]
+        shape, text = sides(blank.shape[1:]), str(error).strip().splitlines()[0]
         raise BadModel(
             f"the network's forward fails on images of {shape} ({text}); give their right `size`."
         ) from error
     if logits.dim() != 2:
-        shape = "×".join(map(str, logits.shape[1:]))
+        shape = sides(logits.shape[1:])
         raise BadModel(f"the network answers {shape} numbers an image; images are made for classes, a number each.")
     return int(logits.shape[1])

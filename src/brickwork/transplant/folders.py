@@ -11,6 +11,7 @@ from torch import Tensor
 from brickwork import store
 from brickwork.atomic import check_output, file_hash, recovered, write_folder
 from brickwork.blueprint.splitting import Above, Below
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, BadModel, RequestError
 from brickwork.results import check_format
 from brickwork.store.weights import read_safetensors, write_safetensors
@@ -106,7 +107,7 @@ def reads_tokens(folder: str | Path, category: str, task: str) -> bool:
     return any(part is not None and len(part.shape) == 2 for part in parts)
 
 
-def load_net(folder: str | Path, *, arch: Any = None, device: str | torch.device = "cpu") -> TransplantNet:
+def load_net(folder: str | Path, *, arch: Any = None, device: DeviceLike = "cpu") -> TransplantNet:
     """The net of a folder, in evaluation mode. arch: as for `brickwork.load`, where modules need it."""
     folder = recovered(folder)
     config = read_net_config(folder)

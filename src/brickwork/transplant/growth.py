@@ -27,6 +27,7 @@ from brickwork.transplant.route import RouteModel, Targets, judge, route_model, 
 from brickwork.transplant.task_learning import learn_task
 from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 from brickwork.transplant.views import blends_of, views_of
+from brickwork.words import scores_text
 
 BATCH = 128  # images in a pass
 SCALED_ON = 256  # images from which the paper's β is taken
@@ -34,15 +35,19 @@ SCALED_ON = 256  # images from which the paper's β is taken
 
 @dataclass(frozen=True)
 class GrownNet:
-    """A net that grew by one route or more, and what is known of them."""
+    """A net that grew by one route or more, and what is known of them; text: the same for people."""
 
     net: TransplantNet
     note: dict[str, Any]
     options: Options
+    text: str
     learned: LearnedAdapter | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {**self.note, "options": self.options.to_dict()}
+
+    def __str__(self) -> str:
+        return self.text
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         return self.net.save(folder, force=force)
@@ -79,9 +84,9 @@ def connect(
     own = own_categories(net, category, task)
     how = options.resolved(images=data is not None, tokens=tokens, own=bool(own))
     refuse(how.needs(data=data is not None, tokens=tokens))
-    if WAYS[how.way].own and not own:
+    if "own" in WAYS[how.way].needs and not own:
         raise RequestError(NO_OWN.format(task=task, way=how.way) + ".")
-    known = teacher_of(net, category, task, teacher, needed=WAYS[how.way].teacher)
+    known = teacher_of(net, category, task, teacher, needed="teacher" in WAYS[how.way].needs)
     start = _adapter(net, category, task, how, data)
     net.connect(category, task, start, force=force)  # refused now, not after the work
     where = device_of(net.category(category).module)
@@ -91,7 +96,7 @@ def connect(
     features, labels = _labelled(net, category, data, how, targets)
     chosen = _unlabelled(data, how)
     unlabelled = None if chosen is None else features_of(net, category, chosen)
-    wanted = features_of(net, own[0], chosen) if chosen is not None and WAYS[how.way].own else None
+    wanted = features_of(net, own[0], chosen) if chosen is not None and "own" in WAYS[how.way].needs else None
     example = torch.zeros(1, *net.category(category).gives, device=where, dtype=next(start.parameters()).dtype)
     learned = learn_adapter(
         start,
@@ -124,7 +129,20 @@ def connect(
         note["teacher_test"] = None if taught is None else _of_teacher(taught, data)
         note["before"] = judge(old, data, targets)
         note["after"] = judge(route_model(net, category, task, learned.adapter), data, targets)
-    return GrownNet(net.connect(category, task, learned.adapter, force=force, note=note), note, how, learned)
+    grown = net.connect(category, task, learned.adapter, force=force, note=note)
+    return GrownNet(grown, note, how, f"{category} → {task} by {how.way}{_learned_on(note)}", learned)
+
+
+def _learned_on(note: dict[str, Any]) -> str:
+    """What an adapter was learned on, and how often the route is right, for people."""
+    text = f", taught by {note['teacher']}" if "teacher" in WAYS[note["way"]].needs else ""
+    text += f": {note['labels']} labelled and {note['images']} unlabelled images"
+    if note["looks"] > note["labels"] + note["images"]:
+        text += f", {note['looks']} views and blends of them"
+    if not note.get("after"):
+        return f"{text}\nno test images that the task can be judged by"
+    scores = {"before": note["before"], "after": note["after"], note["teacher"]: note["teacher_test"]}
+    return f"{text}\ntest images right: " + ", ".join(f"{name} {scores_text(value)}" for name, value in scores.items())
 
 
 @takes(LearnTaskOptions)
@@ -166,7 +184,7 @@ def add_learned_task(
     )
     attach(above, replace(origin_of(above), classes=targets[0].classes))
     grown = net.add_task(task, above, on)
-    notes = {}
+    notes: dict[str, dict[str, Any]] = {}
     for name, one, wanted in zip(on, data, targets, strict=True):
         notes[name] = {
             "way": "learned",
@@ -176,7 +194,18 @@ def add_learned_task(
             "after": judge(route_model(grown, name, task), one, wanted),
         }
         grown.notes[name, task] = notes[name]
-    return GrownNet(grown, notes, options)
+    right = [
+        f"learned on {name}: {scores_text(note['after'])} of the test images right" for name, note in notes.items()
+    ]
+    return GrownNet(grown, notes, options, "\n".join([added(net, grown), *right]))
+
+
+def added(net: TransplantNet, grown: TransplantNet) -> str:
+    """What a net has more than before, for people."""
+    parts = [f"category {name}" for name in grown.categories if name not in net.categories]
+    parts += [f"task {name}" for name in grown.tasks if name not in net.tasks]
+    count = f"categories: {len(grown.categories)}, tasks: {len(grown.tasks)}, routes: {len(grown.routes)}"
+    return f"{' and '.join(parts)} added; {count}"
 
 
 def images_for(net: TransplantNet, spec: str | DataSpec, seed: int) -> ImageData:
@@ -305,7 +334,7 @@ def _labelled(
 
 def _unlabelled(data: ImageData | None, how: AdapterOptions) -> np.ndarray | None:
     """The images that are looked at without their labels: some of them, their views, and blends of them."""
-    if data is None or not WAYS[how.way].images or WAYS[how.way].labels:
+    if data is None or "images" not in WAYS[how.way].needs or "labels" in WAYS[how.way].needs:
         return None
     drawn = np.random.default_rng([how.seed, 3]).permutation(len(data.train_images))[: how.images]
     chosen = data.train_images[np.sort(drawn)]

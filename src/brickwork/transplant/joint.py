@@ -23,6 +23,7 @@ from brickwork.transplant.learning import take_step, task_loss
 from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import TuneOptions
 from brickwork.transplant.route import judge, route_model, targets_for
+from brickwork.words import scores_text, table
 
 
 @takes(TuneOptions)
@@ -47,14 +48,16 @@ def tune(
     before = [judge(route_model(net, c, t), i, w) for (c, t, i), w in zip(routes, wanted, strict=True)]
     _train(made, trained, routes, wanted, options, progress)
     changed = [route for route in net.routes if _parts_of(made, *route) & {id(module) for module in trained}]
-    notes = []
+    notes: list[dict[str, Any]] = []
     for (c, t, images), targets, was in zip(routes, wanted, before, strict=True):
         now = judge(route_model(made, c, t), images, targets)
         notes.append({"category": c, "task": t, "data": images.name, "before": was, "after": now})
         made.notes[c, t] = {**made.notes.get((c, t), {}), "tuned": {"data": images.name, "after": now, "seed": seed}}
-    return GrownNet(
-        made, {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]}, options
-    )
+    rows = [(n["category"], n["task"], scores_text(n["before"]), scores_text(n["after"])) for n in notes]
+    text = table(["category", "task", "before", "after"], rows)
+    text += "\nother answers than before: " + ", ".join(f"{c} → {t}" for c, t in changed)
+    note = {"parts": list(parts), "routes": notes, "changed": [list(route) for route in changed]}
+    return GrownNet(made, note, options, text)
 
 
 def _check(net: TransplantNet, routes: Sequence[tuple[str, str, ImageData]]) -> None:

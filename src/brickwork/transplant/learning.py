@@ -74,14 +74,14 @@ def learn_adapter(
     _check(way, chosen, teacher, features, labels, unlabelled, example)
     if tokens and chosen.pseudo:
         raise RequestError(next(options.lacks(data=images, tokens=True)) + ".")
-    if chosen.own and (wanted is None or unlabelled is None):
+    if "own" in chosen.needs and (wanted is None or unlabelled is None):
         raise RequestError(f"{way} needs `wanted`, the features of the `unlabelled` images that the task is used to.")
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy.deepcopy(adapter).to(looked_at)
     order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
     dummy = Dummy(options.dummy, options.share, options.seed)
-    if chosen.own:
+    if "own" in chosen.needs:
         assert unlabelled is not None and wanted is not None
         new = match_features(new, unlabelled[: len(wanted)], wanted)
         if not chosen.terms:
@@ -140,11 +140,11 @@ def _check(
     unlabelled: Tensor | None,
     example: Tensor | None,
 ) -> None:
-    if chosen.teacher and teacher is None:
+    if "teacher" in chosen.needs and teacher is None:
         raise RequestError(f"{way} needs a teacher: the task module that the category module was trained with.")
-    if chosen.labels and labels is None:
+    if "labels" in chosen.needs and labels is None:
         raise RequestError(f"{way} needs labels; without any, use back-distill, distill or closed-form.")
-    if chosen.images and features is None and unlabelled is None:
+    if "images" in chosen.needs and features is None and unlabelled is None:
         raise RequestError(f"{way} needs images; without any, use back-distill or closed-form.")
     if (features is None) != (labels is None):
         raise BadData("give features and labels together; features without labels are `unlabelled`.")

@@ -21,7 +21,7 @@ from brickwork.prediction import evaluating
 from brickwork.store import state_hash
 from brickwork.transplant.layout import Grid, Layout, grid_below, layouts_of
 from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
-from brickwork.words import sides
+from brickwork.words import scores_text, sides, table
 
 Route = tuple[str, str]  # (category, task)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # of a category or a task
@@ -195,6 +195,32 @@ class TransplantNet(nn.Module):
             "tasks": {name: part(p.module, p.reads) for name, p in self.tasks.items()},
             "routes": [{**row, **self.notes.get((row["category"], row["task"]), {})} for row in self.table()],
         }
+
+    def __str__(self) -> str:
+        """The parts, and which category reaches which task; `repr` shows the modules."""
+        facts = self.to_dict()
+        parts = [
+            (kind, name, sides(part["shape"]), part["parameters"])
+            for kind, entry in (("category", "categories"), ("task", "tasks"))
+            for name, part in facts[entry].items()
+        ]
+        routes = [
+            (
+                *(r[k] for k in ("category", "task", "adapter")),
+                r.get("way") or "–",
+                *(scores_text(r.get(k)) for k in ("after", "teacher_test")),
+            )
+            for r in facts["routes"]
+        ]
+        known = table(["category", "task", "adapter", "way", "test", "teacher's test"], routes)
+        return "\n".join(
+            [
+                f"images of {sides(self.input_shape)}",
+                table(["part", "name", "features", "parameters"], parts),
+                "",
+                known if routes else "no category reaches a task yet; connect them: brickwork transplant connect",
+            ]
+        )
 
     def _repr_html_(self) -> str:
         rows = [(f"{row['category']} → {row['task']}", row["adapter"]) for row in self.table()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from brickwork.errors import RequestError
 from brickwork.options import Options, fields_of, option, refuse, seed_option
@@ -23,10 +24,7 @@ class Way:
     """How an adapter is learned, and what that needs beside the two modules."""
 
     about: str
-    labels: bool = False  # labels are needed
-    images: bool = False  # images are needed, labelled or not
-    teacher: bool = False
-    own: bool = False  # a category that the task came with is needed: its features are what the task is used to
+    needs: tuple[Literal["labels", "images", "teacher", "own"], ...]  # own: a category of the task's, for its features
     terms: tuple[str, ...] = ()
     pseudo: bool = False  # pseudo-gradients go down through both task modules
 
@@ -36,48 +34,32 @@ class Way:
 
 
 WAYS = {
-    "direct-learn": Way("the task loss alone (the paper's baseline)", labels=True, images=True, terms=("task",)),
-    "distill": Way("the teacher's answers on images without labels", images=True, teacher=True, terms=("answers",)),
+    "direct-learn": Way("the task loss alone (the paper's baseline)", ("labels", "images"), ("task",)),
+    "distill": Way("the teacher's answers on images without labels", ("images", "teacher"), ("answers",)),
     "jacobian": Way(
-        "the teacher's true gradients at the features, by double backward",
-        images=True,
-        teacher=True,
-        terms=("task?", "jacobian"),
+        "the teacher's true gradients at the features, by double backward", ("images", "teacher"), ("task?", "jacobian")
     ),
     "back-distill": Way(
         "the paper's: pseudo-gradients, and the task loss where there are labels",
-        teacher=True,
-        terms=("task?", "pseudo"),
-        pseudo=True,
+        ("teacher",),
+        ("task?", "pseudo"),
+        True,
     ),
     "back-distill+distill": Way(
-        "pseudo-gradients and the teacher's answers",
-        images=True,
-        teacher=True,
-        terms=("task?", "answers", "pseudo"),
-        pseudo=True,
+        "pseudo-gradients and the teacher's answers", ("images", "teacher"), ("task?", "answers", "pseudo"), True
     ),
     "closed-form": Way(
-        "the least-squares adapter of the pseudo-gradients; nothing is trained", teacher=True, pseudo=True
+        "the least-squares adapter of the pseudo-gradients; nothing is trained", ("teacher",), pseudo=True
     ),
     "closed-form+distill": Way(
-        "from the least-squares adapter on, the teacher's answers",
-        images=True,
-        teacher=True,
-        terms=("task?", "answers"),
-        pseudo=True,
+        "from the least-squares adapter on, the teacher's answers", ("images", "teacher"), ("task?", "answers"), True
     ),
     "match": Way(
         "least squares onto the features that the task is used to, of the same images; nothing is trained",
-        images=True,
-        own=True,
+        ("images", "own"),
     ),
     "match+distill": Way(
-        "from the matched features on, the teacher's answers",
-        images=True,
-        teacher=True,
-        own=True,
-        terms=("task?", "answers"),
+        "from the matched features on, the teacher's answers", ("images", "teacher", "own"), ("task?", "answers")
     ),
 }
 
@@ -182,12 +164,12 @@ class AdapterOptions(Options):
                 f"{self.way} sends pseudo-gradients down through convolutions and ReLUs, and here are tokens; use "
                 "match+distill, match, distill, jacobian or direct-learn"
             )
-        if chosen.labels and self.labels == 0:
+        if "labels" in chosen.needs and self.labels == 0:
             yield (
                 f"{self.way} needs labels: give `labels`, so many per class; without any, use back-distill, distill or "
                 "closed-form"
             )
-        elif not data and (chosen.images or self.labels):
+        elif not data and ("images" in chosen.needs or self.labels):
             yield f"{self.way} with `labels` {self.labels} needs images; give `data`"
         elif self.labels and not chosen.uses_labels:
             yield f"{self.way} uses no labels; leave `labels` {self.labels} out, or use closed-form+distill"
@@ -197,17 +179,17 @@ class AdapterOptions(Options):
         chosen = WAYS[self.way]
         trained = bool(chosen.terms)
         difference = bool({"pseudo", "jacobian"} & set(chosen.terms))
-        looks = trained and (chosen.images or self.labels > 0)
+        looks = trained and ("images" in chosen.needs or self.labels > 0)
         use = {
             **dict.fromkeys(("steps", "batch_size", "lr", "schedule"), trained),
             "views": looks,
             "temperature": "answers" in chosen.terms,
-            "blends": trained and chosen.images and not chosen.labels,
+            "blends": trained and "images" in chosen.needs and "labels" not in chosen.needs,
             "augment": looks and (self.views > 1 or self.blends > 0),
             **dict.fromkeys(("weight", "alpha", "per"), difference),
             **dict.fromkeys(("dummy", "size"), chosen.pseudo),
             "share": chosen.pseudo and self.dummy != "first",
-            "images": chosen.images,
+            "images": "images" in chosen.needs,
         }
         asked = {*self.changed(), *given}
         return [name for name, used in use.items() if name in asked and not used]
@@ -232,7 +214,7 @@ class CompareOptions(AdapterOptions):
         counts = sorted(set(self.labels)) or [0]
         plans = []
         for way in dict.fromkeys(self.way):
-            some = [c for c in counts if c or not WAYS[way].labels] or [0]
+            some = [c for c in counts if c or "labels" not in WAYS[way].needs] or [0]
             plans += [AdapterOptions(way=way, labels=c, **shared) for c in (some if WAYS[way].uses_labels else [0])]
         refuse(list(dict.fromkeys(text for plan in plans for text in plan.lacks(data=True))))
         unused = set.intersection(*(set(plan.unused(given)) for plan in plans))

@@ -17,6 +17,7 @@ from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
 from brickwork.transplant.layout import grid_below, grid_from
 from brickwork.transplant.net import TransplantNet
+from brickwork.words import sides
 
 PROVENANCE = "transplant"  # where an exported part says what it reads and which images its net takes
 
@@ -140,8 +141,8 @@ def _with_part(
 def _same_images(net: TransplantNet, model: nn.Module) -> None:
     own = input_shape_of(model)
     if own is not None and own != net.input_shape:
-        sides = ["×".join(map(str, shape)) for shape in (own, net.input_shape)]
-        raise BadModel(f"the network takes images of {sides[0]} and the net of {sides[1]}; train it on one size.")
+        other = sides(net.input_shape)
+        raise BadModel(f"the network takes images of {sides(own)} and the net of {other}; train it on one size.")
 
 
 def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:

@@ -23,7 +23,7 @@ from brickwork.data.spec import parse
 from brickwork.errors import BadFile, RequestError
 from brickwork.recipes import read_yaml, unknown, unknown_entries
 from brickwork.transplant.folders import read_net_config
-from brickwork.transplant.recipe_growth import GrowthStep, ops_of
+from brickwork.transplant.recipe_growth import GrowthStep, Stand, ops_of
 
 KEYS = ("networks", "grow", "start", "seed")
 NETWORK_KEYS = ("model", "at", "carry")
@@ -94,16 +94,7 @@ def make_recipe(entries: Any, where: Path = Path(), name: str = "the recipe") ->
         seed = 0
     networks = _networks(entries.get("networks", {}), where, problems)
     start, categories, routes, tasks = _start(entries.get("start"), where, problems)
-    grow = ops_of(
-        entries.get("grow"),
-        networks,
-        categories=categories,
-        tasks=tasks,
-        routes=routes,
-        seed=seed,
-        where=where,
-        problems=problems,
-    )
+    grow = ops_of(entries.get("grow"), Stand(networks, categories, tasks, routes, seed, problems), where)
     used = {op.network for op in grow}
     if not problems:
         problems += [

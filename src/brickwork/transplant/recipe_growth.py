@@ -46,8 +46,8 @@ class GrowthStep:
 
 
 @dataclass
-class _Stand:
-    """What the net has at a point of the recipe."""
+class Stand:
+    """What the net has at a point of the recipe, and what is wrong with the recipe until there."""
 
     networks: Mapping[str, Any]
     categories: set[str]
@@ -73,22 +73,12 @@ class _Stand:
         return False
 
 
-def ops_of(
-    entries: Any,
-    networks: Mapping[str, Any],
-    *,
-    categories: set[str],
-    tasks: set[str],
-    routes: dict[tuple[str, str], bool],
-    seed: int,
-    where: Path,
-    problems: list[str],
-) -> list[GrowthStep]:
-    """All operations; what is wrong with them goes to `problems`."""
+def ops_of(entries: Any, stand: Stand, where: Path) -> list[GrowthStep]:
+    """All operations, each of which changes `stand`."""
+    problems = stand.problems
     if not isinstance(entries, list) or not entries or not all(isinstance(op, Mapping) for op in entries):
         problems.append(f"grow is {entries!r}; it must be a list of {{add: …}} and {{connect: …}}")
         return []
-    stand = _Stand(networks, set(categories), set(tasks), dict(routes), seed, problems)
     result = []
     for number, op in enumerate(entries, 1):
         at = f"step {number}"
@@ -104,7 +94,7 @@ def ops_of(
     return result
 
 
-def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
+def _add(at: str, op: Mapping[str, Any], stand: Stand) -> GrowthStep | None:
     network, category, task = op["add"], op.get("category"), op.get("task")
     known = stand.there(at, "network", network, stand.networks)
     before = set(stand.categories)
@@ -136,7 +126,7 @@ def _add(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
     return GrowthStep("add", network, category, task, tuple(on), tuple(data), options)
 
 
-def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None:
+def _connect(at: str, op: Mapping[str, Any], stand: Stand) -> GrowthStep | None:
     category, task, teacher = op["connect"], op.get("task"), op.get("teacher")
     good = stand.there(at, "category", category, stand.categories)
     good &= stand.there(at, "task", task, stand.tasks)
@@ -159,18 +149,18 @@ def _connect(at: str, op: Mapping[str, Any], stand: _Stand) -> GrowthStep | None
     reached = [t for (c, t), adapted in stand.routes.items() if c == category and not adapted and t != task]
     if teacher is not None and teacher not in reached:
         stand.problems.append(f"{at}: {category} came without {teacher!r}, so that cannot be its teacher")
-    if good_options and teacher is None and not reached and WAYS[likely.way].teacher:
+    if good_options and teacher is None and not reached and "teacher" in WAYS[likely.way].needs:
         stand.problems.append(
             f"{at}: {category} came with no other task, so it has no teacher; use direct-learn with labels"
         )
     own = [c for (c, t), adapted in stand.routes.items() if t == task and not adapted and c != category]
-    if good_options and WAYS[likely.way].own and not own:
+    if good_options and "own" in WAYS[likely.way].needs and not own:
         stand.problems.append(f"{at}: {NO_OWN.format(task=task, way=likely.way)}")
     stand.routes[category, str(task)] = True
     return GrowthStep("connect", None, category, task, (), tuple(data), options, teacher, bool(force))
 
 
-def _options(at: str, kind: type[Kind], entries: Mapping[str, Any], stand: _Stand) -> Kind | None:
+def _options(at: str, kind: type[Kind], entries: Mapping[str, Any], stand: Stand) -> Kind | None:
     """The options of a step; None where they are wrong, which is reported."""
     try:
         return kind.from_dict(entries)

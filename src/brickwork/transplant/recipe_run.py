@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from brickwork import store
 from brickwork.atomic import check_output, write_file
+from brickwork.devices import DeviceLike
 from brickwork.errors import BadFile, BrickworkError, JobFailed, RequestError
 from brickwork.transplant.folders import CONFIG, load_net, save_net
 from brickwork.transplant.growth import add_learned_task, connect, images_for
@@ -29,7 +28,7 @@ def run_recipe(
     *,
     checkpoint: str | Path | None = None,
     arch: Any = None,
-    device: str | torch.device = "cpu",
+    device: DeviceLike = "cpu",
     force: bool = False,
     progress: bool = True,
     tell: Tell = lambda line: None,

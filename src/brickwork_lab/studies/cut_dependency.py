@@ -20,6 +20,7 @@ from brickwork.dependencies.mapping import fit_map
 from brickwork.dependencies.partial import PENALTIES
 from brickwork.errors import RequestError
 from brickwork.evaluation import auroc
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab
@@ -97,7 +98,7 @@ def _measured(
 ) -> dict[str, Any]:
     logits = predict(model, images.test_images[rows])
     numbers: dict[str, Any] = {
-        "ours": 100 * float((logits.argmax(1).numpy() == images.test_labels[rows]).mean()),
+        "ours": 100 * accuracy_of(logits, images.test_labels[rows]),
         "coefficient": _coefficients(logits.numpy(), pairs),
         "covariance": float(np.mean([abs(float((logits[:, a] * logits[:, b]).mean())) for a, b in pairs])),
     }

@@ -15,6 +15,7 @@ from brickwork import data
 from brickwork.algebra import merge, merge_on
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.moments.readout import linear_answers
+from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 from brickwork_lab.benchmarks.measure import measured
 from brickwork_lab.lab import Lab, digest
@@ -154,4 +155,4 @@ def _order(count: int) -> np.ndarray:
 
 
 def percent(said: Tensor, labels: np.ndarray) -> float:
-    return round(100 * float((said.argmax(1).numpy() == labels).mean()), 2)
+    return round(100 * accuracy_of(said, labels), 2)

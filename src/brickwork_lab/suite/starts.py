@@ -80,8 +80,7 @@ def without_head(model: nn.Module) -> tuple[nn.Module, int]:
     if not linear:
         raise BadModel("the start has no linear layer that could be its head.")
     path, head = linear[-1]
-    parent, _, leaf = path.rpartition(".")
-    setattr(trunk.get_submodule(parent), leaf, nn.Identity())
+    trunk.set_submodule(path, nn.Identity())
     return trunk, head.in_features
 
 
