@@ -19,23 +19,27 @@ class Option:
     default: Any
     allowed: str
     is_right: Callable[[Any], bool]
+    searched: bool = False  # whether a search may look for it
 
 
-def number(default: float, low: float, high: float = float("inf"), *, above: bool = False) -> Option:
-    """A number from low (or above it) up to high.
+def number(default: float | None, low: float, high: float = float("inf"), *, above: bool = False) -> Option:
+    """A number from low (or above it) up to high; with a default of None, or none.
 
     >>> number(0.9, 0, 1).is_right(1.5), number(1e-3, 0, above=True).allowed
     (False, 'a number above 0')
     """
     words = f"a number above {low:g}" if above else f"a number from {low:g}"
     words += f" to {high:g}" if high < float("inf") else "" if above else " up"
+    words += ", or none" if default is None else ""
 
     def right(value: Any) -> bool:
+        if value is None:
+            return default is None
         if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
             return False
         return (low < value if above else low <= value) and value <= high and value < float("inf")
 
-    return Option(default, words, right)
+    return Option(default, words, right, searched=True)
 
 
 def whole(default: int, low: int) -> Option:
@@ -174,7 +178,7 @@ DATA_METHODS: dict[str, DataMethod] = {
             one_each=True,
             weighted=True,
             repairs=False,  # every layer is fitted to what those below give; other statistics would undo that
-            options={"ridge": number(1e-3, 0), "anchor": word("folded", "recalibrated")},
+            options={"ridge": number(None, 0), "refits": whole(4, 0), "anchor": word("folded", "recalibrated")},
         ),
         DataMethod(
             "regmean",

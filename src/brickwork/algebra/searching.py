@@ -107,7 +107,7 @@ def searched(method: str) -> list[str]:
     if isinstance(chosen, WeightMethod):
         known = registry()[method].options
         return [name for name, default in known.items() if isinstance(default, float) or name == "weights"]
-    numbers = [name for name, known in chosen.options.items() if isinstance(known.default, float)]
+    numbers = [name for name, known in chosen.options.items() if known.searched]
     return [*numbers, *(["weights"] if chosen.weighted else [])]
 
 

@@ -30,6 +30,9 @@ from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
+#: among which held-out images choose for `match`: with few images networks that differ want more than a part of one network
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
 
 def merge_on(
     models: Sequence[nn.Module],
@@ -125,11 +128,13 @@ def matched(
     *,
     shares: list[float],
     progress: bool,
-    ridge: float = 1e-3,
+    ridge: float | None = None,
+    refits: int = 4,
     anchor: str = "folded",
 ) -> tuple[nn.Module, dict[str, Any]]:
     """Layer by layer, what the merged network really makes of the images to each network's own responses (design.md).
 
+    ridge: None: for each layer the best of some on held-out images. refits: of layers in front of rectifiers, to what passes.
     anchor: what the ridge pulls to: the mean of the networks with batch norms folded, or ("recalibrated") their mean with
     statistics of all the images, folded then. Where images are few and the ridge has much to say, the second is the better
     network: it is what `repair` makes of the mean.
@@ -141,7 +146,7 @@ def matched(
     else:
         start = merge(folded, weights=weights)
     sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(folded, tasks, shares, strict=True)]
-    result = match_responses(start, sources, ridge=ridge, progress=progress)
+    result = match_responses(start, sources, ridge=RIDGES if ridge is None else ridge, refits=refits, progress=progress)
     return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
 
 

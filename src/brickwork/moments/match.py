@@ -65,7 +65,7 @@ def match_responses(
     student: nn.Module,
     sources: Sequence[Source],
     *,
-    ridge: float | None = 1e-4,
+    ridge: float | Sequence[float] | None = 1e-4,
     shrink_to: str = "weights",
     layers: Collection[str] | Callable[[str], bool] | None = None,
     choose: Choose | None = None,
@@ -78,7 +78,7 @@ def match_responses(
 ) -> Matched:
     """A copy of `student` whose layers answer as the sources' do; the given networks are left unchanged.
 
-    ridge: None: for each layer the one that errs least on a fifth of the images, held out; then all are fitted.
+    ridge: None or several: for each layer the one that errs least on a fifth of the images, held out; then all are fitted.
     shrink_to: where the ridge pulls: to the student's own "weights", or to "zero".
     layers: which ones to solve (names, or a test of a name); all convolutions and linear layers by default.
     choose: says which weight a layer may have instead of the one found, from the layer's name, that weight and the
@@ -88,7 +88,8 @@ def match_responses(
     places: at most so many output places of an image are used; None: all of them; "auto": all, but for kernels of one place and
         grouped layers on a CPU, which use as many as keep the moments about as cheap as the forward pass.
     """
-    _check(student, sources, batch_size, ridge, places)
+    ridges = RIDGES if ridge is None else (ridge,) if isinstance(ridge, int | float) else tuple(ridge)
+    _check(student, sources, batch_size, ridges, places)
     if refits < 0:
         raise RequestError(f"refits must be 0 or more, not {refits}")
     if shrink_to not in ("weights", "zero"):
@@ -103,7 +104,7 @@ def match_responses(
     with without_tf32(), bar("matching", len(wanted), show=progress) as advance:
         for path, use_feedback in _order(runs[0], wanted):
             target = Target(path, use_feedback and feedback, places, seed)
-            fits.append(_solve_layer(student, runs, target, ridge, shrink_to, refits, choose))
+            fits.append(_solve_layer(student, runs, target, ridges, shrink_to, refits, choose))
             advance(1, path)
     for module, mode in modes:
         module.training = mode
@@ -111,12 +112,17 @@ def match_responses(
 
 
 def _check(
-    student: nn.Module, sources: Sequence[Source], batch_size: int | None, ridge: float | None, places: int | str | None
+    student: nn.Module,
+    sources: Sequence[Source],
+    batch_size: int | None,
+    ridges: Sequence[float],
+    places: int | str | None,
 ) -> None:
     if next(student.parameters(), None) is None:
         raise BadModel("a network without parameters has nothing to match")
-    if ridge is not None and not ridge >= 0:
-        raise RequestError(f"ridge must be 0 or more, not {ridge}")
+    for ridge in ridges:
+        if not ridge >= 0:
+            raise RequestError(f"ridge must be 0 or more, not {ridge}")
     if not (places is None or places == "auto" or (isinstance(places, int) and places >= 1)):
         raise RequestError(f"places must be 'auto', None (all) or a number from 1 up, not {places!r}")
     if not sources:
@@ -177,7 +183,7 @@ def _solve_layer(
     student: nn.Module,
     runs: list[Run],
     target: Target,
-    ridge: float | None,
+    ridges: Sequence[float],
     shrink_to: str,
     refits: int,
     choose: Choose | None,
@@ -187,7 +193,7 @@ def _solve_layer(
     layer = runs[0].by_path[0][path]
     groups, weight = groups_of(layer), module.weight
     outputs, inputs = weight.shape[0] // groups, weight[0].numel()
-    parts = 1 if ridge is not None else 2  # all rows, or those to fit to and those held out
+    parts = 1 if len(ridges) == 1 else 2  # all rows, or those to fit to and those held out
     totals = [Moments.empty(inputs, outputs, weight.device, groups=groups) for _ in range(parts)]
     counts = []
     for run in runs:
@@ -203,8 +209,9 @@ def _solve_layer(
     if not all(bool(torch.isfinite(t).all()) for t in (weight, prior) if t is not None):
         raise BadModel(f"the weights of {path} hold NaN or infinite values; there is nothing to start from")
     has_bias = norm is not None or module.bias is not None
-    if ridge is None:
-        ridge = best_ridge(*totals, bias=has_bias, prior=prior) if all(t.rows for t in totals) else RIDGES[0]
+    ridge = ridges[0]
+    if parts == 2 and all(t.rows for t in totals):
+        ridge = best_ridge(*totals, bias=has_bias, prior=prior, ridges=ridges)
     fit = solve_ridge(total, ridge=ridge, bias=has_bias, prior=prior)
     for _ in range(refits if all(run.passes(target) for run in runs) else 0):
         passing = total.responses_alone()
