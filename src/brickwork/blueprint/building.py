@@ -6,6 +6,7 @@ alone; where channels arrive in another order than drafted, the draft follows; a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,15 @@ class Draft:
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
     guess: bool = True  # bring numbers up to date that look like a width
     gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
+    _places: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, Tensor | None]] = field(default_factory=dict)
+
+    def places(self, before: np.ndarray, after: np.ndarray) -> Tensor | None:
+        """Where the units of an axis lay before, found once for all axes that run over the same; None: as they are now."""
+        key = (id(before), id(after))  # both are kept beside the answer, so that no other array takes their ids
+        if key not in self._places:
+            same = np.array_equal(before, after)
+            self._places[key] = (before, after, None if same else torch.from_numpy(locate(before, after)))
+        return self._places[key][2]
 
 
 def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
@@ -109,7 +119,8 @@ def given_labels(bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits) -
             else:
                 ids = bp.ids[home][place]
                 assert ids is not None
-                given[name].append(ids[torch.from_numpy(locate(layout.units, axis))])
+                places = draft.places(layout.units, axis)
+                given[name].append(ids if places is None else ids[places])
     return given
 
 
@@ -191,31 +202,59 @@ def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
-    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    tensors = _tensors(model)
     memo: dict[int, Any] = {}
-    grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     for name, (source, result) in draft.gathers.items():
         memo[id(tensors[name])] = torch.from_numpy(locate(source, result)).to(tensors[name].device)
-    for name, tensor in tensors.items():
-        if id(tensor) in memo:
-            continue
-        site = grouped.get(name)
-        if site is not None and not site.transposed and tensor.shape[1] > 1:
-            data = _grouped_weight(tensor, site, draft, name)
-        else:
-            data = tensor.detach()
-            for dim, axis in enumerate(draft.axes[name]):
-                layout = bp.axes[name][dim]
-                if axis is not None and layout is not None and not np.array_equal(axis, layout.units):
-                    places = torch.from_numpy(locate(layout.units, axis)).to(tensor.device)
-                    data = data.index_select(dim, places)
-            if data.data_ptr() == tensor.data_ptr():
-                data = data.clone()
+    for name, data in _drafted(bp, tensors, draft, done=memo):
+        tensor = tensors[name]
+        if data.data_ptr() == tensor.data_ptr():
+            data = data.clone()
         memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
     new = copy_module(model, memo)
     _replace_norms(bp, new, draft)
     patch_attributes(bp, model, new, draft, own=draft.guess)
     return new
+
+
+def drafted_numbers(bp: Blueprint, source: nn.Module, new: nn.Module, draft: Draft) -> dict[int, Tensor]:
+    """By the id of each floating tensor of an assembled module, the same places of another model's tensor."""
+    tensors, own = _tensors(source), _tensors(new)
+    tensors = {name: tensor for name, tensor in tensors.items() if name in own and tensor.is_floating_point()}
+    return {
+        id(own[name]): data.clone() if data.data_ptr() == tensors[name].data_ptr() else data
+        for name, data in _drafted(bp, tensors, draft, done={})
+    }
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+
+
+def _drafted(
+    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: dict[int, Any]
+) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor over the channels that the draft keeps of it, tied ones once; one that is not cut comes as it is.
+
+    done: by their ids, those that are there already.
+    """
+    grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
+    seen = set(done)
+    for name, tensor in tensors.items():
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        site = grouped.get(name)
+        if site is not None and not site.transposed and tensor.shape[1] > 1:
+            yield name, _grouped_weight(tensor, site, draft, name)
+            continue
+        data = tensor.detach()
+        for dim, axis in enumerate(draft.axes[name]):
+            layout = bp.axes[name][dim]
+            places = draft.places(layout.units, axis) if axis is not None and layout is not None else None
+            if places is not None:
+                data = data.index_select(dim, places.to(tensor.device))
+        yield name, data
 
 
 def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) -> Tensor:

@@ -8,6 +8,7 @@ float64, large ones in float32, where convolution is many times faster.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,15 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
     drawn: what is drawn already, by the id of the model's tensor.
     """
     memo: dict[int, Any] = {}
-    noise = _Noise(seed, dtype)
     variances = {id(m.running_var) for m in model.modules() if getattr(m, "running_var", None) is not None}
     means = {id(m.running_mean) for m in model.modules() if getattr(m, "running_mean", None) is not None}
-    for tensor in [*model.parameters(), *model.buffers()]:
+    tensors = [*model.parameters(), *model.buffers()]
+    drawn = {} if drawn is None else drawn
+    noise = _Noise(seed, dtype, sum(t.numel() for t in tensors if t.is_floating_point() and id(t) not in drawn))
+    for tensor in tensors:
         new: Any = tensor.detach().cpu()
         if tensor.is_floating_point():
-            if drawn is not None and id(tensor) in drawn:
+            if id(tensor) in drawn:
                 new = drawn[id(tensor)]
             elif isinstance(tensor, nn.Parameter) or id(tensor) in means:
                 centre = 0.6 if tensor.dim() < 2 and id(tensor) not in means else 0.0
@@ -93,19 +96,30 @@ def draw_together(
     return result
 
 
+@functools.lru_cache(maxsize=1)
+def _table() -> Tensor:
+    return torch.empty(1_000_003).uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
+
+
 class _Noise:
     """Numbers from −1 to 1 out of one table, which is read on and on: drawing millions takes as long as the rest of a proof.
 
     The table's length is a prime, so that no two channels of a layer are alike.
     """
 
-    def __init__(self, seed: int, dtype: torch.dtype) -> None:
-        rng = torch.Generator().manual_seed(seed)
-        self.table = torch.empty(1_000_003, dtype=dtype).uniform_(-1, 1, generator=rng)
-        self.place = 0
+    def __init__(self, seed: int, dtype: torch.dtype, room: int = 0) -> None:
+        self.table = _table()
+        self.place = seed * 104_729 % len(self.table)
+        self.dtype = dtype
+        # numpy asks the system for large pages: first writes to 100 MB of small ones took three times as long as drawing
+        self.room = torch.from_numpy(np.empty(room, np.float64 if dtype == torch.float64 else np.float32))
 
     def __call__(self, shape: torch.Size, spread: float, centre: float) -> Tensor:
-        result = self.table.new_empty(shape.numel())
+        size = shape.numel()
+        if size <= len(self.room):
+            result, self.room = self.room[:size], self.room[size:]
+        else:
+            result = torch.empty(size, dtype=self.dtype)
         done = 0
         while done < len(result):
             some = self.table[self.place : self.place + len(result) - done]
@@ -131,24 +145,24 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
     return tree_map(draw, example)
 
 
-def thinned(numbers: Any) -> Any:
+def thinned(example: Any) -> Any:
     """A large image with fewer rows and columns, 64 at least: what a proof on numbers looks for does not depend on them."""
-    if not isinstance(numbers, Tensor) or numbers.dim() != 4 or min(numbers.shape[2:]) < 128:
-        return numbers
-    step = min(numbers.shape[2:]) // 64
-    return numbers[:, :, ::step, ::step].contiguous()
+    if not isinstance(example, Tensor) or example.dim() != 4 or min(example.shape[2:]) < 128:
+        return example
+    step = min(example.shape[2:]) // 64
+    return example[:1, :, ::step, ::step]
 
 
 def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:
     """Random numbers for a proof, on fewer pixels where the network takes them, and then what it answers to those."""
-    numbers = random_input(example, 1, dtype)
-    fewer = thinned(numbers)
-    if fewer is not numbers:
+    fewer = thinned(example)
+    if fewer is not example:
+        numbers = random_input(fewer, 1, dtype)
         try:
-            return fewer, answer(fewer)
+            return numbers, answer(numbers)
         except Exception:  # a network of one size refuses another in its own way
             pass
-    return numbers, None
+    return random_input(example, 1, dtype), None
 
 
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:
@@ -176,12 +190,11 @@ def prove(bp: Blueprint, new: Callable[[], Tensor], reference: Callable[[], Tens
         )
 
 
-def output_places(bp: Blueprint, gone: set[int]) -> tuple[int, Tensor] | None:
-    """Where the output has channels: their axis, and the places that a cut leaves."""
+def output_places(bp: Blueprint, lost: np.ndarray) -> tuple[int, Tensor] | None:
+    """Where the output has channels: their axis, and the places that a cut leaves. lost: for every unit, whether it goes."""
     if bp.output_dim is None:
         return None
-    kept = ~np.isin(bp.output_units, np.fromiter(gone, np.int64, len(gone)))
-    return bp.output_dim, torch.from_numpy(np.flatnonzero(kept))
+    return bp.output_dim, torch.from_numpy(np.flatnonzero(~lost[bp.output_units]))
 
 
 def on_meta(model: nn.Module) -> bool:
