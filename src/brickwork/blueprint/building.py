@@ -147,10 +147,10 @@ def _follow(draft: Draft, units: KnownUnits) -> bool:
     changed = False
     for (name, built), arrived in units.arrived.items():
         for dim, axis in enumerate(draft.axes.get(name, ())):
-            if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived.numpy()):
-                draft.axes[name][dim] = arrived.numpy()
+            if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived):
+                draft.axes[name][dim] = arrived
                 if name in draft.reads and dim == 1:
-                    draft.reads[name] = arrived.numpy()
+                    draft.reads[name] = arrived
                 changed = True
     for name, order in units.arrived_groups.items():
         draft.reads[name] = order

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: relative to the largest output; float32 rounding over a hundred layers stays well below its bound
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+_LINE = 64  # bytes of a line of cache: where tensors of torch begin
 _SMALL = 50_000_000  # multiply-adds up to which float64 costs next to nothing
 
 
@@ -48,7 +49,7 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
     means = {id(m.running_mean) for m in model.modules() if getattr(m, "running_mean", None) is not None}
     tensors = [*model.parameters(), *model.buffers()]
     drawn = {} if drawn is None else drawn
-    noise = _Noise(seed, dtype, sum(t.numel() for t in tensors if t.is_floating_point() and id(t) not in drawn))
+    noise = _Noise(seed, dtype, sum(t.numel() + _LINE for t in tensors if id(t) not in drawn))
     for tensor in tensors:
         new: Any = tensor.detach().cpu()
         if tensor.is_floating_point():
@@ -70,7 +71,7 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
 
 
 def _spread(tensor: Tensor) -> float:
-    return 1.7 * (max(1, tensor[0].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
+    return 1.7 * (max(1, tensor.shape[1:].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
 
 
 def draw_together(
@@ -116,8 +117,9 @@ class _Noise:
 
     def __call__(self, shape: torch.Size, spread: float, centre: float) -> Tensor:
         size = shape.numel()
-        if size <= len(self.room):
-            result, self.room = self.room[:size], self.room[size:]
+        start = -self.room.data_ptr() % _LINE // self.dtype.itemsize
+        if start + size <= len(self.room):
+            result, self.room = self.room[start : start + size], self.room[start + size :]
         else:
             result = torch.empty(size, dtype=self.dtype)
         done = 0

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -53,7 +54,7 @@ class Op:
     def name(self) -> str:
         return str(self.func)
 
-    @property
+    @cached_property
     def place(self) -> str:
         return f"{self.name.removeprefix('aten.')} in {self.module or 'the top module'!s}"
 
@@ -251,7 +252,9 @@ class _Recorder(TorchDispatchMode):
         return made
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = _changed(self.to_meta, (tuple(args), dict(kwargs)))
+        args, kwargs = tuple(args), dict(kwargs)
+        if any(isinstance(x, Tensor) and not x.is_meta for x in _leaves((args, kwargs))):
+            args, kwargs = _changed(self.to_meta, (args, kwargs))
         noted = _changed(lambda x: self.value(x) if isinstance(x, Tensor) else x, (args, kwargs))
         result = quick(func, args)
         if result is None:
@@ -385,7 +388,9 @@ def _watch(twin: nn.Module, mode: _Recorder, graph: Graph) -> list[Any]:
         def enter(_: nn.Module, args: Any, kwargs: Any, path: str = path) -> None:
             mode.stack.append(path)
             graph.calls[path] = graph.calls.get(path, 0) + 1
-            first = next((x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)), None)
+            first: Any = args[0] if args else None
+            if not isinstance(first, Tensor):
+                first = next((x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)), None)
             if first is not None and id(first) in mode.values:
                 graph.module_inputs.setdefault(path, mode.values[id(first)])
 

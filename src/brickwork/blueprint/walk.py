@@ -116,11 +116,7 @@ class Walk:
 
     def meet(self, own: Tensor, labels: Tensor, tags: Tags, op: Op) -> None:
         """A parameter's axis (`own`) runs over the channels `labels`, place by place."""
-        own, labels = own.reshape(-1), labels.reshape(-1)
-        bare = labels == 0
-        if bool(bare.any()):
-            self.units.fix(own[bare], "it reads what belongs to no channel", channel=False)
-        self.units.meet(own, labels, tags.source, op.place)
+        self.units.meet(own.reshape(-1), labels.reshape(-1), tags.source, op.place)
 
     def unite_groups(self, makes: Tensor, reads: Tensor, groups: int, tags: Tags, op: Op) -> None:
         """Depthwise: every group's outputs belong to the one channel the group reads."""
