@@ -6,7 +6,7 @@ alone; where channels arrive in another order than drafted, the draft follows; a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
+from brickwork.blueprint.room import Between, Room
 from brickwork.blueprint.walk import Walk
 from brickwork.errors import BadModel, Unsupported
 
@@ -221,10 +222,13 @@ def drafted_numbers(bp: Blueprint, source: nn.Module, new: nn.Module, draft: Dra
     """By the id of each floating tensor of an assembled module, the same places of another model's tensor."""
     tensors, own = _tensors(source), _tensors(new)
     tensors = {name: tensor for name, tensor in tensors.items() if name in own and tensor.is_floating_point()}
-    return {
-        id(own[name]): data.clone() if data.data_ptr() == tensors[name].data_ptr() else data
-        for name, data in _drafted(bp, tensors, draft, done={})
-    }
+    dtype = next((tensor.dtype for tensor in tensors.values()), torch.float32)
+    room = Room(dtype, [tensor.numel() for tensor in tensors.values()])
+    result = {}
+    for name, data in _drafted(bp, tensors, draft, done={}, room=room):
+        alone = data.data_ptr() != tensors[name].data_ptr()
+        result[id(own[name])] = data if alone else room.take(data.shape).copy_(data)
+    return result
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -232,29 +236,30 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _drafted(
-    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: dict[int, Any]
+    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: Container[int], room: Room | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """Each tensor over the channels that the draft keeps of it, tied ones once; one that is not cut comes as it is.
 
-    done: by their ids, those that are there already.
+    done: the ids of those that are there already. room: for tensors of its type on the CPU.
     """
     grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
-    seen = set(done)
+    seen: set[int] = set()
+    between = Between()
     for name, tensor in tensors.items():
-        if id(tensor) in seen:
+        if id(tensor) in seen or id(tensor) in done:
             continue
         seen.add(id(tensor))
         site = grouped.get(name)
         if site is not None and not site.transposed and tensor.shape[1] > 1:
             yield name, _grouped_weight(tensor, site, draft, name)
             continue
-        data = tensor.detach()
+        changes = []
         for dim, axis in enumerate(draft.axes[name]):
             layout = bp.axes[name][dim]
             places = draft.places(layout.units, axis) if axis is not None and layout is not None else None
             if places is not None:
-                data = data.index_select(dim, places.to(tensor.device))
-        yield name, data
+                changes.append((dim, places.to(tensor.device)))
+        yield name, between.select(tensor.detach(), changes, room)
 
 
 def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) -> Tensor:

@@ -7,7 +7,7 @@ import copy
 import functools
 import gc
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -47,14 +47,15 @@ def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     known = memo.get(id(module))
     if known is not None:
         return known
-    if not _is_ordinary(type(module)):
+    kind: type = type(module)
+    if not _is_ordinary(kind):
         return copy.deepcopy(module, memo)
-    new = object.__new__(type(module))
+    new: Any = object.__new__(kind)
     memo[id(module)] = new  # first of all: what it holds may hold it
     entries = new.__dict__
     for name, value in vars(module).items():
-        kind = type(value)
-        if kind in _PLAIN or (kind is tuple and _is_plain(value)):
+        held = type(value)
+        if held in _PLAIN or (held is tuple and _is_plain(value)):
             entries[name] = value
         elif name in _TENSORS:
             entries[name] = {k: _copied_tensor(tensor, memo) for k, tensor in value.items()}
@@ -62,8 +63,8 @@ def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
             entries[name] = {k: None if child is None else _copied(child, memo) for k, child in value.items()}
         elif name == "_compiled_call_impl":
             continue  # torch.compile's, of the module that was given
-        elif kind in _CONTAINERS and not value:
-            entries[name] = kind()
+        elif held in _CONTAINERS and not value:
+            entries[name] = held()
         else:
             entries[name] = copy.deepcopy(value, memo)
     return new
@@ -74,10 +75,9 @@ def _copied_tensor(tensor: Tensor | None, memo: dict[int, Any]) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_ordinary(kind: Hashable) -> bool:
+def _is_ordinary(kind: type) -> bool:
     """Whether a class of modules leaves it to Python how it is copied; torch's own only fill in what old files lack."""
     own = {"__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__slots__", "__new__"}
-    assert isinstance(kind, type)
     for each in kind.__mro__[: kind.__mro__.index(nn.Module)]:
         filled_in = {"__setstate__"} if each.__module__.startswith("torch.nn.modules.") else set()
         if (own - filled_in) & vars(each).keys():

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.record import as_call
+from brickwork.blueprint.room import Room
 from brickwork.errors import Unsupported
 from brickwork.outputs import logits_of
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 #: relative to the largest output; float32 rounding over a hundred layers stays well below its bound
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-_LINE = 64  # bytes of a line of cache: where tensors of torch begin
 _SMALL = 50_000_000  # multiply-adds up to which float64 costs next to nothing
 
 
@@ -49,7 +49,7 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
     means = {id(m.running_mean) for m in model.modules() if getattr(m, "running_mean", None) is not None}
     tensors = [*model.parameters(), *model.buffers()]
     drawn = {} if drawn is None else drawn
-    noise = _Noise(seed, dtype, sum(t.numel() + _LINE for t in tensors if id(t) not in drawn))
+    noise = _Noise(seed, dtype, [t.numel() for t in tensors if id(t) not in drawn])
     for tensor in tensors:
         new: Any = tensor.detach().cpu()
         if tensor.is_floating_point():
@@ -108,27 +108,21 @@ class _Noise:
     The table's length is a prime, so that no two channels of a layer are alike.
     """
 
-    def __init__(self, seed: int, dtype: torch.dtype, room: int = 0) -> None:
+    def __init__(self, seed: int, dtype: torch.dtype, sizes: Sequence[int] = ()) -> None:
         self.table = _table()
         self.place = seed * 104_729 % len(self.table)
-        self.dtype = dtype
-        # numpy asks the system for large pages: first writes to 100 MB of small ones took three times as long as drawing
-        self.room = torch.from_numpy(np.empty(room, np.float64 if dtype == torch.float64 else np.float32))
+        self.room = Room(dtype, sizes)
 
     def __call__(self, shape: torch.Size, spread: float, centre: float) -> Tensor:
-        size = shape.numel()
-        start = -self.room.data_ptr() % _LINE // self.dtype.itemsize
-        if start + size <= len(self.room):
-            result, self.room = self.room[start : start + size], self.room[start + size :]
-        else:
-            result = torch.empty(size, dtype=self.dtype)
+        numbers = self.room.take(shape)
+        result = numbers.view(-1)
         done = 0
         while done < len(result):
             some = self.table[self.place : self.place + len(result) - done]
             torch.mul(some, spread, out=result[done : done + len(some)])
             done += len(some)
             self.place = (self.place + len(some)) % len(self.table)
-        return (result.add_(centre) if centre else result).reshape(shape)
+        return numbers.add_(centre) if centre else numbers
 
 
 def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
@@ -147,23 +141,27 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
     return tree_map(draw, example)
 
 
-def thinned(example: Any) -> Any:
-    """A large image with fewer rows and columns, 64 at least: what a proof on numbers looks for does not depend on them."""
+def thinned(example: Any) -> list[Any]:
+    """Smaller images in place of a large one, the smallest first: what a proof on numbers looks for does not depend on size.
+
+    64 rows or columns at least; a network that is made for larger ones may still take every third of them, say.
+    """
     if not isinstance(example, Tensor) or example.dim() != 4 or min(example.shape[2:]) < 128:
-        return example
-    step = min(example.shape[2:]) // 64
-    return example[:1, :, ::step, ::step]
+        return []
+    height, width = example.shape[2:]
+    least = min(height, width)
+    small = [max(1, round(side / least * 2)) * 32 for side in (height, width)]
+    return [example[:1, :, : small[0], : small[1]], example[:1, :, :: least // 64, :: least // 64]]
 
 
 def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:
     """Random numbers for a proof, on fewer pixels where the network takes them, and then what it answers to those."""
-    fewer = thinned(example)
-    if fewer is not example:
+    for fewer in thinned(example):
         numbers = random_input(fewer, 1, dtype)
         try:
             return numbers, answer(numbers)
         except Exception:  # a network of one size refuses another in its own way
-            pass
+            continue
     return random_input(example, 1, dtype), None
 
 
