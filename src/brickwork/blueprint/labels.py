@@ -121,8 +121,8 @@ class Units:
         a, b = self._united()
         graph = coo_matrix((np.ones(len(a), np.int8), (a, b)), shape=(self.count, self.count))
         _, part = connected_components(graph, directed=False)
-        smallest = np.full(part.max() + 1, self.count, np.int64)
-        np.minimum.at(smallest, part, np.arange(self.count))
+        smallest = np.zeros(part.max() + 1, np.int64)
+        smallest[part[::-1]] = np.arange(self.count)[::-1]  # the last that is written stays
         return smallest[part]
 
     def _united(self) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +143,10 @@ class Units:
         return a[real], b[real]
 
     def reasons(self, classes: np.ndarray) -> dict[int, Fixed]:
-        """For every class that cannot be removed, the first reason given (a channel reason if there is one)."""
-        self._united()
+        """For every class that cannot be removed, the first reason given (a channel reason if there is one).
+
+        classes: what `classes` gave; with it came the reasons of those that met none.
+        """
         result: dict[int, Fixed] = {}
         for ids, fixed in self._fixed:
             for unit in np.unique(classes[ids.numpy()]).tolist():

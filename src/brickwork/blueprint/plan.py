@@ -274,14 +274,15 @@ class Blueprint:
         return self.classes[labels.numpy()]
 
     def _site(self, site: Site) -> LayerSite:
-        ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
+        reads = None if site.reads is None else self._units(site.reads)
+        makes = reads if site.makes is site.reads else None if site.makes is None else self._units(site.makes)
         return LayerSite(
             site.kind,
             site.module,
             site.weight,
             site.bias,
-            ids[0],
-            ids[1],
+            reads,
+            makes,
             site.groups,
             site.transposed,
             site.positions,

@@ -144,14 +144,12 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
 def thinned(example: Any) -> list[Any]:
     """Smaller images in place of a large one, the smallest first: what a proof on numbers looks for does not depend on size.
 
-    64 rows or columns at least; a network that is made for larger ones may still take every third of them, say.
+    64 by 64 pixels; a network that is made for larger images may still take every third pixel, say.
     """
     if not isinstance(example, Tensor) or example.dim() != 4 or min(example.shape[2:]) < 128:
         return []
-    height, width = example.shape[2:]
-    least = min(height, width)
-    small = [max(1, round(side / least * 2)) * 32 for side in (height, width)]
-    return [example[:1, :, : small[0], : small[1]], example[:1, :, :: least // 64, :: least // 64]]
+    step = min(example.shape[2:]) // 64
+    return [example[:1, :, :64, :64], example[:1, :, ::step, ::step]]
 
 
 def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:

@@ -26,7 +26,12 @@ def quick(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _like(x: Tensor, *_: Any) -> Tensor | None:
-    return torch.empty_like(x) if x.is_floating_point() else None
+    return _empty(x) if x.is_floating_point() else None
+
+
+def _empty(x: Tensor) -> Tensor:
+    """`torch.empty_like`, which is Python on the meta device, without asking it where the order is the usual one."""
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device) if x.is_contiguous() else torch.empty_like(x)
 
 
 def _itself(x: Tensor, *_: Any) -> Tensor | None:
@@ -39,7 +44,7 @@ def _batch_norm(
     whole = x.dtype in (torch.float32, torch.float64)  # statistics of smaller types are of another type
     if training or not whole or x.dim() < 2 or not _vectors(x, x.shape[1], weight, bias, mean, variance):
         return None
-    return torch.empty_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return _empty(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
 def _addmm(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor | None:
