@@ -16,7 +16,7 @@ from torch import nn
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
 from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.labels import Units, align, varies
-from brickwork.blueprint.record import Graph, Value, record
+from brickwork.blueprint.record import Graph, Value, is_view, record
 from brickwork.blueprint.walk import Site, Walk
 from brickwork.errors import BadModel, UnknownName
 
@@ -296,7 +296,7 @@ class Blueprint:
             out = op.outputs[0]
             if isinstance(op.func, str) or out is None or (op.func._schema.arguments and walk.of(out).weight):
                 continue
-            if any(r.alias_info is not None for r in op.func._schema.returns):
+            if is_view(op.func):
                 continue  # views and in-place writes take no memory of their own
             plane = walk.of(out).plane
             size = math.prod(out.shape) * out.dtype.itemsize

@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -260,11 +260,7 @@ class _Recorder(TorchDispatchMode):
         if result is None:
             result = func(*args, **kwargs)
         leaves = [x if isinstance(x, Tensor) else None for x in _leaves(result)]
-        written = {
-            id(a): a
-            for a, spec in zip(args, func._schema.arguments, strict=False)
-            if isinstance(a, Tensor) and spec.alias_info is not None and spec.alias_info.is_write
-        }
+        written = {id(args[k]): args[k] for k in _written(func) if k < len(args) and isinstance(args[k], Tensor)}
         outputs: list[Value | None] = []
         for leaf in leaves:
             if leaf is None:
@@ -295,6 +291,20 @@ class _Recorder(TorchDispatchMode):
                 self.ops.append(Op("alias_update", args, {}, (fresh,), op.module, op.line))
 
 
+@lru_cache(maxsize=4096)
+def _written(func: Any) -> tuple[int, ...]:
+    """The arguments that an operation writes into, by their places: reading a schema takes as long as the rest of a note."""
+    kinds = [argument.alias_info for argument in func._schema.arguments]
+    return tuple(k for k, kind in enumerate(kinds) if kind is not None and kind.is_write)
+
+
+@lru_cache(maxsize=4096)
+def is_view(func: Any) -> bool:
+    """Whether an operation returns memory that was there before."""
+    return any(result.alias_info is not None for result in func._schema.returns)
+
+
+@lru_cache(maxsize=4096)
 def _foreign(filename: str) -> bool:
     return "/torch/" not in filename and "/brickwork/blueprint/" not in filename
 
