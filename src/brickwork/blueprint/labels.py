@@ -119,8 +119,13 @@ class Units:
     def classes(self) -> np.ndarray:
         """For every id, its class; classes are numbered by their smallest id, 0 stays 0."""
         a, b = self._united()
-        graph = coo_matrix((np.ones(len(a), np.int8), (a, b)), shape=(self.count, self.count))
+        # most ids meet one other and no more (a batch norm's four vectors): what they belong to follows from that one
+        met = np.bincount(a, minlength=self.count) + np.bincount(b, minlength=self.count)
+        leaf = met[a] == 1
+        rest = (a[~leaf], b[~leaf])
+        graph = coo_matrix((np.ones(len(rest[0]), np.int8), rest), shape=(self.count, self.count))
         _, part = connected_components(graph, directed=False)
+        part[a[leaf]] = part[b[leaf]]
         smallest = np.zeros(part.max() + 1, np.int64)
         smallest[part[::-1]] = np.arange(self.count)[::-1]  # the last that is written stays
         return smallest[part]
