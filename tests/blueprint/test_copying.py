@@ -24,12 +24,41 @@ class Own(nn.Module):
         return self.second(x) * self.times
 
 
+class Counted(nn.Linear):
+    """A module that says itself how it is copied."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.copies = 0
+
+    def __deepcopy__(self, memo):
+        twin = Counted()
+        memo[id(self)] = twin
+        twin.load_state_dict(self.state_dict())
+        twin.copies = self.copies + 1
+        return twin
+
+
+def held():
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    net[1].parent = [net]
+    return net
+
+
 def networks():
     tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     tied[2].weight = tied[0].weight
     hooked = nn.Sequential(nn.Linear(3, 3))
     hooked[0].register_forward_hook(lambda module, args, result: result + 1)
-    return {"resnet8": zoo.build("resnet8", num_classes=3), "own": Own(), "tied": tied, "hooked": hooked}
+    return {
+        "resnet8": zoo.build("resnet8", num_classes=3),
+        "own": Own(),
+        "tied": tied,
+        "hooked": hooked,
+        "recurrent": nn.Sequential(nn.LSTM(4, 3)),
+        "a way of its own": nn.Sequential(Counted()),
+        "child holds parent": held(),
+    }
 
 
 @pytest.mark.parametrize("name", networks())
@@ -48,6 +77,10 @@ def test_a_copy_is_that_of_deepcopy(name):
         assert vars(left).keys() == vars(right).keys()
     if name == "tied":
         assert ours[0].weight is ours[2].weight
+    if name == "a way of its own":
+        assert ours[0].copies == 1
+    if name == "child holds parent":
+        assert ours[1].parent[0] is ours
     if name == "hooked":
         assert torch.equal(ours(torch.ones(1, 3)), model(torch.ones(1, 3)))
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import brickwork
 from brickwork.blueprint.uncuttable import uncuttable
+from brickwork.bricks import disassembly
 from brickwork.errors import RequestError, Unsupported
 
 
@@ -122,3 +123,22 @@ def test_layers_of_one_list_do_not_share_a_fate():
     bp = brickwork.trace(net, torch.zeros(2, 6))
     keep = {name: range(2) for name in bp.spaces}
     assert set(uncuttable(bp, net, keep, settled=("classes",), progress=False)) == {"layers.0"}
+
+
+def test_repeated_blocks_are_settled_in_a_few_cuts(monkeypatch):
+    net = Tied(12).eval()
+    bp = brickwork.trace(net, torch.zeros(1, 3, 4, 4))
+    tried = []
+    select = type(bp).select
+    monkeypatch.setattr(type(bp), "select", lambda *a, **k: tried.append(1) or select(*a, **k))
+    left = uncuttable(bp, net, {name: range(size // 2) for name, size in bp.spaces.items()}, progress=False)
+    assert len(left) == 12 and len(tried) <= 8
+
+
+@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.8}, {"tolerance": 0.5}], ids=["keep", "budget", "bound"])
+def test_a_part_looks_for_it_once(how, monkeypatch):
+    torch.manual_seed(0)
+    net, x, looked = Tied(4).eval(), torch.randn(80, 3, 4, 4), []
+    monkeypatch.setattr(disassembly, "uncuttable", lambda *a, **k: looked.append(1) or uncuttable(*a, **k))
+    brickwork.disassemble(net, [0, 1], (x, torch.arange(80) % 4), **how, repair="none", progress=False, device="cpu")
+    assert len(looked) == 1

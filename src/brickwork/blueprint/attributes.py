@@ -114,7 +114,7 @@ def _patch_conv(module: _ConvNd, grouped: bool, groups: int | None) -> None:
 
 def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: str, draft: Draft) -> None:
     """Head counts of an attention module, where the heads of one of its own layers were cut."""
-    if old is None:
+    if old is None or (path and not module._modules):  # nothing below it that could have heads
         return
     names = [n for n in (*HEADS, *WIDTHS) if isinstance(getattr(module, n, None), int)]
     if not names:

@@ -6,6 +6,7 @@ alone; where channels arrive in another order than drafted, the draft follows; a
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
+from brickwork.blueprint.room import Between, Room
 from brickwork.blueprint.walk import Walk
 from brickwork.errors import BadModel, Unsupported
 
@@ -37,6 +39,15 @@ class Draft:
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
     guess: bool = True  # bring numbers up to date that look like a width
     gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
+    _places: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, Tensor | None]] = field(default_factory=dict)
+
+    def places(self, before: np.ndarray, after: np.ndarray) -> Tensor | None:
+        """Where the units of an axis lay before, found once for all axes that run over the same; None: as they are now."""
+        key = (id(before), id(after))  # both are kept beside the answer, so that no other array takes their ids
+        if key not in self._places:
+            same = np.array_equal(before, after)
+            self._places[key] = (before, after, None if same else torch.from_numpy(locate(before, after)))
+        return self._places[key][2]
 
 
 def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
@@ -109,7 +120,8 @@ def given_labels(bp: Blueprint, graph: Graph, draft: Draft, units: KnownUnits) -
             else:
                 ids = bp.ids[home][place]
                 assert ids is not None
-                given[name].append(ids[torch.from_numpy(locate(layout.units, axis))])
+                places = draft.places(layout.units, axis)
+                given[name].append(ids if places is None else ids[places])
     return given
 
 
@@ -136,10 +148,10 @@ def _follow(draft: Draft, units: KnownUnits) -> bool:
     changed = False
     for (name, built), arrived in units.arrived.items():
         for dim, axis in enumerate(draft.axes.get(name, ())):
-            if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived.numpy()):
-                draft.axes[name][dim] = arrived.numpy()
+            if axis is not None and axis.tobytes() == built and not np.array_equal(axis, arrived):
+                draft.axes[name][dim] = arrived
                 if name in draft.reads and dim == 1:
-                    draft.reads[name] = arrived.numpy()
+                    draft.reads[name] = arrived
                 changed = True
     for name, order in units.arrived_groups.items():
         draft.reads[name] = order
@@ -191,31 +203,63 @@ def locate(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 
 def assemble(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
-    tensors = dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+    tensors = _tensors(model)
     memo: dict[int, Any] = {}
-    grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     for name, (source, result) in draft.gathers.items():
         memo[id(tensors[name])] = torch.from_numpy(locate(source, result)).to(tensors[name].device)
-    for name, tensor in tensors.items():
-        if id(tensor) in memo:
-            continue
-        site = grouped.get(name)
-        if site is not None and not site.transposed and tensor.shape[1] > 1:
-            data = _grouped_weight(tensor, site, draft, name)
-        else:
-            data = tensor.detach()
-            for dim, axis in enumerate(draft.axes[name]):
-                layout = bp.axes[name][dim]
-                if axis is not None and layout is not None and not np.array_equal(axis, layout.units):
-                    places = torch.from_numpy(locate(layout.units, axis)).to(tensor.device)
-                    data = data.index_select(dim, places)
-            if data.data_ptr() == tensor.data_ptr():
-                data = data.clone()
+    for name, data in _drafted(bp, tensors, draft, done=memo):
+        tensor = tensors[name]
+        if data.data_ptr() == tensor.data_ptr():
+            data = data.clone()
         memo[id(tensor)] = nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data
     new = copy_module(model, memo)
     _replace_norms(bp, new, draft)
     patch_attributes(bp, model, new, draft, own=draft.guess)
     return new
+
+
+def drafted_numbers(bp: Blueprint, source: nn.Module, new: nn.Module, draft: Draft) -> dict[int, Tensor]:
+    """By the id of each floating tensor of an assembled module, the same places of another model's tensor."""
+    tensors, own = _tensors(source), _tensors(new)
+    tensors = {name: tensor for name, tensor in tensors.items() if name in own and tensor.is_floating_point()}
+    dtype = next((tensor.dtype for tensor in tensors.values()), torch.float32)
+    room = Room(dtype, [tensor.numel() for tensor in tensors.values()])
+    result = {}
+    for name, data in _drafted(bp, tensors, draft, done={}, room=room):
+        alone = data.data_ptr() != tensors[name].data_ptr()
+        result[id(own[name])] = data if alone else room.take(data.shape).copy_(data)
+    return result
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return dict([*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)])
+
+
+def _drafted(
+    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: Container[int], room: Room | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Each tensor over the channels that the draft keeps of it, tied ones once; one that is not cut comes as it is.
+
+    done: the ids of those that are there already. room: for tensors of its type on the CPU.
+    """
+    grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
+    seen: set[int] = set()
+    between = Between()
+    for name, tensor in tensors.items():
+        if id(tensor) in seen or id(tensor) in done:
+            continue
+        seen.add(id(tensor))
+        site = grouped.get(name)
+        if site is not None and not site.transposed and tensor.shape[1] > 1:
+            yield name, _grouped_weight(tensor, site, draft, name)
+            continue
+        changes = []
+        for dim, axis in enumerate(draft.axes[name]):
+            layout = bp.axes[name][dim]
+            places = draft.places(layout.units, axis) if axis is not None and layout is not None else None
+            if places is not None:
+                changes.append((dim, places.to(tensor.device)))
+        yield name, between.select(tensor.detach(), changes, room)
 
 
 def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) -> Tensor:

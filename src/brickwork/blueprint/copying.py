@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +15,9 @@ from torch import Tensor, nn
 
 from brickwork.origin import ATTRIBUTE
 
-_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device}
 _TENSORS = ("_parameters", "_buffers")
+_CONTAINERS = (dict, set, list, OrderedDict)
 
 
 @contextlib.contextmanager
@@ -30,41 +33,60 @@ def collector_paused() -> Iterator[None]:
 
 
 def copy_module(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """`copy.deepcopy` of a module in a third of the time: layers of torch itself are copied entry by entry.
+    """`copy.deepcopy` of a module in a fraction of the time: entry by entry, and what is neither number nor tensor deeply.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     >>> twin = copy_module(net)
     >>> twin[0].weight is net[0].weight, bool((twin[0].weight == net[0].weight).all())
     (False, True)
     """
-    memo = {} if memo is None else memo
-    for module in model.modules():
-        if id(module) not in memo and type(module).__module__.startswith("torch.nn.modules.") and not module._modules:
-            _copy_layer(module, memo)
-    return copy.deepcopy(model, memo)
+    return _copied(model, {} if memo is None else memo)
 
 
-def _copy_layer(module: nn.Module, memo: dict[int, Any]) -> None:
-    """A copy of a layer in the memo; left to `deepcopy` where it has hooks, or holds more than numbers and tensors."""
-    entries: dict[str, Any] = {}
+def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
+    known = memo.get(id(module))
+    if known is not None:
+        return known
+    kind: type = type(module)
+    if not _is_ordinary(kind):
+        return copy.deepcopy(module, memo)
+    new: Any = object.__new__(kind)
+    memo[id(module)] = new  # first of all: what it holds may hold it
+    entries = new.__dict__
     for name, value in vars(module).items():
-        if name in _TENSORS:
-            entries[name] = {k: copy.deepcopy(tensor, memo) for k, tensor in value.items()}
-        elif _is_plain(value):
+        held = type(value)
+        if held in _PLAIN or (held is tuple and _is_plain(value)):
             entries[name] = value
-        elif isinstance(value, dict | set | list) and not value:
-            entries[name] = type(value)()
-        elif name == "_non_persistent_buffers_set":
-            entries[name] = set(value)
+        elif name in _TENSORS:
+            entries[name] = {k: _copied_tensor(tensor, memo) for k, tensor in value.items()}
+        elif name == "_modules":
+            entries[name] = {k: None if child is None else _copied(child, memo) for k, child in value.items()}
+        elif name == "_compiled_call_impl":
+            continue  # torch.compile's, of the module that was given
+        elif held in _CONTAINERS and not value:
+            entries[name] = held()
         else:
-            return
-    new = object.__new__(type(module))
-    new.__dict__.update(entries)
-    memo[id(module)] = new
+            entries[name] = copy.deepcopy(value, memo)
+    return new
+
+
+def _copied_tensor(tensor: Tensor | None, memo: dict[int, Any]) -> Any:
+    return memo[id(tensor)] if id(tensor) in memo else copy.deepcopy(tensor, memo)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_ordinary(kind: type) -> bool:
+    """Whether a class of modules leaves it to Python how it is copied; torch's own only fill in what old files lack."""
+    own = {"__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__slots__", "__new__"}
+    for each in kind.__mro__[: kind.__mro__.index(nn.Module)]:
+        filled_in = {"__setstate__"} if each.__module__.startswith("torch.nn.modules.") else set()
+        if (own - filled_in) & vars(each).keys():
+            return False
+    return True
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN) or (type(value) is tuple and all(_is_plain(x) for x in value))
+    return type(value) in _PLAIN or (type(value) is tuple and all(_is_plain(x) for x in value))
 
 
 def computes_alike(one: nn.Module, other: nn.Module) -> bool:

@@ -396,8 +396,8 @@ class Interleaved:
                 if not axis.size:
                     continue
                 mine = self._unit(name, dim, axis)
-                if mine.tobytes() == built and not np.array_equal(mine, order.numpy()):
-                    places = locate(mine, order.numpy())
+                if mine.tobytes() == built and not np.array_equal(mine, order):
+                    places = locate(mine, order)
                     self.axes[name, dim] = axis[:, places]
                     changed = True
         for name in units.arrived_groups:  # interleaved: this convolution must run part by part

@@ -14,8 +14,9 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
+from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.labels import Units, align, varies
-from brickwork.blueprint.record import Graph, Value, record
+from brickwork.blueprint.record import Graph, Value, is_view, record
 from brickwork.blueprint.walk import Site, Walk
 from brickwork.errors import BadModel, UnknownName
 
@@ -273,14 +274,15 @@ class Blueprint:
         return self.classes[labels.numpy()]
 
     def _site(self, site: Site) -> LayerSite:
-        ids = [None if x is None else self._units(x) for x in (site.reads, site.makes)]
+        reads = None if site.reads is None else self._units(site.reads)
+        makes = reads if site.makes is site.reads else None if site.makes is None else self._units(site.makes)
         return LayerSite(
             site.kind,
             site.module,
             site.weight,
             site.bias,
-            ids[0],
-            ids[1],
+            reads,
+            makes,
             site.groups,
             site.transposed,
             site.positions,
@@ -294,7 +296,7 @@ class Blueprint:
             out = op.outputs[0]
             if isinstance(op.func, str) or out is None or (op.func._schema.arguments and walk.of(out).weight):
                 continue
-            if any(r.alias_info is not None for r in op.func._schema.returns):
+            if is_view(op.func):
                 continue  # views and in-place writes take no memory of their own
             plane = walk.of(out).plane
             size = math.prod(out.shape) * out.dtype.itemsize
@@ -313,27 +315,32 @@ class Blueprint:
     def _find_spaces(self, raw: dict[str, list[np.ndarray | None]]) -> dict[str, Space]:
         """Units made by one layer, and all that share a unit with them, are one space."""
         made = [(s.module, s.makes) for s in self.sites if s.makes is not None and s.kind in ("conv", "linear")]
-        covered = {int(u) for _, units in made for u in units}
+        covered = np.zeros(len(self.classes), bool)
+        for _, made_here in made:
+            covered[made_here] = True
         used = {v.index for op in self.graph.live() for v in op.inputs()}
         for name, axes in raw.items():  # parameters that no layer makes: embeddings, tokens, free gains
             for units in axes:
                 if units is None or self.graph.tensors[name].index not in used:
                     continue
-                if not covered & set(units.tolist()):
+                if not covered[units].any():
                     made.append((name, units))
-                    covered |= set(units.tolist())
-        left_out = np.array([0, *self._plain])
-        made = [(name, units[~np.isin(units, left_out)]) for name, units in made]
+                    covered[units] = True
+        left_out = np.zeros(len(self.classes), bool)
+        left_out[[0, *self._plain]] = True
+        made = [(name, units[~left_out[units]]) for name, units in made]
         made = [(name, units) for name, units in made if len(units)]
         spaces: dict[str, Space] = {}
         groups = _merge_parts(_components([units for _, units in made]), [name for name, _ in made])
-        last = [g for g in groups if all(np.isin(made[k][1], self.output_units).all() for k in g)]
+        put_out = np.zeros(len(self.classes), bool)
+        put_out[self.output_units] = True
+        last = [g for g in groups if all(put_out[made[k][1]].all() for k in g)]
         if len(last) > 1:  # several heads side by side are one axis of classes
             groups = [g for g in groups if g not in last] + [sorted(k for g in last for k in g)]
         for group in groups:
             units = np.concatenate([made[g][1] for g in group])
             name = _layer_of(made[group[0]][0]) or "output"
-            if len(self.output_units) and np.isin(self.output_units, units).all():
+            if len(self.output_units) and put_out[units].any() and np.isin(self.output_units, units).all():
                 name = CLASSES
                 if group == groups[-1] and len(last) > 1:
                     units = self.output_units
@@ -341,7 +348,7 @@ class Blueprint:
             units = units[np.sort(first)]
             while name in spaces:
                 name += "'"
-            fixed = {k: self._fixed[int(u)].reason for k, u in enumerate(units) if int(u) in self._fixed}
+            fixed = {k: self._fixed[u].reason for k, u in enumerate(units.tolist()) if u in self._fixed}
             spaces[name] = Space(name, units, list(dict.fromkeys(made[g][0] for g in group)), [], fixed)
         every = list(spaces.values())
         owner, _ = _places([space.units for space in every])
@@ -424,6 +431,11 @@ def trace(model: nn.Module, example: Any, *, output: str | int | None = None) ->
     >>> trace(net, torch.zeros(1, 4)).spaces
     {'0': 32, 'classes': 3}
     """
+    with collector_paused():
+        return _trace(model, example, output)
+
+
+def _trace(model: nn.Module, example: Any, output: str | int | None) -> Blueprint:
     graph = record(model, example, output=output)
     walk = Walk(graph, Units()).run()
     for site in walk.sites:

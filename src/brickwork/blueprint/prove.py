@@ -8,6 +8,7 @@ float64, large ones in float32, where convolution is many times faster.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.record import as_call
+from brickwork.blueprint.room import Room
 from brickwork.errors import Unsupported
 from brickwork.outputs import logits_of
 
@@ -43,13 +45,15 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
     drawn: what is drawn already, by the id of the model's tensor.
     """
     memo: dict[int, Any] = {}
-    noise = _Noise(seed, dtype)
     variances = {id(m.running_var) for m in model.modules() if getattr(m, "running_var", None) is not None}
     means = {id(m.running_mean) for m in model.modules() if getattr(m, "running_mean", None) is not None}
-    for tensor in [*model.parameters(), *model.buffers()]:
+    tensors = [*model.parameters(), *model.buffers()]
+    drawn = {} if drawn is None else drawn
+    noise = _Noise(seed, dtype, [t.numel() for t in tensors if id(t) not in drawn])
+    for tensor in tensors:
         new: Any = tensor.detach().cpu()
         if tensor.is_floating_point():
-            if drawn is not None and id(tensor) in drawn:
+            if id(tensor) in drawn:
                 new = drawn[id(tensor)]
             elif isinstance(tensor, nn.Parameter) or id(tensor) in means:
                 centre = 0.6 if tensor.dim() < 2 and id(tensor) not in means else 0.0
@@ -67,7 +71,7 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
 
 
 def _spread(tensor: Tensor) -> float:
-    return 1.7 * (max(1, tensor[0].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
+    return 1.7 * (max(1, tensor.shape[1:].numel()) ** -0.5 if tensor.dim() > 1 else 0.3)
 
 
 def draw_together(
@@ -93,26 +97,32 @@ def draw_together(
     return result
 
 
+@functools.lru_cache(maxsize=1)
+def _table() -> Tensor:
+    return torch.empty(1_000_003).uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
+
+
 class _Noise:
     """Numbers from −1 to 1 out of one table, which is read on and on: drawing millions takes as long as the rest of a proof.
 
     The table's length is a prime, so that no two channels of a layer are alike.
     """
 
-    def __init__(self, seed: int, dtype: torch.dtype) -> None:
-        rng = torch.Generator().manual_seed(seed)
-        self.table = torch.empty(1_000_003, dtype=dtype).uniform_(-1, 1, generator=rng)
-        self.place = 0
+    def __init__(self, seed: int, dtype: torch.dtype, sizes: Sequence[int] = ()) -> None:
+        self.table = _table()
+        self.place = seed * 104_729 % len(self.table)
+        self.room = Room(dtype, sizes)
 
     def __call__(self, shape: torch.Size, spread: float, centre: float) -> Tensor:
-        result = self.table.new_empty(shape.numel())
+        numbers = self.room.take(shape)
+        result = numbers.view(-1)
         done = 0
         while done < len(result):
             some = self.table[self.place : self.place + len(result) - done]
             torch.mul(some, spread, out=result[done : done + len(some)])
             done += len(some)
             self.place = (self.place + len(some)) % len(self.table)
-        return (result.add_(centre) if centre else result).reshape(shape)
+        return numbers.add_(centre) if centre else numbers
 
 
 def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
@@ -131,24 +141,26 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
     return tree_map(draw, example)
 
 
-def thinned(numbers: Any) -> Any:
-    """A large image with fewer rows and columns, 64 at least: what a proof on numbers looks for does not depend on them."""
-    if not isinstance(numbers, Tensor) or numbers.dim() != 4 or min(numbers.shape[2:]) < 128:
-        return numbers
-    step = min(numbers.shape[2:]) // 64
-    return numbers[:, :, ::step, ::step].contiguous()
+def thinned(example: Any) -> list[Any]:
+    """Smaller images in place of a large one, the smallest first: what a proof on numbers looks for does not depend on size.
+
+    64 by 64 pixels; a network that is made for larger images may still take every third pixel, say.
+    """
+    if not isinstance(example, Tensor) or example.dim() != 4 or min(example.shape[2:]) < 128:
+        return []
+    step = min(example.shape[2:]) // 64
+    return [example[:1, :, :64, :64], example[:1, :, ::step, ::step]]
 
 
 def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:
     """Random numbers for a proof, on fewer pixels where the network takes them, and then what it answers to those."""
-    numbers = random_input(example, 1, dtype)
-    fewer = thinned(numbers)
-    if fewer is not numbers:
+    for fewer in thinned(example):
+        numbers = random_input(fewer, 1, dtype)
         try:
-            return fewer, answer(fewer)
+            return numbers, answer(numbers)
         except Exception:  # a network of one size refuses another in its own way
-            pass
-    return numbers, None
+            continue
+    return random_input(example, 1, dtype), None
 
 
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:
@@ -176,12 +188,11 @@ def prove(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str)
         )
 
 
-def output_places(bp: Blueprint, gone: set[int]) -> tuple[int, Tensor] | None:
-    """Where the output has channels: their axis, and the places that a cut leaves."""
+def output_places(bp: Blueprint, lost: np.ndarray) -> tuple[int, Tensor] | None:
+    """Where the output has channels: their axis, and the places that a cut leaves. lost: for every unit, whether it goes."""
     if bp.output_dim is None:
         return None
-    kept = ~np.isin(bp.output_units, np.fromiter(gone, np.int64, len(gone)))
-    return bp.output_dim, torch.from_numpy(np.flatnonzero(kept))
+    return bp.output_dim, torch.from_numpy(np.flatnonzero(~lost[bp.output_units]))
 
 
 def on_meta(model: nn.Module) -> bool:

@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from numbers import Integral
 from typing import Any
 
@@ -53,7 +54,7 @@ class Op:
     def name(self) -> str:
         return str(self.func)
 
-    @property
+    @cached_property
     def place(self) -> str:
         return f"{self.name.removeprefix('aten.')} in {self.module or 'the top module'!s}"
 
@@ -251,17 +252,15 @@ class _Recorder(TorchDispatchMode):
         return made
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = _changed(self.to_meta, (tuple(args), dict(kwargs)))
+        args, kwargs = tuple(args), dict(kwargs)
+        if any(isinstance(x, Tensor) and not x.is_meta for x in _leaves((args, kwargs))):
+            args, kwargs = _changed(self.to_meta, (args, kwargs))
         noted = _changed(lambda x: self.value(x) if isinstance(x, Tensor) else x, (args, kwargs))
         result = quick(func, args)
         if result is None:
             result = func(*args, **kwargs)
         leaves = [x if isinstance(x, Tensor) else None for x in _leaves(result)]
-        written = {
-            id(a): a
-            for a, spec in zip(args, func._schema.arguments, strict=False)
-            if isinstance(a, Tensor) and spec.alias_info is not None and spec.alias_info.is_write
-        }
+        written = {id(args[k]): args[k] for k in _written(func) if k < len(args) and isinstance(args[k], Tensor)}
         outputs: list[Value | None] = []
         for leaf in leaves:
             if leaf is None:
@@ -292,6 +291,20 @@ class _Recorder(TorchDispatchMode):
                 self.ops.append(Op("alias_update", args, {}, (fresh,), op.module, op.line))
 
 
+@lru_cache(maxsize=4096)
+def _written(func: Any) -> tuple[int, ...]:
+    """The arguments that an operation writes into, by their places: reading a schema takes as long as the rest of a note."""
+    kinds = [argument.alias_info for argument in func._schema.arguments]
+    return tuple(k for k, kind in enumerate(kinds) if kind is not None and kind.is_write)
+
+
+@lru_cache(maxsize=4096)
+def is_view(func: Any) -> bool:
+    """Whether an operation returns memory that was there before."""
+    return any(result.alias_info is not None for result in func._schema.returns)
+
+
+@lru_cache(maxsize=4096)
 def _foreign(filename: str) -> bool:
     return "/torch/" not in filename and "/brickwork/blueprint/" not in filename
 
@@ -385,7 +398,9 @@ def _watch(twin: nn.Module, mode: _Recorder, graph: Graph) -> list[Any]:
         def enter(_: nn.Module, args: Any, kwargs: Any, path: str = path) -> None:
             mode.stack.append(path)
             graph.calls[path] = graph.calls.get(path, 0) + 1
-            first = next((x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)), None)
+            first: Any = args[0] if args else None
+            if not isinstance(first, Tensor):
+                first = next((x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)), None)
             if first is not None and id(first) in mode.values:
                 graph.module_inputs.setdefault(path, mode.values[id(first)])
 

@@ -24,9 +24,6 @@ def _read(walk: Walk, labels: Tensor | None, reads: Tensor | None, weight: Tags,
     if reads is None:
         walk.units.fix(labels, "it reads what belongs to no channel (the model's input, say)", channel=False)
         return
-    bare = reads == 0
-    if bool(bare.any()):
-        walk.units.fix(labels[bare], "it reads what belongs to no channel", channel=False)
     walk.meet(labels, reads, weight, op)
 
 

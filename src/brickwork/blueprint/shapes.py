@@ -26,7 +26,12 @@ def quick(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _like(x: Tensor, *_: Any) -> Tensor | None:
-    return torch.empty_like(x) if x.is_floating_point() else None
+    return _empty(x) if x.is_floating_point() else None
+
+
+def _empty(x: Tensor) -> Tensor:
+    """`torch.empty_like`, which is Python on the meta device, without asking it where the order is the usual one."""
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device) if x.is_contiguous() else torch.empty_like(x)
 
 
 def _itself(x: Tensor, *_: Any) -> Tensor | None:
@@ -39,7 +44,7 @@ def _batch_norm(
     whole = x.dtype in (torch.float32, torch.float64)  # statistics of smaller types are of another type
     if training or not whole or x.dim() < 2 or not _vectors(x, x.shape[1], weight, bias, mean, variance):
         return None
-    return torch.empty_like(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
+    return _empty(x), x.new_empty(x.shape[1]), x.new_empty(x.shape[1])
 
 
 def _addmm(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor | None:
@@ -50,6 +55,36 @@ def _addmm(bias: Tensor, rows: Tensor, columns: Tensor) -> Tensor | None:
     return rows.new_empty(rows.shape[0], columns.shape[1])
 
 
+def _sum(x: Any, y: Any, *_: Any) -> Tensor | None:
+    return _like(x) if _same_form(x, y) else None
+
+
+def _sum_in_place(x: Any, y: Any, *_: Any) -> Tensor | None:
+    return _itself(x) if _same_form(x, y) else None
+
+
+def _same_form(x: Any, y: Any) -> bool:
+    """Whether both are tensors of one shape and type, in one order of memory."""
+    tensors = isinstance(x, Tensor) and isinstance(y, Tensor)
+    return tensors and (x.shape, x.dtype, x.stride()) == (y.shape, y.dtype, y.stride())
+
+
+def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Tensor | None:
+    """Over two dimensions, of a batch, in torch's own order of memory."""
+    if len(rest) != 7:
+        return None
+    bias, stride, padding, dilation, transposed, _, groups = rest
+    plain = not transposed and x.dim() == weight.dim() == 4 and len(stride) == len(padding) == len(dilation) == 2
+    if not plain or x.dtype != weight.dtype or not x.is_floating_point():
+        return None
+    fits = x.shape[1] == weight.shape[1] * groups and weight.shape[0] % groups == 0 and 0 not in x.shape
+    if not fits or not x.is_contiguous() or not weight.is_contiguous() or not _vectors(x, weight.shape[0], bias):
+        return None
+    kernel, image = weight.shape[2:], x.shape[2:]
+    size = [(image[d] + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] + 1 for d in (0, 1)]
+    return x.new_empty(x.shape[0], weight.shape[0], *size) if min(size) > 0 else None
+
+
 def _vectors(x: Tensor, size: int, *given: Tensor | None) -> bool:
     """Whether each is a vector of this size and of x's type; None may stand for any."""
     return all(v is None or (v.shape == (size,) and v.dtype == x.dtype) for v in given)
@@ -58,6 +93,9 @@ def _vectors(x: Tensor, size: int, *given: Tensor | None) -> bool:
 _RULES: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.addmm.default: _addmm,
+    aten.convolution.default: _convolution,
+    aten.add.Tensor: _sum,
+    aten.add_.Tensor: _sum_in_place,
     **dict.fromkeys(
         (
             aten.relu.default,

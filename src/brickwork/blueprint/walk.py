@@ -63,6 +63,7 @@ class Walk:
     mixes: list[tuple[str, str]] = field(default_factory=list)  # (module, how) channels meet without parameters
     gathers: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)  # (index buffer, source, result labels)
     axes: dict[str, list[Tensor | None]] = field(default_factory=dict)  # parameter -> labels of each axis
+    zeros: dict[Any, bool] = field(default_factory=dict)  # element-wise functions that were tried: do they keep zeros
 
     def run(self, given: dict[str, list[Tensor | None]] | None = None) -> Walk:
         """Label parameters (afresh, or as given), then every live operation in order."""
@@ -116,11 +117,7 @@ class Walk:
 
     def meet(self, own: Tensor, labels: Tensor, tags: Tags, op: Op) -> None:
         """A parameter's axis (`own`) runs over the channels `labels`, place by place."""
-        own, labels = own.reshape(-1), labels.reshape(-1)
-        bare = labels == 0
-        if bool(bare.any()):
-            self.units.fix(own[bare], "it reads what belongs to no channel", channel=False)
-        self.units.meet(own, labels, tags.source, op.place)
+        self.units.meet(own.reshape(-1), labels.reshape(-1), tags.source, op.place)
 
     def unite_groups(self, makes: Tensor, reads: Tensor, groups: int, tags: Tags, op: Op) -> None:
         """Depthwise: every group's outputs belong to the one channel the group reads."""
@@ -248,26 +245,46 @@ def pointwise(walk: Walk, op: Op) -> None:
 
 
 def _stays_zero(op: Op, walk: Walk, planes: list[Tensor]) -> bool:
-    """Try the real function: is the result 0 wherever the operands known to be 0 are 0?"""
+    """Is the result 0 wherever the operands known to be 0 are 0?"""
     ndim = max(len(v.shape) for v in op.inputs())
 
-    def probe(x: Any, units: Tensor) -> Any:
+    def known(x: Any, units: Tensor) -> Any:
+        """A value by its type, and whether it is 0; containers as tuples, so that the question can be looked up."""
         if isinstance(x, Value):
-            sample = torch.tensor([0.7, -1.3, 2.9]).to(x.dtype)
             tags = walk.of(x)
             # what has no channels, or others (a bias of places), is not 0 because these are
-            cut = tags.zero and touches((align(p, ndim) for p in tags.planes), units)
-            return torch.zeros_like(sample) if cut else sample
-        if isinstance(x, (list, tuple)):
-            return type(x)(probe(y, units) for y in x)
-        return x
+            return _Operand(x.dtype, tags.zero and touches((align(p, ndim) for p in tags.planes), units))
+        return tuple(known(y, units) for y in x) if isinstance(x, (list, tuple)) else x
+
+    for units in planes:
+        args, kwargs = known(op.args, units), tuple((k, known(v, units)) for k, v in op.kwargs.items())
+        key = (op.func, repr(args), repr(kwargs))
+        if key not in walk.zeros:
+            walk.zeros[key] = _gives_zero(op.func, args, dict(kwargs))
+        if not walk.zeros[key]:
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor as an element-wise function sees it."""
+
+    dtype: torch.dtype
+    zero: bool
+
+
+def _gives_zero(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Try the real function on three numbers."""
+
+    def probe(x: Any) -> Any:
+        if isinstance(x, _Operand):
+            sample = torch.tensor([0.7, -1.3, 2.9]).to(x.dtype)
+            return torch.zeros_like(sample) if x.zero else sample
+        return [probe(y) for y in x] if isinstance(x, tuple) else x
 
     try:
-        for units in planes:
-            args, kwargs = probe(op.args, units), {k: probe(v, units) for k, v in op.kwargs.items()}
-            if not bool((op.func(*args, **kwargs) == 0).all()):
-                return False
-        return True
+        return bool((func(*probe(args), **{k: probe(v) for k, v in kwargs.items()}) == 0).all())
     except Exception:  # a function that cannot be tried on three numbers is simply not known to keep zeros
         return False
 
