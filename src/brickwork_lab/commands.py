@@ -6,12 +6,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import DEVICE, Force, GpuShare, Seed
+from brickwork.cli.parameters import DEVICE, Force, Seed
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import RequestError
 from brickwork.options import Options, Setting, option
 from brickwork.words import table
@@ -66,12 +68,9 @@ def study(
     report: Annotated[Path | None, Setting("Page of the figures (.html).", metavar="FILE")] = None,
     seed: Seed = 0,
     device: Annotated[str, Setting(DEVICE)] = "auto",
-    engine: Annotated[
-        str, Setting("Where parts of the study run: inline, processes:N, ray or ray:ADDRESS; needs --networks.")
-    ] = "inline",
-    gpu_share: GpuShare = 0.0,
     force: Force = False,
     options: StudyOptions,
+    running: EngineOptions,
 ) -> Report:
     """Run a paper's table, its numbers and ours side by side.
 
@@ -81,7 +80,6 @@ def study(
     """
     from brickwork.atomic import check_file
     from brickwork.devices import describe
-    from brickwork.engine.executors import find_executor
     from brickwork_lab import studies
     from brickwork_lab.lab import Lab
     from brickwork_lab.studies.jobs import run_on_engine
@@ -100,7 +98,6 @@ def study(
             raise RequestError(f"`report` is {str(report)!r}; a page is written to a file that ends in .html.")
         check_file(report, force=force)
     asked = options.for_study(chosen)
-    find_executor(engine, gpu_share)
     result: dict[str, Any] = {
         "name": name,
         "paper": chosen.paper,
@@ -113,11 +110,11 @@ def study(
         "rows": [],
     }
     lab = Lab(full, seed=seed, device=device, networks=asked.pop("networks", None))
-    if engine == "inline":
-        rows = chosen.play(lab, **asked)
+    rows: Iterable[dict[str, Any]]
+    if running.elsewhere:
+        rows = run_on_engine(chosen, lab, asked, running, version=_commit() or version("brickwork"))
     else:
-        code = _commit() or version("brickwork")
-        rows = run_on_engine(chosen, engine, gpu_share=gpu_share, version=code, lab=lab, options=asked)
+        rows = chosen.play(lab, **asked)
     for row in rows:
         result["rows"].append(row)  # hours may lie between two of them: none is lost when the run is stopped
         _write(out, result, force)

@@ -32,6 +32,7 @@ PACKAGES = (
             "bricks",
             "continual",
             "dependencies",
+            "engine",
             "lora",
             "export",
             "pools",

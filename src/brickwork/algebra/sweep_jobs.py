@@ -12,25 +12,26 @@ from brickwork.algebra.options import SweepOptions
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.algebra.sweeping import refuse_missing, sweep
 from brickwork.devices import pick
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
 
 
-@takes(SweepOptions)
+@takes(SweepOptions, running=EngineOptions)
 def sweep_folders(
     folders: Mapping[str, str | Path],
     data: Sequence[str],
     *,
-    engine: str = "processes",
     device: str = "auto",
     progress: bool = True,
     options: SweepOptions,
+    running: EngineOptions,
 ) -> SweepResult:
     """`sweep` of the folders "A", "B" and "base" on data sets by name, a job per row of the grid.
 
-    engine: inline, processes[:N] or ray[:ADDRESS]; workers must see the folders under the same paths. journal: a
-    folder of results; what is in it is not computed again, unless weights or request changed.
+    Workers must see the folders under the same paths. journal: a folder of results; what is in it is not computed again,
+    unless weights or request changed.
     """
     began = time.perf_counter()
     paths = {name: str(Path(folder).resolve()) for name, folder in folders.items()}
@@ -55,7 +56,7 @@ def sweep_folders(
         )
         for b in beta
     ]
-    results = engines.run(jobs, engine=engine, store=options.journal, progress=progress)
+    results = engines.run(jobs, store=options.journal, progress=progress, options=running)
     refuse_missing("row", {r.job.name: r.cause for r in results if not r.ok}, len(results), options.journal)
     rows = tuple((a, b, str(name), v) for result in results for a, b, name, v in result.value["rows"])
     return SweepResult(rows, results[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)

@@ -11,6 +11,7 @@ from brickwork.cli import parameters as p
 from brickwork.cli.command import Argument, Report
 from brickwork.cli.folders import images_for
 from brickwork.cli.printing import log, typed_line
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting
 from brickwork.words import counted
@@ -72,9 +73,9 @@ def sweep(
     data: p.data_option("Test images of a data set; repeatable.", several=True),
     out: p.out_folder("Folder to write.", SWEEP),
     base: Annotated[Path | None, Setting("What both were trained from: θ₀ + α(A − θ₀) + β(B − θ₀).")] = None,
-    engine: Annotated[str, Setting("Where rows of the grid run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
     run: p.Running,
     options: SweepOptions,
+    running: EngineOptions,
 ) -> Report:
     """Measure αA + βB over a grid of α and β on every data set.
 
@@ -85,7 +86,6 @@ def sweep(
     from brickwork.algebra.agreement import refuse_differences
     from brickwork.algebra.sweep_jobs import sweep_folders, sweep_here
     from brickwork.atomic import write_folder
-    from brickwork.engine.executors import find_executor
     from brickwork.report.heat import draw_sweep
     from brickwork.report.runs import save_figures
 
@@ -94,14 +94,13 @@ def sweep(
     refuse_differences({f: {name: tuple(t.shape) for name, t in known.items()} for f, known in tensors.items()})
     if len({str(spec) for spec in data}) != len(data):
         raise RequestError("a data set is named twice.")
-    find_executor(engine)
-    if engine != "inline" and run.arch is not None:
+    if running.elsewhere and run.arch is not None:
         raise RequestError("`arch` names code of yours, which other processes do not load; use `engine` inline.")
-    if engine == "inline":
-        result = sweep_here(folders, data, arch=run.arch, device=run.where, options=options)
-    else:
+    if running.elsewhere:
         specs, where = [str(spec) for spec in data], str(run.where)
-        result = sweep_folders(folders, specs, engine=engine, device=where, options=options)
+        result = sweep_folders(folders, specs, device=where, options=options, running=running)
+    else:
+        result = sweep_here(folders, data, arch=run.arch, device=run.where, options=options)
     drawing = replace(draw_sweep(result), command=typed_line())
     with write_folder(out, force=run.force, owns=(SWEEP,)) as draft:
         (draft / SWEEP).write_text(result.csv(), encoding="utf-8")

@@ -14,6 +14,7 @@ from brickwork.cli.command import Argument, Report
 from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, check_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import RequestError
 from brickwork.options import Setting, refuse
 from brickwork.words import counted
@@ -78,8 +79,8 @@ def continual(
     size: ImageSize = None,
     arg: ArchArguments = None,
     device: Device = "auto",
-    engine: Annotated[str, Setting("Where methods run: inline, processes:N, ray or ray:ADDRESS.")] = "inline",
     force: Force = False,
+    running: EngineOptions,
 ) -> Report:
     """Learn task after task with several methods; accuracy against megabytes on disk, as a page and a CSV file.
 
@@ -92,11 +93,9 @@ def continual(
     from brickwork.continual.jobs import open_tasks, run_methods
     from brickwork.continual.running import JOURNAL, check_pool, folder_name
     from brickwork.data.class_groups import class_groups
-    from brickwork.engine.executors import find_executor
     from brickwork.report.continual import draw_comparison
     from brickwork.report.runs import save_figures
 
-    find_executor(engine)
     chosen: Any = methods  # by name: `_methods` has read them
     folder: Any = pool  # and that one, too
     specs: Any = data
@@ -117,7 +116,7 @@ def continual(
         write_text(out / RUN, json.dumps({"scenario": scenario.to_dict()}) + "\n")
     log(f"{scenario}; {counted(len(chosen), 'method')} from {start} …")
     try:
-        if engine != "inline":
+        if running.elsewhere:
             request = {
                 "data": [str(replace(spec, source=_absolute(spec.source))) for spec in specs],
                 "start": _absolute(start) if Path(start).is_dir() else start,
@@ -127,7 +126,7 @@ def continual(
                 "device": str(device),
                 "options": options.to_dict(),
             }
-            run_methods(list(chosen), engine, {**request, "arg": arg or {}, "size": size})
+            run_methods(list(chosen), running, {**request, "arg": arg or {}, "size": size})
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")

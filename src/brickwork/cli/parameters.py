@@ -157,9 +157,6 @@ ArchArguments = Annotated[
 ]
 Device = Annotated[str, Setting(DEVICE, check=_device)]
 Force = Annotated[bool, Setting(FORCE)]
-GpuShare = Annotated[
-    float, Setting("Share of a GPU per job on Ray; without one they compute on CPUs.", at_least=0, at_most=1)
-]
 ImageSize = Annotated[
     int | None, Setting("Height and width of the images.", at_least=1, default_text="the architecture's")
 ]

@@ -12,6 +12,7 @@ from brickwork import engine as engines
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.continual.running import run
 from brickwork.continual.scenario import Scenario, sequence, split_classes
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import JobFailed, RequestError
 from brickwork.pools import PoolFolder
 from brickwork.training.starts import find_start
@@ -34,13 +35,15 @@ def open_tasks(
     return scenario, begun.network(None if begun.folder else len(scenario.tasks[0].classes), seed)
 
 
-def run_methods(methods: Sequence[str], engine: str, request: Mapping[str, Any], *, progress: bool = True) -> None:
+def run_methods(
+    methods: Sequence[str], engine: EngineOptions, request: Mapping[str, Any], *, progress: bool = True
+) -> None:
     """Each method in a process of its own, or on a cluster whose machines share the folder of the run.
 
     request: the other arguments of `run_one`.
     """
     jobs = [engines.Job(run_one, {"method": method, **request}, name=method) for method in methods]
-    failed = [result for result in engines.run(jobs, engine=engine, progress=progress) if not result.ok]
+    failed = [result for result in engines.run(jobs, progress=progress, options=engine) if not result.ok]
     if failed:
         names = ", ".join(result.job.name for result in failed)
         raise JobFailed(f"{names} did not finish ({failed[0].error}); the same command goes on from what is there.")

@@ -15,26 +15,21 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from brickwork.engine.jobs import Job, Outcome, execute
+from brickwork.engine.options import EngineOptions
 from brickwork.errors import MissingExtra, RequestError
 
 Finished = Iterator[tuple[int, Outcome]]
 Executor = Callable[[Sequence[Job]], Finished]
 
 
-def find_executor(engine: str, gpu_share: float = 0.0) -> Executor:
-    """Read 'inline', 'processes', 'processes:4', 'ray' or 'ray:ADDRESS'; gpu_share: of each job on Ray."""
-    kind, colon, rest = engine.partition(":")
-    if not 0 <= gpu_share <= 1:
-        raise RequestError(f"`gpu_share` is {gpu_share:g}; it must be from 0, none, to 1, a GPU per job.")
-    if gpu_share and kind != "ray":
-        raise RequestError(f"`gpu_share` is for `engine` ray; jobs of {engine} share a GPU as it is, so leave it out.")
-    if kind == "inline" and not colon:
+def find_executor(options: EngineOptions) -> Executor:
+    """What runs jobs where the options say."""
+    kind, _, rest = options.engine.partition(":")
+    if kind == "inline":
         return inline
-    if kind == "processes" and (not colon or (rest.isdigit() and int(rest) > 0)):
+    if kind == "processes":
         return lambda jobs: processes(jobs, int(rest) if rest else _cores())
-    if kind == "ray" and (rest or not colon):
-        return lambda jobs: on_ray(jobs, rest or None, gpu_share)
-    raise RequestError(f"engine is {engine!r}; it must be inline, processes[:N] or ray[:ADDRESS].")
+    return lambda jobs: on_ray(jobs, rest or None, options.gpu_share)
 
 
 def inline(jobs: Sequence[Job]) -> Finished:

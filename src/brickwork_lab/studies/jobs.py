@@ -22,7 +22,7 @@ NAMES = ("archs", "sets", "starts")  # a study that does not say how it is split
 
 
 def run_on_engine(
-    study: Study, engine: str, *, gpu_share: float = 0.0, version: str, lab: Lab, options: dict[str, Any]
+    study: Study, lab: Lab, options: dict[str, Any], running: engines.EngineOptions, *, version: str
 ) -> Iterator[Row]:
     """The rows of a study in its own order, as far as their jobs went well; then the first failure is raised.
 
@@ -37,7 +37,7 @@ def run_on_engine(
     keep = None if folder is None else Path(folder) / FOLDER
 
     def run(jobs: Sequence[engines.Job]) -> list[engines.JobResult]:
-        return engines.run(jobs, engine=engine, gpu_share=gpu_share, store=keep, progress=lab.progress)
+        return engines.run(jobs, store=keep, progress=lab.progress, options=running)
 
     for wave in parts.first:
         _raise_first([result for result in run(wave) if not result.ok])
