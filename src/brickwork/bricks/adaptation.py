@@ -46,12 +46,12 @@ def adapt(
     prepared, where = origin_of(model).preprocessing, device_of(model)
     if isinstance(known, ImageData) and isinstance(new, ImageData):
         _check_labels(known, new)
-    given = [images.train_images if isinstance(images, ImageData) else images for images in (known, new)]
+    given = [images_of(one.train_images if isinstance(one, ImageData) else one) for one in (known, new)]
     counts = [len(images) for images in given]
     if counts[0] != counts[1]:
         raise BadData(f"{counts[0]} known images and {counts[1]} new ones; they must come in pairs.")
     drawn = np.sort(np.random.default_rng([options.seed, 3]).permutation(counts[0])[: options.images])
-    pair = [as_input(unread(images_of(images))[drawn], prepared, where) for images in given]
+    pair = [as_input(unread(images)[drawn], prepared, where) for images in given]
     if pair[0].shape != pair[1].shape:
         raise BadData(
             f"known images are {tuple(pair[0].shape)} and new ones {tuple(pair[1].shape)}; they must come in pairs."
