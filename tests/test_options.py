@@ -336,7 +336,7 @@ def _others(field) -> list[Any]:
     elif dict in field.kinds:
         values = [{"a": (0, 1)}]
     else:
-        values = ["a", Path("a")]
+        values = ["a", Path("a"), "ray"]
     return [[value] for value in values] if field.many else values
 
 

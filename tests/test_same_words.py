@@ -15,6 +15,7 @@ from brickwork.cli.parameters import Reading, Running
 from brickwork.cli.transplant import NetRunning
 from brickwork.continual.options import SplitOptions
 from brickwork.dependencies.options import CutLinkOptions
+from brickwork.engine.options import EngineOptions
 from brickwork.options import fields_of
 
 #: verbs that are no operation on networks, and why
@@ -40,7 +41,8 @@ ONLY_TYPED = {
     "train": {CutLinkOptions},  # makes the function that is `penalty` in Python
     "merge": {ImagesOptions},  # `data` in Python
     "transplant add": {NetRunning},
-    "continual": {SplitOptions},  # split_classes makes the tasks in Python
+    "continual": {SplitOptions, EngineOptions},  # split_classes makes the tasks in Python; other processes load folders
+    "sweep": {EngineOptions},  # likewise; sweep_folders in Python
 }
 FOLDERS = {
     Reading,

@@ -10,7 +10,7 @@ from brickwork.cli.folders import accuracy, hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
-from brickwork.options import Setting
+from brickwork.options import Setting, refuse
 from brickwork.origin import origin_of
 from brickwork.words import counted
 
@@ -106,6 +106,7 @@ def add(
 
     brickwork depend add a --data digits:5-9 --base-data digits:A --out ten
     """
+    refuse([*options.needs(base_data=base_data is not None)])
     network = run.load(model)
     new, known = (images_for(network, spec, options.seed) for spec in (data, base_data))
     if known is None:

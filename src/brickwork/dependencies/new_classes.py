@@ -17,8 +17,8 @@ from brickwork.dependencies.depths import deeper_classes, pooled, several_depths
 from brickwork.dependencies.heads import class_numbers, fit_head, new_labels
 from brickwork.dependencies.options import AddOptions
 from brickwork.devices import device_of
-from brickwork.errors import BadData, BadModel, RequestError
-from brickwork.options import takes
+from brickwork.errors import BadData, BadModel
+from brickwork.options import refuse, takes
 from brickwork.origin import origin_of, record_step
 from brickwork.prediction import input_of, predict
 from brickwork.training import default_augment
@@ -56,10 +56,7 @@ def add_classes(
     ('0', '1', 'a', 'b', 'c')
     """
     on, seed = options.on, options.seed
-    if on == "branch" and base_data is None:
-        raise RequestError(
-            "a branch is trained on known classes too; give `base_data`, images of them, or another `on`."
-        )
+    refuse([*options.needs(base_data=base_data is not None)])
     images, labels, names = _taken(data, classes)
     source = source_of(model, images, on) if len(images) else None
     # nothing is fitted to the answers of a network that is branched: one image tells how many classes it has

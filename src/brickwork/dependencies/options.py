@@ -159,3 +159,8 @@ class AddOptions(TrainOptions):
         if self.on != "branch" and self.training():
             name = next(iter(self.training()))
             yield f"`{name}` is for `on` branch; with `on` {self.on} nothing is trained but one matrix"
+
+    def needs(self, *, base_data: bool) -> Iterator[str]:
+        """What is missing, with images of known classes or without."""
+        if self.on == "branch" and not base_data:
+            yield "a branch is trained on known classes too; give `base_data`, images of them, or another `on`"
