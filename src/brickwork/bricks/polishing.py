@@ -34,6 +34,7 @@ BATCH = 256
 ANSWERS = 0.1  # weight of the answers, beside a mean over the layers of 1
 TIMED = 12  # batches that are timed first on a GPU
 MOST = 60  # epochs, which is as many as were tried
+VARIED = 20  # epochs from which images are varied: fewer passes learn more from the images as they are (docs/bricks.md)
 
 
 def _unscaled(images: Tensor | StreamedImages) -> Preprocessing:
@@ -71,7 +72,7 @@ def polish(
     on_gpu = samples.device.type == "cuda"
     size = min(fitting(subject.whole, samples.lazy(samples.use), BATCH, subject.bp.output), len(samples.use))
     how: dict[str, Any] = {"optimizer": "adamw", "lr": RATE * (size / BATCH) ** 0.5, "weight_decay": 0.0}
-    how |= {"batch_size": size, "schedule": "onecycle", "augment": default_augment(source) if raw else "none"}
+    how |= {"batch_size": size, "schedule": "onecycle"}
     how |= {"precision": "float32", "device": samples.device, "record": on_gpu, "seed": seed}
 
     def learn(index: np.ndarray, epochs: int, show: bool = False) -> nn.Module:
@@ -80,7 +81,8 @@ def polish(
         prepared = samples.preprocessing or _unscaled(samples.images) if raw else None
         attach(student, Origin(preprocessing=prepared))
         labels = np.zeros(len(images), np.int64)
-        train(student, images, labels, epochs=epochs, loss=_nothing, penalty=student.penalty, progress=show, **how)
+        given = {"augment": default_augment(source) if raw and epochs >= VARIED else "none", "epochs": epochs, **how}
+        train(student, images, labels, loss=_nothing, penalty=student.penalty, progress=show, **given)
         return student.part.net
 
     def timed(epochs: int) -> float:

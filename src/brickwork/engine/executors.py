@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -92,6 +93,11 @@ def on_ray(jobs: Sequence[Job], address: str | None, gpu_share: float = 0.0) -> 
     except ImportError:
         raise MissingExtra("ray", "jobs on Ray") from None
     started = not ray.is_initialized()
+    with contextlib.redirect_stdout(sys.stderr):  # Ray tells of nodes that died, and stdout is for results
+        yield from _on_ray(ray, jobs, address, gpu_share, started)
+
+
+def _on_ray(ray: Any, jobs: Sequence[Job], address: str | None, gpu_share: float, started: bool) -> Finished:
     if started:
         _refuse_dead(address)
         local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}

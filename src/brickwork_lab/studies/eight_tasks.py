@@ -44,6 +44,7 @@ def parts(
     **options: Any,
 ) -> Parts:
     """Starts first, then a network per task, then what every method is compared with; after that a job per method."""
+    check_names("merge method of this study", picks, [*_picks(lab), ALONE])
     chosen, runs = _starts(lab, starts), range(seeds if lab.full else 1)
     where = {"full": lab.full, "device": lab.device, "networks": lab.networks}
     begun = [{"where": {**where, "seed": lab.seed + k}, "start": start} for start in chosen for k in runs]
@@ -63,7 +64,8 @@ def parts(
         ],
         [Job("brickwork_lab.studies.jobs:rows_of", {**compared, "options": rows(ALONE, s)}, s) for s in chosen],
     ]
-    return Parts([rows(pick, start) for start in chosen for pick in picks or _picks(lab)], first)
+    wanted = [pick for pick in _picks(lab) if not picks or pick in picks]
+    return Parts([rows(pick, start) for start in chosen for pick in wanted] or [rows(ALONE, s) for s in chosen], first)
 
 
 def begin(where: dict[str, Any], start: str) -> None:

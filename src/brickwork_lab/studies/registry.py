@@ -110,7 +110,7 @@ def read_json(name: str) -> Any:
     return json.loads(resources.files("brickwork_lab.studies").joinpath(name).read_text(encoding="utf-8"))
 
 
-def check_names(kind: str, asked: Names, known: Collection[str]) -> None:
+def check_names(kind: str, asked: Sequence[str] | None, known: Collection[str]) -> None:
     """Refuse the first name that there is not."""
     for name in asked or ():
         if name not in known:

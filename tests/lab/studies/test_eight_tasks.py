@@ -59,7 +59,7 @@ def test_a_run_that_was_stopped_goes_on(run, networks, monkeypatch):
 
 def test_on_an_engine_the_rows_are_the_same(run, tmp_path, monkeypatch):
     """Fine-tuned and measured by other processes; a second time nothing is computed."""
-    asked = ["study", "eight-tasks", "--smoke", "--json", "--device", "cpu", "--pick", "linear", "--pick", "slerp"]
+    asked = ["study", "eight-tasks", "--smoke", "--json", "--device", "cpu", "--pick", "slerp", "--pick", "linear"]
     asked += ["--set", "digits-A-0", "--set", "digits-B-90", "--networks"]
 
     def rows(folder, *more):
@@ -79,6 +79,7 @@ def test_wrong_requests_to_an_engine(run, tmp_path):
     for more, said in (
         (["--engine", "processes:2"], "--engine needs --networks"),
         (["--engine", "proc", "--networks", str(tmp_path)], "it must be inline, processes"),
+        (["--engine", "processes:2", "--networks", str(tmp_path), "--pick", "tis"], "did you mean 'ties'"),
         (["--gpu-share", "0.5", "--networks", str(tmp_path)], "--gpu-share is for --engine ray"),
     ):
         code, _, complaint = run(*asked, *more)
