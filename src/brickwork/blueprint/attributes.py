@@ -37,7 +37,7 @@ WIDTHS = (
 
 
 def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft, *, own: bool = True) -> None:
-    """`own`: also guess at numbers in modules of somebody's own that equal a size that was cut."""
+    """`own`: also guess at numbers in modules of somebody's own that equal a size that was cut; the draft is told of guesses."""
     grouped = {s.module: s for s in bp.sites if s.kind == "conv" and s.groups > 1}
     before = dict(old.named_modules())
     for path, module in list(new.named_modules()):
@@ -60,7 +60,7 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
         elif isinstance(module, nn.PReLU):
             module.num_parameters = module.weight.shape[0]
         elif own:
-            _patch_own(before.get(path), module)
+            draft.guessed |= _patch_own(before.get(path), module)
         _patch_heads(bp, before.get(path), module, path, draft)
     _patch_classifier(bp, before, new)
 
@@ -141,17 +141,21 @@ def _patch_heads(bp: Blueprint, old: nn.Module | None, module: nn.Module, path: 
         return
 
 
-def _patch_own(old: nn.Module | None, module: nn.Module) -> None:
-    """A module of somebody's own that keeps the size of its tensors in a number or a tuple."""
+def _patch_own(old: nn.Module | None, module: nn.Module) -> bool:
+    """A module of somebody's own that keeps the size of its tensors in a number or a tuple; whether one was changed."""
     if old is None or type(module) is not type(old) or type(module).__module__.startswith(("torch.", "brickwork.")):
-        return
+        return False
     sizes: dict[int, int] = {}
     for name, tensor in module.named_parameters(recurse=False):
         for a, b in zip(old.get_parameter(name).shape, tensor.shape, strict=False):
             if a != b:
                 sizes[a] = b
+    guessed = False
     for name, value in list(vars(module).items()) if sizes else []:
         if isinstance(value, int) and not isinstance(value, bool) and value in sizes:
             setattr(module, name, sizes[value])
+            guessed = True
         elif isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
             setattr(module, name, tuple(sizes.get(v, v) for v in value))
+            guessed |= any(v in sizes for v in value)
+    return guessed

@@ -20,7 +20,7 @@ from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
-from brickwork.blueprint.room import Between, Room
+from brickwork.blueprint.room import Between
 from brickwork.blueprint.walk import Walk
 from brickwork.errors import BadModel, Unsupported
 
@@ -38,6 +38,7 @@ class Draft:
     reads: dict[str, np.ndarray] = field(default_factory=dict)  # grouped convolution's weight -> input units
     groups: dict[str, int] = field(default_factory=dict)  # module -> its new number of groups
     guess: bool = True  # bring numbers up to date that look like a width
+    guessed: bool = False  # whether there were such numbers
     gathers: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # index buffer -> units from, to
     _places: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, Tensor | None]] = field(default_factory=dict)
 
@@ -222,12 +223,10 @@ def drafted_numbers(bp: Blueprint, source: nn.Module, new: nn.Module, draft: Dra
     """By the id of each floating tensor of an assembled module, the same places of another model's tensor."""
     tensors, own = _tensors(source), _tensors(new)
     tensors = {name: tensor for name, tensor in tensors.items() if name in own and tensor.is_floating_point()}
-    dtype = next((tensor.dtype for tensor in tensors.values()), torch.float32)
-    room = Room(dtype, [tensor.numel() for tensor in tensors.values()])
     result = {}
-    for name, data in _drafted(bp, tensors, draft, done={}, room=room):
+    for name, data in _drafted(bp, tensors, draft, done={}):  # as `assemble` does it: a proof is to see its faults
         alone = data.data_ptr() != tensors[name].data_ptr()
-        result[id(own[name])] = data if alone else room.take(data.shape).copy_(data)
+        result[id(own[name])] = data if alone else data.clone()
     return result
 
 
@@ -236,11 +235,11 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _drafted(
-    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: Container[int], room: Room | None = None
+    bp: Blueprint, tensors: dict[str, Tensor], draft: Draft, *, done: Container[int]
 ) -> Iterator[tuple[str, Tensor]]:
     """Each tensor over the channels that the draft keeps of it, tied ones once; one that is not cut comes as it is.
 
-    done: the ids of those that are there already. room: for tensors of its type on the CPU.
+    done: the ids of those that are there already.
     """
     grouped = {s.weight: s for s in bp.sites if s.kind == "conv" and s.groups > 1 and s.weight in draft.reads}
     seen: set[int] = set()
@@ -259,7 +258,7 @@ def _drafted(
             places = draft.places(layout.units, axis) if axis is not None and layout is not None else None
             if places is not None:
                 changes.append((dim, places.to(tensor.device)))
-        yield name, between.select(tensor.detach(), changes, room)
+        yield name, between.select(tensor.detach(), changes)
 
 
 def _grouped_weight(weight: Tensor, site: LayerSite, draft: Draft, name: str) -> Tensor:

@@ -64,7 +64,7 @@ def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
         elif name == "_compiled_call_impl":
             continue  # torch.compile's, of the module that was given
         elif held in _CONTAINERS and not value:
-            entries[name] = held()
+            entries[name] = memo.setdefault(id(value), held())  # modules may share it, and fill it in forward
         else:
             entries[name] = copy.deepcopy(value, memo)
     return new

@@ -51,7 +51,7 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
     drawn = {} if drawn is None else drawn
     noise = _Noise(seed, dtype, [t.numel() for t in tensors if id(t) not in drawn])
     for tensor in tensors:
-        new: Any = tensor.detach().cpu()
+        new: Any = None
         if tensor.is_floating_point():
             if id(tensor) in drawn:
                 new = drawn[id(tensor)]
@@ -60,7 +60,9 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
                 new = noise(tensor.shape, _spread(tensor), centre)
             elif id(tensor) in variances:
                 new = noise(tensor.shape, 0.5, 1.0)
-            new = new.to(dtype)
+        if new is None:  # kept, in memory of its own: a forward may write to it, and a proof blanks what goes
+            new = tensor.detach().to("cpu", dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+        new = new.to(dtype) if tensor.is_floating_point() else new
         memo[id(tensor)] = nn.Parameter(new, requires_grad=False) if isinstance(tensor, nn.Parameter) else new
     twin = copy_module(model, memo).eval()
     for module in twin.modules():  # plain tensor attributes follow, or types would mix
@@ -99,7 +101,7 @@ def draw_together(
 
 @functools.lru_cache(maxsize=1)
 def _table() -> Tensor:
-    return torch.empty(1_000_003).uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
+    return torch.empty(1_000_003, dtype=torch.float32).uniform_(-1, 1, generator=torch.Generator().manual_seed(0))
 
 
 class _Noise:
@@ -126,7 +128,7 @@ class _Noise:
 
 
 def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
-    """Random numbers in the shape of an example (two of a batch); whole numbers stay within what any table has."""
+    """Random numbers in the shape of an example; whole numbers stay within what any table has."""
     rng = torch.Generator().manual_seed(seed)
 
     def draw(x: Any) -> Any:
@@ -136,30 +138,36 @@ def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
             return torch.randn(x.shape, generator=rng, dtype=dtype)
         return torch.randint(0, 2, x.shape, generator=rng).to(x.dtype)
 
-    if isinstance(example, Tensor) and example.dim() > 1:
-        example = example[:1] if example.numel() > 50_000 else example[:2]  # one large image is enough
     return tree_map(draw, example)
 
 
-def thinned(example: Any) -> list[Any]:
-    """Smaller images in place of a large one, the smallest first: what a proof on numbers looks for does not depend on size.
+def thinned(example: Any, *, pixels: bool = True) -> list[Any]:
+    """Fewer examples of a batch, and of large images fewer pixels, the fewest first.
 
-    64 by 64 pixels; a network that is made for larger images may still take every third pixel, say.
+    What a proof on numbers looks for does not depend on size. 64 by 64 pixels; a network that is made for larger images may
+    still take every third pixel, say.
     """
-    if not isinstance(example, Tensor) or example.dim() != 4 or min(example.shape[2:]) < 128:
+    if not isinstance(example, Tensor) or example.dim() < 2:
         return []
+    few = example[:1] if example.numel() > 50_000 else example[:2]  # one large image is enough
+    if not pixels or example.dim() != 4 or min(example.shape[2:]) < 128:
+        return [few]
     step = min(example.shape[2:]) // 64
-    return [example[:1, :, :64, :64], example[:1, :, ::step, ::step]]
+    return [few[:, :, :64, :64], few[:, :, ::step, ::step], few]
 
 
-def proof_input(example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor]) -> tuple[Any, Tensor | None]:
-    """Random numbers for a proof, on fewer pixels where the network takes them, and then what it answers to those."""
-    for fewer in thinned(example):
+def proof_input(
+    example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor], *, pixels: bool = True
+) -> tuple[Any, Tensor | None]:
+    """Random numbers for a proof, as few as the network takes, and then what it answers to those. pixels: on fewer of them."""
+    for fewer in thinned(example, pixels=pixels):
         numbers = random_input(fewer, 1, dtype)
         try:
-            return numbers, answer(numbers)
-        except Exception:  # a network of one size refuses another in its own way
+            said = answer(numbers)
+        except Exception:  # a network of one size, or of batches, refuses another in its own way
             continue
+        if said.numel():  # a network that halves its batch says nothing of one image
+            return numbers, said
     return random_input(example, 1, dtype), None
 
 
@@ -177,10 +185,12 @@ def prove(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str)
         raise Unsupported(f"{what} cannot run: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     if left.shape != right.shape:
         raise Unsupported(f"{what} gives shape {tuple(left.shape)}, where {tuple(right.shape)} was due")
+    if not right.numel():
+        raise Unsupported(f"{what} cannot be proved: the example gives no output; trace with a larger batch")
     if not bool(torch.isfinite(right).all()):
         return  # random parameters overflow in this model: the labels' proof must do
     scale = max(1e-6, float(right.abs().max()))
-    worst = float((left - right).abs().max()) / scale if left.numel() else 0.0
+    worst = float((left - right).abs().max()) / scale
     if not worst < _TOLERANCE[right.dtype]:
         raise Unsupported(
             f"{what} is not exact (it differs by {worst:.1e} of the largest output): the forward depends on the width "

@@ -43,20 +43,16 @@ class Between:
     def __init__(self) -> None:
         self.place = torch.empty(0)
 
-    def select(self, tensor: Tensor, changes: Sequence[tuple[int, Tensor]], room: Room | None = None) -> Tensor:
-        """The tensor with these places of each of these axes; the result lies in the room, if one is given.
+    def select(self, tensor: Tensor, changes: Sequence[tuple[int, Tensor]]) -> Tensor:
+        """The tensor with these places of each of these axes.
 
         >>> Between().select(torch.arange(6).view(2, 3), [(0, torch.tensor([1])), (1, torch.tensor([0, 2]))])
         tensor([[3, 5]])
         """
         for step, (dim, places) in enumerate(changes):
             shape = [*tensor.shape[:dim], len(places), *tensor.shape[dim + 1 :]]
-            last = step + 1 == len(changes)
-            if tensor.device.type != "cpu" or (last and (room is None or room.dtype != tensor.dtype)):
-                tensor = tensor.index_select(dim, places)
-            elif last and room is not None:
-                tensor = torch.index_select(tensor, dim, places, out=room.take(shape))
-            elif step:  # a third axis: the place is taken by what is read
+            # the last is what is asked for; of three axes, the place is taken by what is read
+            if tensor.device.type != "cpu" or step + 1 == len(changes) or step:
                 tensor = tensor.index_select(dim, places)
             else:
                 tensor = torch.index_select(tensor, dim, places, out=self._there(shape, tensor.dtype))

@@ -110,7 +110,8 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: np.ndarray, *, guess: bool) 
         twin = scrambled(model, 0, dtype)
         part = scrambled(small, 0, dtype, drafted_numbers(bp, twin, small, draft))
         _blank(bp, twin, gone, finite=True)
-        example, answer = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output))
+        # a number that only looked like a width may show at full size alone
+        example, answer = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output), pixels=not draft.guessed)
         places = output_places(bp, lost)
 
         def reference() -> Tensor:
@@ -168,7 +169,7 @@ def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
 
 
 def _blank(bp: Blueprint, blank: nn.Module, gone: np.ndarray, *, finite: bool = False) -> nn.Module:
-    """In place: zeros wherever a weight makes or reads what goes. finite: no weight is NaN or infinite."""
+    """In place: zeros wherever a weight makes or reads what goes. finite: no parameter is NaN or infinite."""
     lost = _lost(bp, gone)
     tensors = dict([*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)])
     grouped = {s.weight for s in bp.sites if s.kind == "conv" and s.groups > 1}
@@ -182,7 +183,13 @@ def _blank(bp: Blueprint, blank: nn.Module, gone: np.ndarray, *, finite: bool = 
                 if id(axis) not in places:
                     places[id(axis)] = torch.from_numpy(np.flatnonzero(lost[axis.units]))
                 there = places[id(axis)]
-                if len(there) and finite and tensor.dim() > 1 and tensor.is_contiguous():
+                if (
+                    len(there)
+                    and finite
+                    and isinstance(tensor, nn.Parameter)
+                    and tensor.dim() > 1
+                    and tensor.is_contiguous()
+                ):
                     _multiply_out(tensor, dim, there)
                 elif len(there):
                     tensor.index_fill_(dim, there.to(tensor.device), 0)

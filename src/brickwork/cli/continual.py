@@ -119,7 +119,7 @@ def continual(
         if running.elsewhere:
             request = {
                 "data": [str(replace(spec, source=_absolute(spec.source))) for spec in specs],
-                "start": _absolute(start) if Path(start).is_dir() else start,
+                "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
                 "split": {**split.to_dict(), "groups": split.groups and _absolute(split.groups)},
                 "pool": folder and str(folder.path.resolve()),
                 "out": str(out.resolve()),

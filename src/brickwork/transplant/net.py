@@ -218,7 +218,7 @@ class TransplantNet(nn.Module):
                 f"images of {sides(self.input_shape)}",
                 table(["part", "name", "features", "parameters"], parts),
                 "",
-                known if routes else "no category reaches a task yet; connect them: brickwork transplant connect",
+                known if routes else "no category reaches a task yet; `connect` makes one",
             ]
         )
 
