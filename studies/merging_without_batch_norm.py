@@ -154,9 +154,12 @@ def masks() -> None:
         attach(zero, origin_of(nets[0]))
         found = mask_merge(nets, base=zero)
         print(found, [round(scale, 3) for scale in found.scales])
+        tall = mask_merge(nets, base=zero, rule="tall")
         for what, two in (
             ("each alone", nets),
             ("`mask_merge`, each with its mask", [found.network(zero, k) for k in range(2)]),
+            ("the same, `rule=tall`", [tall.network(zero, k) for k in range(2)]),
+            ("`consensus` of tall masks, one network", [tall.consensus(zero)] * 2),
             ("mean of the weights", [merge(nets)] * 2),
         ):
             shares = [_share(m, h.test_images, h.test_labels) for m, h in zip(two, halves, strict=True)]

@@ -52,6 +52,44 @@ def test_it_is_the_papers_formula():
     assert [state_hash(m) for m in (base, *models)] == hashes
 
 
+def test_tall_masks_and_their_consensus_are_the_papers_formula(tmp_path):
+    base, *models = networks(4)
+
+    def flat(model):
+        return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+
+    zero = flat(base)
+    steps = np.stack([flat(m) - zero for m in models])
+    vector = steps.sum(0)
+    masks = [abs(step) >= 0.5 * abs(vector - step) for step in steps]
+    mask_merge(models, base=base, rule="tall", threshold=0.5).save(tmp_path / "m.safetensors")
+    found = MaskedMerge.load(tmp_path / "m.safetensors")
+    assert found.options.rule == "tall" and found.options.threshold == 0.5 and set(found.scales) == {1.0}
+    for k, mask in enumerate(masks):
+        assert 0 < mask.mean() < 1
+        assert abs(flat(found.network(base, k)) - zero - mask * vector).max() <= 1e-12
+    one = found.consensus(base, at_least=2, scale=0.5)
+    assert abs(flat(one) - zero - 0.5 * (sum(masks) >= 2) * vector).max() <= 1e-12
+    for name, value in one.state_dict().items():
+        if "running" in name:
+            mean = torch.stack([m.state_dict()[name] for m in models]).mean(0)
+            assert (value - mean).abs().max() <= 1e-12
+    alone = mask_merge(models[:1], base=base, rule="tall").network(base, 0)
+    assert abs(flat(alone) - flat(models[0])).max() <= 1e-12
+
+
+def test_wrong_requests_of_masks():
+    base, a, b = networks(3)
+    with pytest.raises(RequestError, match="threshold is not used by rule emr"):
+        mask_merge([a, b], base=base, threshold=0.3)
+    with pytest.raises(RequestError, match="rule is 'tal'"):
+        mask_merge([a, b], base=base, rule="tal")
+    found = mask_merge([a, b], base=base, rule="tall")
+    for given, said in (({"at_least": 3}, "from 1 to 2"), ({"scale": float("inf")}, "finite")):
+        with pytest.raises(RequestError, match=said):
+            found.consensus(base, **given)
+
+
 def test_the_file_is_read_back_and_knows_its_base(tmp_path):
     base, a, b = networks(3)
     found = mask_merge([a, b], base=base)

@@ -16,12 +16,12 @@ from brickwork.algebra.deltas import delta as delta
 from brickwork.algebra.heads import own_heads as own_heads
 from brickwork.algebra.heads import refit_head as refit_head
 from brickwork.algebra.masked import MaskedMerge as MaskedMerge
-from brickwork.algebra.masked import mask_merge as mask_merge
 from brickwork.algebra.options import (
     AssignOptions,
     BalancedPointOptions,
     BatchNormOptions,
     CancelOptions,
+    MaskOptions,
     MergeOptions,
     MergeSearchOptions,
     SweepOptions,
@@ -68,6 +68,12 @@ def combine(
     terms: Any, *, bn: Literal["batch", "recalibrate", "linear", "keep"] | None = None,
     images: ndarray | Tensor | StreamedImages | None = None, options: BatchNormOptions | None = None,
 ) -> Any: ...
+
+# from brickwork.algebra.masked import mask_merge
+def mask_merge(
+    models: Sequence[Module], *, rule: Literal["emr", "tall"] = "emr", threshold: float = 0.4, base: Module,
+    options: MaskOptions | None = None,
+) -> MaskedMerge: ...
 
 # from brickwork.algebra.merging import merge
 def merge(

@@ -12,6 +12,19 @@ BatchNorm = Literal["batch", "recalibrate", "linear", "keep"]
 MEASURED = ("batch", "recalibrate")  # what needs images
 
 
+class MaskOptions(Options):
+    """One vector for several tasks and a mask for each."""
+
+    rule: Literal["emr", "tall"] = option(default="emr", help="Rule of vector and masks: EMR-Merging, or TALL masks.")
+    threshold: float = option(
+        default=0.4, above=0, help="Share of what other tasks add to a number that a task's own part must reach (tall)."
+    )
+
+    def rules(self) -> Iterator[str]:
+        if self.rule == "emr":
+            yield from self.idle(("threshold",), "by `rule` emr")
+
+
 class BatchNormOptions(Options):
     """What becomes of batch-norm statistics where networks are added up.
 
