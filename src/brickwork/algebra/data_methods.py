@@ -23,14 +23,14 @@ class Option:
 
 
 def number(default: float | None, low: float, high: float = float("inf"), *, above: bool = False) -> Option:
-    """A number from low (or above it) up to high; with a default of None, or none.
+    """A number from low (or above it) up to high; with a default of None, or none at all.
 
     >>> number(0.9, 0, 1).is_right(1.5), number(1e-3, 0, above=True).allowed
     (False, 'a number above 0')
     """
     words = f"a number above {low:g}" if above else f"a number from {low:g}"
     words += f" to {high:g}" if high < float("inf") else "" if above else " up"
-    words += ", or none" if default is None else ""
+    words += ", or left out" if default is None else ""
 
     def right(value: Any) -> bool:
         if value is None:

@@ -123,10 +123,10 @@ class MaskedMerge:
         tensors = {f"vector/{n}": t for n, t in self.vector.items()}
         tensors |= {f"mask/{k}": bits for k, bits in enumerate(self.masks)}
         tensors |= {f"statistics/{k}/{n}": t for k, kept in enumerate(self.statistics) for n, t in kept.items()}
-        facts: dict[str, Any] = {"scales": self.scales, "base": self.base, "models": self.models, "order": list(self.vector)}
-        facts["options"] = self.options.to_dict()
+        facts = {"base": self.base, "models": self.models, "order": list(self.vector), "scales": self.scales}
+        text = json.dumps({**facts, "options": self.options.to_dict()})
         with write_file(path, force=force) as draft:
-            write_safetensors(tensors, draft, {"format": FORMAT, "facts": json.dumps(facts)}, sealed=True)
+            write_safetensors(tensors, draft, {"format": FORMAT, "facts": text}, sealed=True)
         return Path(path)
 
     @classmethod
