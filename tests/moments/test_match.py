@@ -437,8 +437,11 @@ def test_the_ridge_of_each_layer_is_chosen_on_images_held_out():
     assert [fit.ridge for fit in matched(teacher, teacher, x[:4], ridge=None).fits] == [
         RIDGES[0]
     ] * 2  # none to hold out
-    with pytest.raises(RequestError, match="ridge must be 0 or more"):
-        matched(teacher, teacher, x, ridge=-1.0)
+    few = match_responses(teacher, untold, ridge=(0.2, 5.0), shrink_to="zero", layers=["0"], progress=False).fits
+    assert [fit.ridge for fit in few] == [5.0]
+    for wrong in (-1.0, (0.1, -1.0)):
+        with pytest.raises(RequestError, match="ridge must be 0 or more"):
+            matched(teacher, teacher, x, ridge=wrong)
 
 
 class Flattened(nn.Module):
