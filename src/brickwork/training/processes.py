@@ -1,5 +1,6 @@
 """The processes of one training run: a single one, or several under torchrun through lightning-fabric."""
 
+import atexit
 import os
 from typing import Any
 
@@ -45,6 +46,7 @@ class FabricProcessGroup(ProcessGroup):
         nodes = int(os.environ["WORLD_SIZE"]) // local
         self.fabric = Fabric(accelerator=kind, devices=local, num_nodes=nodes, strategy="ddp", precision="32-true")
         self.fabric.launch()
+        atexit.register(_leave)
         self.rank, self.size = self.fabric.global_rank, self.fabric.world_size
         self.device = self.fabric.device
 
@@ -59,6 +61,12 @@ class FabricProcessGroup(ProcessGroup):
 
     def wait(self) -> None:
         self.fabric.barrier()
+
+
+def _leave() -> None:
+    """Give the group back before Python ends: gloo's threads, still running then, now and then abort the process."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def join_processes(device: DeviceLike | None, batch_size: int) -> ProcessGroup:
