@@ -1,6 +1,7 @@
 """`brickwork study` and `brickwork bench`: the papers' tables, and measurements against peers."""
 
 import datetime
+import hashlib
 import json
 import shlex
 import shutil
@@ -112,7 +113,7 @@ def study(
     lab = Lab(full, seed=seed, device=device, networks=asked.pop("networks", None))
     rows: Iterable[dict[str, Any]]
     if running.elsewhere:
-        rows = run_on_engine(chosen, lab, asked, running, version=_commit() or version("brickwork"))
+        rows = run_on_engine(chosen, lab, asked, running, version=_code())
     else:
         rows = chosen.play(lab, **asked)
     for row in rows:
@@ -169,12 +170,22 @@ def _write(out: Path | None, result: dict[str, Any], force: bool) -> None:
 
 def _commit() -> str | None:
     """The commit of the source tree, where there is one."""
-    here = Path(__file__).resolve().parent
+    return _git("rev-parse", "--short", "HEAD").strip() or None
+
+
+def _code() -> str:
+    """What rows that are kept depend on: the commit and what was changed since, or the version that is installed."""
+    changed = _git("diff", "HEAD", "--", str(Path(__file__).resolve().parents[1]))
+    return (_commit() or version("brickwork")) + (
+        f"+{hashlib.sha256(changed.encode()).hexdigest()[:12]}" if changed else ""
+    )
+
+
+def _git(*words: str) -> str:
     try:
-        result = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True)
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True).stdout
     except OSError:  # no git on this machine
-        return None
-    return result.stdout.strip() or None
+        return ""
 
 
 def bench(

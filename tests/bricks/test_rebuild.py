@@ -179,6 +179,18 @@ def test_polish_keeps_the_better_one_and_leaves_the_network_alone(trained):
         brickwork.compress(net, images, budget=0.5, polish=0, **QUIET)
 
 
+@pytest.mark.parametrize(("varied", "augment"), [(10**6, "none"), (1, "crop+flip")])
+def test_images_of_a_short_polish_stay_as_they_are(trained, monkeypatch, varied, augment):
+    """However many passes fit into the time: fewer than `VARIED` of them, or more."""
+    asked = []
+    train = polishing.train
+    monkeypatch.setattr(polishing, "train", lambda *given, **how: asked.append(how["augment"]) or train(*given, **how))
+    monkeypatch.setattr(polishing, "default_augment", lambda source: "crop+flip")
+    monkeypatch.setattr(polishing, "VARIED", varied)
+    brickwork.compress(*trained, budget=0.5, of="macs", polish=0.005, **QUIET)
+    assert len(asked) >= 3 and set(asked) == {augment}
+
+
 def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
     """Nothing is wrong with a network that lost nothing; a cut one comes nearer to the whole on images it has not seen."""
     net, images = trained

@@ -439,6 +439,8 @@ def test_the_ridge_of_each_layer_is_chosen_on_images_held_out():
     ] * 2  # none to hold out
     few = match_responses(teacher, untold, ridge=(0.2, 5.0), shrink_to="zero", layers=["0"], progress=False).fits
     assert [fit.ridge for fit in few] == [5.0]
+    with pytest.raises(RequestError, match="ridge is an empty list"):
+        matched(teacher, teacher, x, ridge=())
     for wrong in (-1.0, (0.1, -1.0)):
         with pytest.raises(RequestError, match="ridge must be 0 or more"):
             matched(teacher, teacher, x, ridge=wrong)

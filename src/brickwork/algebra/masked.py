@@ -150,7 +150,7 @@ class MaskedMerge:
                 for k in range(len(scales))
             )
             hashes = str(facts["base"]), tuple(map(str, facts["models"]))
-            options = MaskOptions.from_dict(facts.get("options", {}))  # files of version 0.1 have none
+            options = MaskOptions.from_dict(facts.get("options", {}))  # files written before 18 November 2026 have none
             return cls(vector, masks, scales, kept, *hashes, options)
         except (KeyError, ValueError, TypeError, RecursionError) as error:
             raise BadFile(f"{path} is damaged: what it says of its tasks cannot be read ({error}).") from error

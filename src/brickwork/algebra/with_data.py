@@ -31,7 +31,7 @@ from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
 
 #: among which held-out images choose for `match`: with few images networks that differ want more than a part of one network
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+MERGE_RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 def merge_on(
@@ -146,7 +146,9 @@ def matched(
     else:
         start = merge(folded, weights=weights)
     sources = [Source(m, t.images, weight=w, own=t.own) for m, t, w in zip(folded, tasks, shares, strict=True)]
-    result = match_responses(start, sources, ridge=RIDGES if ridge is None else ridge, refits=refits, progress=progress)
+    result = match_responses(
+        start, sources, ridge=MERGE_RIDGES if ridge is None else ridge, refits=refits, progress=progress
+    )
     return result.model, {"unexplained": {f.layer: round(f.unexplained, 6) for f in result.fits}}
 
 

@@ -50,12 +50,11 @@ class Between:
         tensor([[3, 5]])
         """
         for step, (dim, places) in enumerate(changes):
-            shape = [*tensor.shape[:dim], len(places), *tensor.shape[dim + 1 :]]
-            # the last is what is asked for; of three axes, the place is taken by what is read
-            if tensor.device.type != "cpu" or step + 1 == len(changes) or step:
-                tensor = tensor.index_select(dim, places)
-            else:
+            if step == 0 and len(changes) > 1 and tensor.device.type == "cpu":
+                shape = [*tensor.shape[:dim], len(places), *tensor.shape[dim + 1 :]]
                 tensor = torch.index_select(tensor, dim, places, out=self._there(shape, tensor.dtype))
+            else:  # the last is what is asked for; of three axes, the place is taken by what is read
+                tensor = tensor.index_select(dim, places)
         return tensor
 
     def _there(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

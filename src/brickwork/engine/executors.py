@@ -92,12 +92,12 @@ def on_ray(jobs: Sequence[Job], address: str | None, gpu_share: float = 0.0) -> 
         import ray
     except ImportError:
         raise MissingExtra("ray", "jobs on Ray") from None
-    started = not ray.is_initialized()
     with contextlib.redirect_stdout(sys.stderr):  # Ray tells of nodes that died, and stdout is for results
-        yield from _on_ray(ray, jobs, address, gpu_share, started)
+        yield from _on_ray(ray, jobs, address, gpu_share)
 
 
-def _on_ray(ray: Any, jobs: Sequence[Job], address: str | None, gpu_share: float, started: bool) -> Finished:
+def _on_ray(ray: Any, jobs: Sequence[Job], address: str | None, gpu_share: float) -> Finished:
+    started = not ray.is_initialized()
     if started:
         _refuse_dead(address)
         local: dict[str, Any] = {} if address else {"include_dashboard": False, "num_cpus": _cores()}

@@ -120,6 +120,8 @@ def _check(
 ) -> None:
     if next(student.parameters(), None) is None:
         raise BadModel("a network without parameters has nothing to match")
+    if not ridges:
+        raise RequestError("ridge is an empty list; give a number, several, or None")
     for ridge in ridges:
         if not ridge >= 0:
             raise RequestError(f"ridge must be 0 or more, not {ridge}")
