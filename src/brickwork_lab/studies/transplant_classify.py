@@ -15,8 +15,10 @@ INSERTED: dict[int, dict[int, tuple[float | None, float]]] = {
     1: {100: (9.79, 1.65), 50: (14.84, 1.65), 20: (25.98, 1.55), 10: (38.76, 1.65), 0: (None, 1.75)},
     3: {100: (8.66, 2.37), 50: (11.96, 3.40), 20: (25.15, 5.77), 10: (33.92, 11.65), 0: (None, 49.90)},
 }
+#: the paper does not say what its adapters start from, so both of its methods have both starts
 INSERT_WAYS = (
     Way("direct-learn", column=0),
+    Way("direct-learn", "random", column=0),
     Way("back-distill", "random", column=1),
     Way("back-distill", options={"alpha": 1.0}),
     Way("closed-form", options={"alpha": 1.0}),
@@ -41,7 +43,8 @@ def insert_adapter(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         ]
         paper = INSERTED[layers][amount][way.column] if lab.full and way.column is not None else None
         row: Row = {"what": _title(layers, amount, way), "paper": paper, "ours": mean(errors), "whole": own}
-        yield {**row, "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True)), "seed": lab.seed}
+        row |= {"unlabelled": 0, "steps": 0 if way.way == "closed-form" else categories.steps, "seed": lab.seed}
+        yield {**row, "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True))}
 
 
 def _title(layers: int, amount: int, way: Way) -> str:
@@ -74,6 +77,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 WAYS = (
     Way("direct-learn", column=0),
+    Way("direct-learn", "random", column=0),
     Way("back-distill", "random", options=PAPERS, column=1),
     Way("back-distill", options={**PAPERS, "alpha": 1.0}),
     Way("closed-form"),
@@ -133,5 +137,6 @@ def _rows(
             ]
             known = paper[amount][way.column] if way.column is not None and amount in paper else None
             row: Row = {"what": way.row(amount), "ours": mean(errors), "paper": known, "whole": own}
-            row |= {"unlabelled": way.unlabelled + MORE[way.more].get("others", 0), "seed": lab.seed}
+            row |= {"unlabelled": way.unlabelled + MORE[way.more].get("others", 0)}
+            row |= {"steps": 0 if way.way == "closed-form" else options["steps"], "seed": lab.seed}
             yield {**row, "errors": dict(zip(served, np.round(errors, 2).tolist(), strict=True))}

@@ -23,6 +23,7 @@ def test_insert_adapter(folder):
         assert row["ours"] == pytest.approx(row["whole"], abs=1.0)  # the teacher's own error, without an image
         paper = found[f"insert {layers} conv, 0 samples, back-distill, random start"]
         assert paper["ours"] < 25  # after forty steps; chance is 50
+        assert (paper["steps"], row["steps"], row["unlabelled"]) == (40, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["transplant-classify", "transplant-dissimilar"])
@@ -30,6 +31,8 @@ def test_transplant(name, folder):
     found = rows(name, folder)
     best = found["20 samples, closed-form+distill, identity start"]
     assert best["ours"] < found["20 samples, direct-learn, identity start"]["ours"]
+    assert found["20 samples, direct-learn, random start"]["steps"] == 40  # as many steps as the paper's way has
+    assert found["20 samples, back-distill, random start"]["steps"] == 40
 
 
 def test_transplant_segment(folder):
