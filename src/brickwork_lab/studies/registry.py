@@ -67,8 +67,8 @@ def study(name: str, *, paper: str, trains: bool = True, split: Split | None = N
 
 #: modules of this package that register studies
 MODULES = """class_incremental cut_dependency cutting dependency dependency_readings eight_tasks families forget_class
-    forgetting frat_readings joining latency new_classes pruning retraining token_transplants transplant_classify
-    transplant_segment weight_addition weight_search"""
+    forgetting frat_readings joining latency merging_apart new_classes pruning retraining token_transplants
+    transplant_classify transplant_segment weight_addition weight_search"""
 
 
 def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:

@@ -8,7 +8,7 @@ import numpy as np
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, study
-from brickwork_lab.studies.transplanting import SAMPLES, Categories, Way, rows_asked
+from brickwork_lab.studies.transplanting import SAMPLES, Categories, Way, adapter_words, rows_asked
 
 #: convolutions: {samples: (direct-learn, back-distill)}, the paper's average error
 INSERTED: dict[int, dict[int, tuple[float | None, float]]] = {
@@ -30,12 +30,13 @@ def insert_adapter(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
     """An adapter of one or three convolutions learned inside a network: error against the network's own."""
     categories = Categories(lab)
     names = categories.names
-    trials = [(n, a, way) for n in (1, 3) for a in (0, *SAMPLES) for way in INSERT_WAYS]
+    amounts = (0, *SAMPLES) if lab.full else (0, 20)
+    trials = [(n, a, way) for n in (1, 3) for a in amounts for way in INSERT_WAYS]
     wanted = rows_asked([_title(*trial) for trial in trials], picks)
     own = mean(categories.own_errors(names))
     for layers, amount, way in trials:
         useless = (way.way == "direct-learn" and amount == 0) or (way.way == "closed-form" and amount > 0)
-        if useless or (amount and not lab.full) or _title(layers, amount, way) not in wanted:
+        if useless or _title(layers, amount, way) not in wanted:
             continue
         errors = [
             categories.error_after(name, categories.halves([name]), way, amount, layers=layers, kernel=3)
@@ -43,6 +44,7 @@ def insert_adapter(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         ]
         paper = INSERTED[layers][amount][way.column] if lab.full and way.column is not None else None
         row: Row = {"what": _title(layers, amount, way), "paper": paper, "ours": mean(errors), "whole": own}
+        row |= {"adapter": adapter_words(layers, 3)}
         row |= {"unlabelled": 0, "steps": 0 if way.way == "closed-form" else categories.steps, "seed": lab.seed}
         yield {**row, "errors": dict(zip(names, np.round(errors, 2).tolist(), strict=True))}
 
@@ -138,5 +140,6 @@ def _rows(
             known = paper[amount][way.column] if way.column is not None and amount in paper else None
             row: Row = {"what": way.row(amount), "ours": mean(errors), "paper": known, "whole": own}
             row |= {"unlabelled": way.unlabelled + MORE[way.more].get("others", 0)}
+            row |= {"adapter": adapter_words(options["layers"], options["kernel"])}
             row |= {"steps": 0 if way.way == "closed-form" else options["steps"], "seed": lab.seed}
             yield {**row, "errors": dict(zip(served, np.round(errors, 2).tolist(), strict=True))}

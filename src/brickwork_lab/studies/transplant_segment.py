@@ -21,7 +21,7 @@ from brickwork.transplant import learn_adapter
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab, contiguous
 from brickwork_lab.studies.registry import Names, Row, study
-from brickwork_lab.studies.transplanting import SAMPLES, Way, features_of, new_adapter, rows_asked
+from brickwork_lab.studies.transplanting import SAMPLES, Way, adapter_words, features_of, new_adapter, rows_asked
 
 #: the first group has the generic task module
 GROUPS = {
@@ -46,7 +46,13 @@ WAYS = (
     Way("distill", more="3×3 and views"),
 )
 #: three layers of 3×3, every image also in the mirror, four times the steps with a falling rate
-MORE: dict[str, Any] = {"steps": 1600, "lr": 3e-3, "schedule": "onecycle"}
+MORE: dict[str, Any] = {"lr": 3e-3, "schedule": "onecycle"}
+LONGER = 4  # times the steps
+
+
+def size_of(way: Way) -> tuple[int, int]:
+    """Layers and kernel of its adapter."""
+    return (3, 3) if way.more else (1, 1)
 
 
 @study("transplant-segment", paper="3, Table 3")
@@ -64,7 +70,9 @@ def transplant_segment(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
         pixels, ious = np.array([breeds.after(name, first, way, amount) for name in others]).T
         paper = PAPER[amount][way.column] if lab.full and way.column is not None else None
         row: Row = {"what": what, "ours": mean(pixels), "paper": paper, "iou": mean(ious)}
-        row |= {"whole": round(float(own_pixels), 2), "whole_iou": round(float(own_iou), 2), "seed": lab.seed}
+        row |= {"whole": round(float(own_pixels), 2), "whole_iou": round(float(own_iou), 2)}
+        row |= {"unlabelled": breeds.unlabelled(way, others), "adapter": adapter_words(*size_of(way))}
+        row |= {"steps": 0 if way.way == "closed-form" else breeds.steps(way), "seed": lab.seed}
         yield {**row, "pixels": dict(zip(others, np.round(pixels, 2).tolist(), strict=True))}
 
 
@@ -118,6 +126,14 @@ class Breeds:
 
         return lab.kept(f"segment-{name}-{lab.seed}", make)
 
+    def unlabelled(self, way: Way, names: list[str]) -> int:
+        """Images of a group without masks that are learned from, in the mean over the groups."""
+        each = [len(self.images(name).train_images) for name in names]
+        return round(float(np.mean([count if way.more else min(count, way.unlabelled) for count in each])))
+
+    def steps(self, way: Way) -> int:
+        return (400 * (LONGER if way.more else 1)) if self.lab.full else 40
+
     def after(self, name: str, first: str, way: Way, amount: int) -> tuple[float, float]:
         """Pixels right and IoU of a group on the first group's task module, after learning an adapter."""
         images, mine, student = self.images(name), self.halves(name), self.halves(first)
@@ -134,10 +150,10 @@ class Breeds:
             given["unlabelled"] = self.features(mine.below, np.ascontiguousarray(both))
         elif way.unlabelled:
             given["unlabelled"] = self.features(mine.below, images.train_images[: way.unlabelled])
-        layers, kernel = (3, 3) if way.more else (1, 1)
+        layers, kernel = size_of(way)
         adapter = new_adapter(self.lab, features, wanted, start=way.start, layers=layers, kernel=kernel)
-        given |= {"steps": 400 if self.lab.full else 40, "example": features[:1], "batch_size": 10, **way.options}
-        given |= MORE if way.more and self.lab.full else {}
+        given |= {"example": features[:1], "batch_size": 10, **way.options}
+        given |= {**(MORE if way.more and self.lab.full else {}), "steps": self.steps(way)}
         given["input_shape"] = (1, images.shape[2], *images.shape[:2])
         common: dict[str, Any] = {"way": way.way, "teacher": mine.above, "seed": self.lab.seed, "progress": False}
         learned = learn_adapter(adapter, student.above, **common, **given).adapter

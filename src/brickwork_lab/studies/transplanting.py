@@ -56,6 +56,15 @@ class Way:
         return ", ".join(filter(None, (f"{amount} samples", self.way, self.more, f"{self.start} start")))
 
 
+def adapter_words(layers: int, kernel: int) -> str:
+    """How large an adapter is.
+
+    >>> adapter_words(3, 1), adapter_words(1, 3)
+    ('3 of 1×1', '1 of 3×3')
+    """
+    return f"{layers} of {kernel}×{kernel}"
+
+
 def features_of(
     lab: Lab, below: nn.Module, images: np.ndarray, prepared: Preprocessing | None, most: int = 500
 ) -> Tensor:

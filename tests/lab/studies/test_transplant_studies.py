@@ -24,6 +24,10 @@ def test_insert_adapter(folder):
         paper = found[f"insert {layers} conv, 0 samples, back-distill, random start"]
         assert paper["ours"] < 25  # after forty steps; chance is 50
         assert (paper["steps"], row["steps"], row["unlabelled"]) == (40, 0, 0)
+        direct = found[f"insert {layers} conv, 20 samples, direct-learn, random start"]
+        taught = found[f"insert {layers} conv, 20 samples, back-distill, random start"]
+        assert direct["steps"] == taught["steps"] == 40 and max(direct["ours"], taught["ours"]) < 25
+        assert direct["adapter"] == f"{layers} of 3×3"
 
 
 @pytest.mark.parametrize("name", ["transplant-classify", "transplant-dissimilar"])
@@ -41,3 +45,6 @@ def test_transplant_segment(folder):
         found[f"segment, 4 samples, {way} start"] for way in ("closed-form+distill, identity", "direct-learn, random")
     )
     assert ours["ours"] > direct["ours"] and ours["iou"] > direct["iou"]
+    assert (direct["steps"], direct["adapter"], direct["unlabelled"]) == (40, "1 of 1×1", 0)
+    long = found["segment, 4 samples, distill, 3×3 and views, identity start"]
+    assert (long["steps"], long["adapter"]) == (40, "3 of 3×3") and long["unlabelled"] > 100

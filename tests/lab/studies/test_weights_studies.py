@@ -123,3 +123,30 @@ def test_networks_are_found_again_by_what_they_were_trained_with(tmp_path):
 def test_an_unknown_part_is_refused(name):
     with pytest.raises(UnknownName, match="'smal'"):
         list(studies.get(name).run(full=False, device="cpu", progress=False, picks=("smal",)))
+
+
+def test_networks_trained_apart():
+    """Merged in every way; what matches responses serves both tasks, and no other is near."""
+    found = list(studies.get("merge-apart").run(full=False, device="cpu", progress=False))
+    ours = {row["what"].removeprefix("digits: "): row["ours"] for row in found}
+    assert max(ours["network 0 alone"], ours["network 1 alone"]) < 30  # each knows one task
+    assert ours["match"] > 90 and all(ours["match"] >= rate for rate in ours.values())
+    assert all(row["ours"] == min(row["a"], row["b"]) for row in found)
+    assert {row["unlabelled"] for row in found if "alone" in row["what"]} == {0}
+
+
+def test_a_recipe_is_searched_on_images_that_do_not_judge_it():
+    found = list(studies.get("merge-search").run(full=False, device="cpu", progress=False, picks=("linear",)))
+    assert [(row["what"], row["labels"], row["tries"]) for row in found] == [
+        ("linear, its defaults", 0, 0),
+        ("linear, searched", 179, 12),
+    ]
+    with pytest.raises(UnknownName, match="linear, task_arithmetic"):
+        list(studies.get("merge-search").run(full=False, device="cpu", progress=False, picks=("mean",)))
+
+
+def test_masks_of_tasks_keep_what_a_mean_loses():
+    ours = {
+        row["what"]: row["ours"] for row in studies.get("merge-masks").run(full=False, device="cpu", progress=False)
+    }
+    assert ours["each alone"] > ours["each with its mask"] > ours["mean of the weights, one network"] + 20
