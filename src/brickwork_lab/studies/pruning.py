@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,14 @@ from torch import nn
 from brickwork import zoo
 from brickwork.blueprint.plan import CLASSES, trace
 from brickwork.bricks.choosing import choose
+from brickwork.bricks.cut import Cut
 from brickwork.bricks.disassembly import repaired
 from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import polish
 from brickwork.bricks.samples import Samples
 from brickwork.bricks.subject import Subject, prepare
+from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
 from brickwork.errors import BrickworkError
 from brickwork.moments import reestimate_batch_norm
@@ -29,15 +31,16 @@ from brickwork.moments.batches import ImageBatches
 from brickwork.origin import origin_of
 from brickwork_lab import public_networks
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.registry import Names, Row, averaged, some_of, study
 
 SHARES = (0.75, 0.5, 0.35, 0.25, 0.15)
 POLISHED = (0.5, 0.25)
 IMAGES = 3000
 #: without training, by network and share: (accuracy, the whole's, source)
 PUBLISHED = {("resnet50", 0.25): (91.02, 94.99, "ModHiFi, arXiv 2511.19566, 4.07 times fewer multiply-adds")}
+REBUILD = "rebuild"
 #: what each way uses labels for
-LABELS = {"rebuild": "none", "taylor": "to score channels", "l2": "none"}
+LABELS = {REBUILD: "none", "taylor": "to score channels", "l2": "none"}
 DEFAULT = (*public_networks.NETWORKS, "vgg16", "resnet50", "vit_small")
 
 
@@ -46,100 +49,135 @@ def prune(
     lab: Lab,
     *,
     archs: Names = None,
+    picks: Names = None,
     seeds: int = 3,
     shares: tuple[float, ...] = SHARES,
-    compared: tuple[float, ...] = SHARES,
     minutes: float = 2.0,
 ) -> Iterator[Row]:
     """Accuracy against multiply-adds without training, and after a polish: three public networks and three of ours."""
+    ways = some_of(WAYS, picks, "way")
     for arch in lab.archs(archs, DEFAULT):
-        for number in range(seeds if lab.full else 1):
-            if lab.full:
-                yield from _rows(lab, arch, number, shares, compared, minutes)
-            else:
-                yield from _rows(lab, arch, number, (0.5,), (0.5,), 0.02)
+        bench = Bench(lab, arch, minutes if lab.full else 0.02)
+        for name, way in ways.items():
+            draws = range(
+                seeds if lab.full and name == REBUILD else 1
+            )  # other ways: the first draw of the images alone
+            at = POLISHED if name == "polished" else shares
+            yield from averaged([way(bench, at if lab.full else (0.5,), number) for number in draws])
 
 
-def _rows(
-    lab: Lab, arch: str, number: int, shares: tuple[float, ...], compared: tuple[float, ...], minutes: float
-) -> Iterator[Row]:
-    """One draw of the calibration images; peers, the rule before and the polish with the first draw only."""
-    net, images, classes, labels = network_and_images(lab, arch)
-    pair = images.train_images, labels[images.train_labels]
-    subject = prepare(net, classes, pair, device=lab.where, output=None, seed=lab.seed + number)
-    judge = Judge(subject.whole, subject.judged, classes, None)
-    tested = judge_of(lab, net, images, classes, labels)
-    whole = tested(subject.whole)
+class Bench:
+    """One network, the images it may look at, and how parts of it are judged."""
 
-    def row(way: str, share: float, model: nn.Module, began: float, **facts: Any) -> Row:
-        published = PUBLISHED.get((arch, share))
-        known: Row = {"what": f"{arch}, {share:.0%} of the multiply-adds, {way}", "paper": None, "ours": tested(model)}
-        if published and way == "rebuild":
+    def __init__(self, lab: Lab, arch: str, minutes: float) -> None:
+        self.lab, self.arch, self.minutes = lab, arch, minutes
+        self.net, self.images, self.classes, self.labels = network_and_images(lab, arch)
+        self.tested = judge_of(lab, self.net, self.images, self.classes, self.labels)
+        self.whole = self.tested(self.net)
+
+    def subject(self, number: int) -> Subject:
+        """number: which draw of the calibration images and of those that are held out."""
+        pair = self.images.train_images, self.labels[self.images.train_labels]
+        return prepare(self.net, self.classes, pair, device=self.lab.where, output=None, seed=self.lab.seed + number)
+
+    def row(self, subject: Subject, way: str, share: float, model: nn.Module, began: float, **facts: Any) -> Row:
+        took = round(time.monotonic() - began, 2)
+        known: Row = {"what": self.title(way, share), "paper": None, "ours": self.tested(model)}
+        published = PUBLISHED.get((self.arch, share))
+        if published and way == REBUILD:
             known |= {"paper": published[0], "paper_whole": published[1], "source": published[2]}
-        counted = trace(model, subject.samples.inputs(np.arange(2))).count()
-        full = subject.bp.count()
-        known |= {"whole": whole, "macs": counted.macs / full.macs, "parameters": counted.parameters / full.parameters}
-        if lab.where.type == "cuda":
+        counted, full = trace(model, subject.samples.inputs(np.arange(2))).count(), subject.bp.count()
+        known |= {"whole": self.whole, "macs": counted.macs / full.macs}
+        known |= {"parameters": counted.parameters / full.parameters}
+        if self.lab.where.type == "cuda":
             known["gpu_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
             torch.cuda.reset_peak_memory_stats()
-        known |= {"seconds": round(time.monotonic() - began, 2), "images": IMAGES, "seed": lab.seed + number}
-        return {**known, "arch": arch, "way": way, "share": share, **facts}
+        known |= {"seconds": took, "images": IMAGES, "seed": self.lab.seed}
+        return {**known, "arch": self.arch, "way": way, "share": share, **facts}
 
-    for way in ("rebuild", "taylor") if number == 0 else ("rebuild",):
+    def missing(self, way: str, share: float, **why: str) -> Row:
+        return {"what": self.title(way, share), "paper": None, "ours": None, "arch": self.arch, **why}
+
+    def title(self, way: str, share: float) -> str:
+        return f"{self.arch}, {share:.0%} of the multiply-adds, {way}"
+
+
+@dataclass
+class Cutter:
+    """Parts of one network by one way of choosing, on one draw of the images."""
+
+    bench: Bench
+    attribution: str
+    number: int
+
+    def __post_init__(self) -> None:
+        self.subject, seed = self.bench.subject(self.number), self.bench.lab.seed + self.number
+        self.options = DisassembleOptions(of="macs", budget=0.5, attribution=self.attribution, images=IMAGES, seed=seed)
+        self.index = self.subject.samples.some(IMAGES, seed)
+        spaces = [name for name in self.subject.bp.spaces if name != CLASSES]
         began = time.monotonic()
-        options = DisassembleOptions(of="macs", budget=0.5, attribution=way, images=IMAGES, seed=lab.seed + number)
-        index = subject.samples.some(options.images, options.seed)
-        cut_out = partial(repaired, subject, index=index, options=options, progress=False)
-        spaces = [name for name in subject.bp.spaces if name != CLASSES]
-        choice = choose(subject, options, spaces, cut_out, False)
-        chose = time.monotonic() - began
-        for share in shares if way == "rebuild" and number == 0 else compared if number == 0 else POLISHED:
+        self.choice = choose(self.subject, self.options, spaces, self.cut, False)
+        self.chose = round(time.monotonic() - began, 2)
+
+    def cut(self, kept: Kept, **how: Any) -> Cut:
+        return repaired(self.subject, kept=kept, index=self.index, options=self.options, progress=False, **how)
+
+    def at(self, share: float) -> Cut:
+        return self.cut(self.choice.kept(share))
+
+
+def _cut_rows(bench: Bench, shares: Sequence[float], number: int, *, attribution: str) -> Iterator[Row]:
+    cutter = Cutter(bench, attribution, number)
+    for share in shares:
+        began = time.monotonic()
+        try:
+            model = cutter.at(share).model
+        except BrickworkError as error:
+            yield bench.missing(attribution, share, refused=str(error))
+            continue
+        facts = {"labels": LABELS[attribution], "steps": 0, "chosen_in": cutter.chose}
+        yield bench.row(cutter.subject, attribution, share, model, began, **facts)
+
+
+def _polished_rows(bench: Bench, shares: Sequence[float], number: int) -> Iterator[Row]:
+    """Half of the time on the calibration images alone, and all of it on whatever is not held out."""
+    cutter = Cutter(bench, REBUILD, number)
+    subject = cutter.subject
+    judge = Judge(subject.whole, subject.judged, bench.classes, None)
+    few = replace(subject, samples=replace(subject.samples, use=cutter.index))
+    for share in shares:
+        cut = cutter.at(share)
+        for taught, minutes in ((few, bench.minutes / 2), (subject, bench.minutes)):
             began = time.monotonic()
-            try:
-                cut = cut_out(kept=choice.kept(share))
-                model = cut.model
-            except BrickworkError as error:
-                yield {
-                    "what": f"{arch}, {share:.0%} of the multiply-adds, {way}",
-                    "paper": None,
-                    "ours": None,
-                    "refused": str(error),
-                }
-                continue
-            yield row(way, share, model, began, labels=LABELS[way], steps=0, chosen_in=round(chose, 2))
-            if way == "rebuild" and number == 0 and share in POLISHED:
-                few = replace(subject, samples=replace(subject.samples, use=index))
-                for taught, time_for_it in ((few, minutes / 2), (subject, minutes)):
-                    began = time.monotonic()
-                    polished, facts = polish(
-                        model,
-                        cut.kept,
-                        taught,
-                        judge,
-                        time_for_it,
-                        source=images.source,
-                        seed=options.seed,
-                        progress=False,
-                    )
-                    used = {"labels": "none", "judge_keeps": facts["kept"], "epochs": facts["epochs"]}
-                    what = f"rebuild, polished {time_for_it:g} min on {facts['images']} images"
-                    yield row(what, share, polished, began, **used, unlabelled=facts["images"])
+            given: dict[str, Any] = {"source": bench.images.source, "seed": cutter.options.seed, "progress": False}
+            polished, facts = polish(cut.model, cut.kept, taught, judge, minutes, **given)
+            used = {"labels": "none", "judge_keeps": facts["kept"], "epochs": facts["epochs"]}
+            way = f"rebuild, polished {minutes:g} min on {facts['images']} images"
+            yield bench.row(subject, way, share, polished, began, **used, unlabelled=facts["images"])
+
+
+def _peer_rows(bench: Bench, shares: Sequence[float], number: int) -> Iterator[Row]:
+    subject = bench.subject(number)
     peer = _TorchPruning(subject)
-    for way in ("taylor", "l2") if number == 0 else ():
-        for share in compared:
+    for way in ("taylor", "l2"):
+        name = f"Torch-Pruning {way}, new statistics"
+        for share in shares:
             began = time.monotonic()
             try:
                 model = peer.pruned(way, share)
             except Exception as error:  # a peer's fault is a row of the table, whatever it is
-                text = f"{type(error).__name__}: {error}"[:200]
-                yield {
-                    "what": f"{arch}, {share:.0%} of the multiply-adds, Torch-Pruning {way}",
-                    "paper": None,
-                    "ours": None,
-                    "failed": text,
-                }
+                yield bench.missing(name, share, failed=f"{type(error).__name__}: {error}"[:200])
                 continue
-            yield row(f"Torch-Pruning {way}, new statistics", share, model, began, labels=LABELS[way], steps=0)
+            yield bench.row(subject, name, share, model, began, labels=LABELS[way], steps=0)
+
+
+#: what `--pick` names: (bench, shares, draw of the images) -> rows
+WAYS: dict[str, Callable[[Bench, Sequence[float], int], Iterator[Row]]] = {
+    REBUILD: partial(_cut_rows, attribution=REBUILD),
+    "polished": _polished_rows,
+    "taylor": partial(_cut_rows, attribution="taylor"),
+    "Torch-Pruning": _peer_rows,
+}
 
 
 def network_and_images(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[int], np.ndarray]:

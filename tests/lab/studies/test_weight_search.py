@@ -66,6 +66,18 @@ def test_every_part_has_a_name_of_its_own_and_a_method_that_exists():
     assert papers["optimizer: adam 0.01"] == (71.0, 25.4)
 
 
+def test_tasks_of_similar_classes_are_named_by_their_group(networks):
+    (row,) = rows_of(networks, picks=("superclass: linear probe",)).values()
+    assert row["scene"] == "superclass" and row["tasks"] == 2 and len(row["each"]) == 2
+
+
+def test_the_papers_numbers_of_superclasses_are_means_of_its_three_seeds():
+    parts = {p.name: p for p in PARTS if p.group == "superclass"}
+    assert all(p.scene == "superclass" and p.seeds == 3 for p in parts.values())
+    assert parts["weight search as in the paper, sgd 0.001"].paper == round((79.8 + 79.7 + 79.3) / 3, 2)
+    assert parts["weight search as in the paper, adam 0.01"].paper == round((71.0 + 71.3 + 71.9) / 3, 2)
+
+
 def test_an_unknown_part_is_refused():
     with pytest.raises(UnknownName, match="'pol'"):
         list(studies.get("weight-search").run(full=False, device="cpu", progress=False, picks=("pol",)))
