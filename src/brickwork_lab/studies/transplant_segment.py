@@ -21,7 +21,8 @@ from brickwork.transplant import learn_adapter
 from brickwork_lab.judging import mean
 from brickwork_lab.lab import Lab, contiguous
 from brickwork_lab.studies.registry import Names, Row, study
-from brickwork_lab.studies.transplanting import SAMPLES, Way, adapter_words, features_of, new_adapter, rows_asked
+from brickwork_lab.studies.transplant_ways import SAMPLES, Way, adapter_words, rows_asked
+from brickwork_lab.studies.transplanting import features_of, new_adapter
 
 #: the first group has the generic task module
 GROUPS = {
