@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from brickwork.errors import UnknownName
+from brickwork.transplant.options import WAYS
 from brickwork_lab.lab import Lab
 
 SAMPLES = (10, 20, 50, 100)
@@ -21,10 +22,21 @@ class Way:
     options: dict[str, Any] = field(default_factory=dict)
     column: int | None = None  # of the paper's numbers
     more: str = ""  # a larger adapter, more looks at every image, more steps: how the study calls it
-    amounts: tuple[int, ...] = SAMPLES  # of labelled images
+    amounts: tuple[int, ...] = SAMPLES  # of images with labels, for a way that uses none, without
+
+    @property
+    def uses_labels(self) -> bool:
+        return WAYS[self.way].uses_labels
 
     def row(self, amount: int) -> str:
-        labelled = {0: "no label", ALL: "all labels"}.get(amount, f"{amount} samples")
+        """What a row is called: a way that uses no label never says that it has samples.
+
+        >>> Way("direct-learn").row(10), Way("distill").row(10), Way("distill", unlabelled=800).row(0)
+        ('10 samples, direct-learn, identity start', '10 unlabelled images, distill, identity start', \
+'no label, distill, identity start')
+        """
+        some = f"{amount} samples" if self.uses_labels else f"{amount} unlabelled images"
+        labelled = {0: "no label", ALL: "all labels"}.get(amount, some)
         return ", ".join(filter(None, (labelled, self.way, self.more, f"{self.start} start")))
 
 
