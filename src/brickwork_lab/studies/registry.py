@@ -71,12 +71,15 @@ MODULES = """class_incremental cut_dependency cutting dependency dependency_read
     transplant_classify transplant_segment weight_addition weight_search"""
 
 
-def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:
+def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
     """The same rows of runs with other seeds as one: means of what differs, and `ours` of every run.
 
-    >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x}] for x in (1.0, 2.0)]
-    >>> next(averaged(rows))
-    {'what': 'a', 'ours': 1.5, 'grid': [[1.5, 4.5]], 'alpha': '1, 2', 'ours_each': [1.0, 2.0], 'seeds': 2}
+    Runs are read in step, so a row is there as soon as every run has it.
+
+    >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x, "of": {"b": x}}] for x in (1.0, 2.0)]
+    >>> row = next(averaged([iter(run) for run in rows]))
+    >>> {name: row[name] for name in ("ours", "grid", "alpha", "of", "ours_each", "seeds")}
+    {'ours': 1.5, 'grid': [[1.5, 4.5]], 'alpha': '1, 2', 'of': {'b': 1.5}, 'ours_each': [1.0, 2.0], 'seeds': 2}
     """
     for rows in zip(*runs, strict=True):
         if len({row["what"] for row in rows}) > 1:
@@ -88,9 +91,15 @@ def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:
                 continue
             if name in ("alpha", "beta"):
                 row[name] = ", ".join(f"{v:g}" for v in each)
+            elif isinstance(value, dict):
+                row[name] = {key: _mean([other[key] for other in each]) for key in value}
             else:
-                row[name] = np.round(np.mean(np.array(each, float), axis=0), 4).tolist()
+                row[name] = _mean(each)
         yield {**row, **({"ours_each": [r["ours"] for r in rows], "seeds": len(rows)} if len(rows) > 1 else {})}
+
+
+def _mean(values: Sequence[Any]) -> Any:
+    return np.round(np.mean(np.array(values, float), axis=0), 4).tolist()
 
 
 def get(name: str) -> Study:

@@ -13,7 +13,8 @@ from brickwork.transplant import TransplantNet, add, connect
 from brickwork_lab.judging import accuracy, mean
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, averaged, study
-from brickwork_lab.studies.transplanting import Categories, rows_asked
+from brickwork_lab.studies.transplant_ways import rows_asked
+from brickwork_lab.studies.transplanting import Categories
 
 #: of the networks: how they are built, and the layer behind which they are cut
 KINDS: dict[str, tuple[str, dict[str, Any], str]] = {
