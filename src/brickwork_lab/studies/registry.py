@@ -66,13 +66,13 @@ def study(name: str, *, paper: str, trains: bool = True, split: Split | None = N
 
 
 #: modules of this package that register studies
-MODULES = """class_incremental cut_dependency cutting dependency dependency_readings eight_tasks families forget_class
-    forgetting frat_readings joining latency merging_apart new_classes pruning retraining token_transplants
-    transplant_classify transplant_segment weight_addition weight_search"""
+MODULES = """class_incremental cut_ablation cut_dependency cutting dependency dependency_readings eight_tasks families
+    forget_class forgetting frat_readings growing joining latency merging_apart new_classes pruning retraining teaching
+    token_transplants transplant_classify transplant_segment weight_addition weight_search"""
 
 
-def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:
-    """The same rows of runs with other seeds as one: means of what differs, and `ours` of every run.
+def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
+    """The same rows of runs with other seeds as one, as they come: means of what differs, and `ours` of every run.
 
     >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x}] for x in (1.0, 2.0)]
     >>> next(averaged(rows))
@@ -86,7 +86,10 @@ def averaged(runs: Sequence[Sequence[Row]]) -> Iterator[Row]:
             each = [other[name] for other in rows]
             if isinstance(value, str | bool) or value is None or name == "seed" or each.count(value) == len(each):
                 continue
-            if name in ("alpha", "beta"):
+            if isinstance(value, dict):
+                if all(isinstance(number, float | int) for one in each for number in one.values()):
+                    row[name] = {key: round(float(np.mean([one[key] for one in each])), 4) for key in value}
+            elif name in ("alpha", "beta"):
                 row[name] = ", ".join(f"{v:g}" for v in each)
             else:
                 row[name] = np.round(np.mean(np.array(each, float), axis=0), 4).tolist()
