@@ -34,6 +34,10 @@ RECIPES: dict[str, dict[str, Any]] = {
     "resnet50": {"epochs": 30, "batch_size": 128, "lr": 0.1},
     "resnet18": {"epochs": 20, "batch_size": 512, "lr": 0.2},
 }
+#: of sets whose images are large: four times the pixels and twice the images of CIFAR-100
+SHORTER: dict[str, dict[str, Any]] = {"tiny_imagenet": {"epochs": 20}}
+#: a stem for small images would cost ResNet-50 four times what it costs on CIFAR
+STEMS: dict[tuple[str, str], dict[str, Any]] = {("resnet50", "tiny_imagenet"): {"stem": "imagenet"}}
 SMOKE = {"epochs": 8, "batch_size": 32, "lr": 5e-3}
 AUGMENTED: dict[str, Any] = {"augment": "crop+flip", "weight_decay": 5e-4, "schedule": "onecycle"}
 #: training images per class; None: all
@@ -105,9 +109,13 @@ class Lab:
                     store.save(self._networks[name], folder, force=True, provenance=provenance)
         return self._networks[name]
 
-    def recipe(self, arch: str) -> dict[str, Any]:
-        """What `network` trains with, beside the architecture's own settings."""
-        return RECIPES.get(arch, {}) if self.full else SMOKE
+    def recipe(self, arch: str, source: str | None = None) -> dict[str, Any]:
+        """What `network` trains with on a set, beside the architecture's own settings."""
+        return {**RECIPES.get(arch, {}), **SHORTER.get(source or "", {})} if self.full else SMOKE
+
+    def arguments(self, arch: str, source: str) -> dict[str, Any]:
+        """What `network` builds an architecture with for a set."""
+        return STEMS.get((arch, source), {}) if self.full else {}
 
     def network(self, arch: str, spec: str) -> nn.Module:
         """A network trained on a half of a set; both halves prepare images alike, so that parts can be interleaved."""
@@ -115,8 +123,9 @@ class Lab:
 
         def make() -> nn.Module:
             images, source = self.data(spec), data.parse(spec).source
-            model = zoo.build(arch, num_classes=len(images.classes), seed=seed, in_channels=images.shape[2])
-            return self.taught(model, images, source, seed=seed, label_smoothing=0.0, **self.recipe(arch))
+            given = {"in_channels": images.shape[2], **self.arguments(arch, source)}
+            model = zoo.build(arch, num_classes=len(images.classes), seed=seed, **given)
+            return self.taught(model, images, source, seed=seed, label_smoothing=0.0, **self.recipe(arch, source))
 
         return self.kept(f"{arch}-{spec.replace(':', '-')}-{seed}", make, study=spec, seed=seed)
 

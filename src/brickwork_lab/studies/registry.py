@@ -66,15 +66,15 @@ def study(name: str, *, paper: str, trains: bool = True, split: Split | None = N
 
 
 #: modules of this package that register studies
-MODULES = """class_incremental cut_dependency cutting dependency dependency_readings eight_tasks families forget_class
-    forgetting frat_readings joining latency merging_apart new_classes pruning retraining token_transplants
-    transplant_classify transplant_segment weight_addition weight_search"""
+MODULES = """class_incremental cut_ablation cut_dependency cutting dependency dependency_readings eight_tasks families
+    forget_class forgetting frat_readings growing joining latency merging_apart new_classes pruning retraining teaching
+    token_transplants transplant_classify transplant_segment weight_addition weight_search"""
 
 
 def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
     """The same rows of runs with other seeds as one: means of what differs, and `ours` of every run.
 
-    Runs are read in step, so a row is there as soon as every run has it.
+    Runs are read in step, so a row is there as soon as every run has it. A fact that differs and has no mean is left out.
 
     >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x, "of": {"b": x}}] for x in (1.0, 2.0)]
     >>> row = next(averaged([iter(run) for run in rows]))
@@ -85,21 +85,27 @@ def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
         if len({row["what"] for row in rows}) > 1:
             raise ValueError(f"runs differ in their rows: {[row['what'] for row in rows]}")
         row = dict(rows[0])
-        for name, value in row.items():
-            each = [other[name] for other in rows]
+        for name, value in rows[0].items():
+            each = [other.get(name) for other in rows]
             if isinstance(value, str | bool) or value is None or name == "seed" or each.count(value) == len(each):
                 continue
             if name in ("alpha", "beta"):
                 row[name] = ", ".join(f"{v:g}" for v in each)
-            elif isinstance(value, dict):
-                row[name] = {key: _mean([other[key] for other in each]) for key in value}
+            elif isinstance(value, dict) and all(isinstance(v, dict) and v.keys() == value.keys() for v in each):
+                row[name] = {key: _mean([v[key] for v in each]) for key in value}
             else:
                 row[name] = _mean(each)
+            if row[name] is None:
+                del row[name]
         yield {**row, **({"ours_each": [r["ours"] for r in rows], "seeds": len(rows)} if len(rows) > 1 else {})}
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    return np.round(np.mean(np.array(values, float), axis=0), 4).tolist()
+    """Of numbers, or of lists of as many; None where there is none."""
+    try:
+        return np.round(np.mean(np.array(values, float), axis=0), 4).tolist()
+    except (TypeError, ValueError):
+        return None
 
 
 def get(name: str) -> Study:

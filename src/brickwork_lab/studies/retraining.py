@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,29 +16,35 @@ from brickwork.data.images import ImageData
 from brickwork.evaluation import evaluate
 from brickwork_lab.judging import accuracy
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Names, Row, read_json, study
-
-#: by set and network: the original, Model Doctor, the paper's own
-PAPER = read_json("paper2.json")["treat"]
+from brickwork_lab.studies.registry import Names, Row, study
+from brickwork_lab.studies.two_ways import ARCHS, PER_CLASS, paper_of, protocol, repeated
 
 
 @study("treat", paper="2, Table 3")
-def treat(lab: Lab, *, archs: Names = None, sets: Names = None, epochs: int = 5) -> Iterator[Row]:
+def treat(
+    lab: Lab, *, archs: Names = None, sets: Names = None, seeds: int | None = None, epochs: int = 5
+) -> Iterator[Row]:
     """Fine-tune with the routes as a constraint, by Model Doctor's rule, and plainly, for as many epochs."""
+    for source, arch in lab.cases(sets, archs, ARCHS):
+        yield from repeated(lab, source, seeds, partial(_treated_rows, source=source, arch=arch, epochs=epochs))
+
+
+def _treated_rows(lab: Lab, source: str, arch: str, epochs: int) -> Iterator[Row]:
+    half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
     settings: dict[str, Any] = {"lr": 0.002, "batch_size": 32, "augment": "none"}
     if lab.full:
-        settings = {"lr": 0.01, "batch_size": 256, "augment": "crop+flip"}
+        settings = {"lr": 0.01, "batch_size": 128, "augment": "crop+flip"}
     settings |= {"epochs": epochs, "seed": lab.seed, "progress": lab.progress}
-    for source, arch in lab.cases(sets, archs, ("simplenetv1", "vgg16")):
-        half, net = lab.data(f"{source}:A"), lab.network(arch, f"{source}:A")
-        before = accuracy(net, half)
-        original, doctor, paper = PAPER.get(f"{source} {arch}", (None, None, None))
-        for rule in RULES:
-            result = treated(net, half, rule=rule, **settings)
-            known = {"route": paper, "doctor": doctor}.get(rule)
-            row: Row = {"what": f"{source} {arch}, {RULES[rule].about}", "paper": known}
-            row |= {"ours": accuracy(result.model, half), "before": before, "paper_original": original}
-            yield {**row, "epochs": epochs, "seed": lab.seed, "seconds": round(result.training.seconds, 1)}
+    before = accuracy(net, half)
+    original, doctor, paper = paper_of("treat", f"{source} {arch}", 3)
+    for rule in RULES:
+        scored = {} if rule == "plain" else {"scored": PER_CLASS * len(half.classes)}
+        result = treated(net, half, rule=rule, **settings, **scored)
+        known = {"route": paper, "doctor": doctor}.get(rule)
+        row: Row = {"what": f"{source} {arch}, {RULES[rule].about}", "paper": known}
+        row |= {"ours": accuracy(result.model, half), "original": before, "paper_original": original}
+        row |= {"epochs": epochs, "arch": arch, "seed": lab.seed, "protocol": protocol(lab, arch, source)}
+        yield {**row, "seconds": round(result.training.seconds, 1)}
 
 
 def grey(images: ImageData) -> ImageData:

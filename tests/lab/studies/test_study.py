@@ -11,6 +11,7 @@ from brickwork.errors import UnknownName
 from brickwork_lab import lab, studies
 from brickwork_lab.commands import _fitting, _shown
 from brickwork_lab.studies import new_classes
+from brickwork_lab.studies.two_ways import HALF, SAME, THEIRS
 
 
 def test_the_list_names_every_study(run):
@@ -55,12 +56,15 @@ def test_smoke(name, networks, run, tmp_path):
     by_name = {row["what"]: row for row in result["rows"]}
     assert len(by_name) == len(result["rows"])
     if name == "assemble":
-        joined = by_name["digits lenet all, 50% of the parameters"]
-        assert joined["parameters"] <= 0.5 and joined["ours"] >= joined["whole"] - 2
-        assert by_name["digits lenet A0,A4, 50% of the parameters"]["united"] < 1
+        joined = by_name["digits lenet all, ours, 50% of the multiply-adds"]
+        assert joined["flops"] <= 0.5 and joined["ours"] >= joined["whole"] - 2
+        assert by_name["digits lenet A0,A4, ours, 50% of the multiply-adds"]["united"] < 1
     if name == "disassemble":
-        assert by_name["digits lenet 2-4, 25% of the parameters"]["ours"] >= 98
-        assert by_name["digits lenet 0, 25% of the parameters"]["measure"] == "auroc"
+        theirs, same, half = (by_name[f"digits lenet 2-4, {way}"] for way in (THEIRS, SAME, HALF))
+        assert half["ours"] >= 98 and same["flops"] <= theirs["flops"]
+        assert theirs["original"] <= theirs["whole"]  # among all classes, and among those of the part
+        one = by_name["digits lenet 0, ours, 50% of the multiply-adds"]
+        assert one["ours"] == 100 and 98 < one["auroc"] <= 100 and "auroc" in one["measure"]
     if name == "compress":
         small = by_name["digits lenet, within 0.5 points"]
         assert small["gone"] > 60 and small["ours"] >= small["whole"] - 2
@@ -76,7 +80,7 @@ def test_smoke(name, networks, run, tmp_path):
         assert branch["ours"] > trained["ours"] - 1 and branch["added"] > 100
         assert by_name[f"digits lenet 9+1, {ways[0]}, as many others"]["ours"] > 80
     if name == "increment":
-        assert [row["classes"] for row in result["rows"]] == [5, 7, 9]
+        assert [row["classes"] for row in result["rows"]] == [5, 5, 5, 7, 7, 7, 9, 9, 9]
     if name == "transfer":
         nothing, matched = (row["ours"] for row in result["rows"][1:3])
         assert nothing < 30 < 90 < matched
