@@ -75,8 +75,7 @@ def _judged(
     row: Row = {"ours": accuracy(model, chosen), "new": accuracy(model, newest)}
     after = tuned(lab, model, chosen, source)
     row |= {"ours_tuned": accuracy(after, chosen), "new_tuned": accuracy(after, newest)}
-    # as shares of the networks that the parts come from, which GROWS keeps one of
-    return row | ({} if way == GROWS else mean_facts(bricks))
+    return row | mean_facts([Brick.whole(base), *bricks] if way == GROWS else bricks)
 
 
 def _papers(arch: str, task: int, full: bool) -> Row:
