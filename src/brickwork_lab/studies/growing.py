@@ -7,8 +7,8 @@ from torch import nn
 
 from brickwork.bricks import Brick
 from brickwork.bricks import assemble as join
-from brickwork.bricks.incremental import increment as extended
 from brickwork.data.images import ImageData
+from brickwork.zoo.summary import parameters_of
 from brickwork_lab.judging import accuracy, mean_facts, side_by_side
 from brickwork_lab.lab import Lab
 from brickwork_lab.studies.registry import Names, Row, study
@@ -55,28 +55,23 @@ def _grown_rows(lab: Lab, source: str, arch: str) -> Iterator[Row]:
         beside |= {"classes": len(known), "seed": lab.seed, "measure": TUNED, "protocol": protocol(lab, arch, source)}
         for way, bricks in ways.items():
             row: Row = {"what": f"{source} {arch}, task {task}, {way}"}
-            yield {**row, **_judged(lab, source, way, base, bricks, (old, chosen, newest)), **beside}
+            model = _grown(way, bricks, base, other, (old, new))
+            after = tuned(lab, model, chosen, source)
+            row |= {"ours": accuracy(model, chosen), "ours_tuned": accuracy(after, chosen)}
+            row |= {"new": accuracy(model, newest), "new_tuned": accuracy(after, newest)}
+            row |= mean_facts([Brick.whole(base), *bricks] if way == GROWS else bricks)
+            yield {**row, "size": round(parameters_of(model) / parameters_of(base), 4), **beside}
 
 
-def _judged(
-    lab: Lab,
-    source: str,
-    way: str,
-    base: nn.Module,
-    bricks: list[Brick],
-    images: tuple[ImageData, ImageData, ImageData],
-) -> Row:
-    """Accuracy on all classes and on the new ones, as joined and after an epoch; images: old, all, new."""
-    old, chosen, newest = images
-    if way == GROWS:
-        model = extended(base, bricks, data=old.train_images[:3000]) if bricks else base
-    else:
-        model = join(bricks, calibrate="none") if way == THEIRS else join(bricks)
-    row: Row = {"ours": accuracy(model, chosen), "new": accuracy(model, newest)}
-    after = tuned(lab, model, chosen, source)
-    row |= {"ours_tuned": accuracy(after, chosen), "new_tuned": accuracy(after, newest)}
-    # as shares of the networks that the parts come from, which GROWS keeps one of
-    return row | ({} if way == GROWS else mean_facts(bricks))
+def _grown(
+    way: str, bricks: list[Brick], base: nn.Module, other: nn.Module, halves: tuple[ImageData, ImageData]
+) -> nn.Module:
+    """The network itself, or its part, with the parts of the other one; channels that several of them need are there once."""
+    old, new = (half.train_images[:3000] for half in halves)
+    if way == THEIRS:
+        return join(bricks, calibrate="none")
+    every = [Brick.whole(base, images=old), *bricks] if way == GROWS else bricks
+    return join(every, source=other, data=new)
 
 
 def _papers(arch: str, task: int, full: bool) -> Row:

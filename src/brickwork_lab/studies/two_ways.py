@@ -127,9 +127,13 @@ def repeated(lab: Lab, source: str, seeds: int | None, rows_of: Callable[[Lab], 
     count = seeds or (3 if lab.full and source not in ONE_RUN else 1)
     if count == 1:
         return iter(rows_of(lab))
-    left_out = [_without(OF_ONE_RUN, rows_of(lab.reseeded(k))) for k in range(count)]
-    return averaged(left_out)
+    return merged([rows_of(lab.reseeded(k)) for k in range(count)])
 
 
-def _without(names: Collection[str], rows: Iterable[Row]) -> Iterator[Row]:
-    return ({name: value for name, value in row.items() if name not in names} for row in rows)
+def merged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
+    """Means over runs with other seeds, without what is of one run; runs of `--seed 0`, `1`, `2` can be merged by it too.
+
+    >>> next(merged([[{"what": "a", "ours": x, "note": str(x)}] for x in (1.0, 2.0)]))
+    {'what': 'a', 'ours': 1.5, 'ours_each': [1.0, 2.0], 'seeds': 2}
+    """
+    return averaged([({n: v for n, v in row.items() if n not in OF_ONE_RUN} for row in rows) for rows in runs])
