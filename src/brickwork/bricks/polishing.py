@@ -34,6 +34,7 @@ BATCH = 256
 ANSWERS = 0.1  # weight of the answers, beside a mean over the layers of 1
 TIMED = 12  # batches that are timed first on a GPU
 MOST = 60  # epochs, which is as many as were tried
+MANY = 20  # layers beyond which every third response is compared: as good on ResNet-56, in six tenths of the time
 VARIED = 20  # epochs from which images are varied: fewer passes learn more from the images as they are (docs/bricks.md)
 
 
@@ -73,11 +74,11 @@ def polish(
     size = min(fitting(subject.whole, samples.lazy(samples.use), BATCH, subject.bp.output), len(samples.use))
     how: dict[str, Any] = {"optimizer": "adamw", "lr": RATE * (size / BATCH) ** 0.5, "weight_decay": 0.0}
     how |= {"batch_size": size, "schedule": "onecycle"}
-    how |= {"precision": "float32", "device": samples.device, "record": on_gpu, "seed": seed}
+    how |= {"precision": "auto", "device": samples.device, "record": on_gpu, "seed": seed}
 
     def learn(index: np.ndarray, epochs: int, show: bool = False) -> nn.Module:
         images = samples.raw(index) if raw else samples.inputs(index)
-        student = _Student(copy.deepcopy(part), subject, kept)
+        student = _Student(copy.deepcopy(part), subject, kept, half=on_gpu and how["precision"] == "auto")
         prepared = samples.preprocessing or _unscaled(samples.images) if raw else None
         attach(student, Origin(preprocessing=prepared))
         labels = np.zeros(len(images), np.int64)
@@ -91,7 +92,11 @@ def polish(
         return time.monotonic() - began
 
     some = samples.use[: size * (TIMED if on_gpu else 2)]
-    learn(some, 1)  # whatever is made once is made here
+    try:
+        learn(some, 1)  # whatever is made once is made here
+    except RuntimeError:  # recorded operations that half precision does not know, such as a layer norm's
+        how["precision"] = "float32"
+        learn(some, 1)
     took = timed(1)
     if on_gpu:  # the step is recorded in each run, which takes longer than to replay it
         took = max((timed(3) - took) / 2, took / 100)
@@ -133,9 +138,10 @@ class _Recorded:
 class _Student(nn.Module):
     """A part run operation by operation as it was recorded, batch norms as in evaluation."""
 
-    def __init__(self, part: nn.Module, subject: Subject, kept: Kept) -> None:
+    def __init__(self, part: nn.Module, subject: Subject, kept: Kept, *, half: bool = False) -> None:
+        """half: the whole runs in half precision, as training runs the part."""
         super().__init__()
-        bp = subject.bp
+        bp, self._half = subject.bp, half
         self.part = LogitsAlone(part.eval(), bp.output)
         self._whole = (LogitsAlone(subject.whole, bp.output).eval(),)  # no module of the student's
         self._rows = {f"net.{path}": rows for path, rows in response_rows(bp, kept).items()}
@@ -151,13 +157,14 @@ class _Student(nn.Module):
     def penalty(self, images: Tensor, logits: Tensor, _target: Tensor) -> Tensor:
         """How far the responses are from the whole's: squared differences, over the variance of each."""
         at = self._at(images)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(images.device.type, torch.bfloat16, enabled=self._half):
             told = run_values(at.theirs, images, wanted={p.theirs for p in at.points})
-        total = logits.new_zeros(())
+        total = torch.zeros((), dtype=torch.promote_types(logits.dtype, torch.float32), device=logits.device)
         for point in at.points:
             wanted = told[point.theirs].index_select(point.axis, point.rows)
             total = total + _relative(self._heard[point.mine], wanted, point.axis)
-        answers = told[at.theirs.graph.output.index].index_select(1, self._classes)
+        logits = logits.to(total.dtype)
+        answers = told[at.theirs.graph.output.index].index_select(1, self._classes).to(total.dtype)
         self._heard = {}
         if logits.shape[1] > 1:  # what is added to all logits changes no answer
             logits, answers = logits - logits.mean(1, keepdim=True), answers - answers.mean(1, keepdim=True)
@@ -188,10 +195,15 @@ class _Student(nn.Module):
             rows = torch.from_numpy(self._rows[path]).to(images.device)
             if here.shape[axis] == len(rows):
                 points.setdefault(here.index, _Point(here.index, there.index, axis, rows))
-        return _Recorded(mine, theirs, list(points.values()))
+        compared = list(points.values())
+        if len(compared) > MANY:
+            compared = [*compared[1:-1:3], compared[-1]]
+        return _Recorded(mine, theirs, compared)
 
 
 def _relative(mine: Tensor, theirs: Tensor, axis: int) -> Tensor:
     """Mean squared difference over the variance of what is wanted, within its channels."""
     rest = [k for k in range(theirs.ndim) if k != axis]
+    if theirs.dtype == torch.bfloat16:  # sums of many numbers want more digits
+        mine, theirs = mine.float(), theirs.float()
     return (mine - theirs).square().mean() / theirs.var(rest, unbiased=False).mean().clamp(min=1e-12)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
 
-WIDEST = 2**26  # bytes that one value of a forward pass may take in a batch; four times that on a GPU
+WIDEST = 2**26  # bytes that one value of a forward pass may take in a batch; twice that on a GPU
 
 
 class SlicedImages(Protocol):
@@ -69,5 +69,5 @@ def fitting(model: nn.Module, images: SlicedImages, at_most: int = 250, output: 
     largest = max(
         (math.prod(v.shape) * v.dtype.itemsize for op in graph.live() for v in op.outputs if v is not None), default=1
     )
-    room = WIDEST * (4 if like.is_cuda else 1)
+    room = WIDEST * (2 if like.is_cuda else 1)
     return max(4, min(at_most, room * len(two) // max(1, largest)))

@@ -32,7 +32,7 @@ ADAM: dict[str, Any] = {"optimizer": "adam", "lr": 1e-3, "schedule": "onecycle",
 TUNED: dict[str, Any] = {**AUGMENTED, "lr": 0.03, "batch_size": 256}
 #: setting: recipes for task A, for task B
 RECIPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "paper": ({**ADAM, "epochs": 8}, {**ADAM, "epochs": 30}),
+    "paper": ({**ADAM, "epochs": 8}, {**ADAM, "epochs": 120, "batch_size": 128, "augment": "crop+flip"}),
     "well trained": (
         {**AUGMENTED, "lr": 0.2, "batch_size": 512, "epochs": 20},
         {**AUGMENTED, "lr": 0.1, "batch_size": 128, "epochs": 80},
