@@ -27,7 +27,7 @@ from torch import nn
 import brickwork
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments import Source, match_responses
-from brickwork.moments.gathering import _held_out
+from brickwork.moments.gathering import Run, _held_out
 from brickwork.moments.ridge import RIDGES
 
 # what is right stays
@@ -422,6 +422,20 @@ def test_without_room_for_activations_the_answer_is_the_same(monkeypatch, room):
     again = match_responses(student, [source], batch_size=16, progress=False)
     for (name, a), b in zip(whole.model.state_dict().items(), again.model.state_dict().values(), strict=True):
         assert torch.equal(a, b), name
+
+
+def test_batches_of_two_lengths_share_one_room(monkeypatch):
+    """Twice the room was taken where the last batches are one image shorter."""
+    monkeypatch.setattr("brickwork.moments.gathering.ROOM", {"cpu": 30_000, "cuda": 30_000})
+    net = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)).eval()
+    run = Run(net, Source(net, torch.randn(50, 2, 8, 8)), 16)
+    assert len(run.theirs) == 2
+    for program in run.theirs:
+        program.get(
+            run.theirs_by_path[0]["0"].output if program is run.theirs[0] else run.theirs_by_path[1]["0"].output
+        )
+    held = [sum(state.size for state in program.states) for program in run.theirs]
+    assert 0 < sum(held) <= 30_000
 
 
 def test_the_ridge_of_each_layer_is_chosen_on_images_held_out():

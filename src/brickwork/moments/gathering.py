@@ -72,9 +72,10 @@ class Run:
         self.mine: list[Program] = []
         self.theirs: list[Program] = []
         for size in every.sizes:  # at most two: whole batches, and ones that are one image shorter
-            example = every.of_size(size)[0]
-            self.mine.append(Program(student, record(student, example), mine.of_size(size), room=room))
-            self.theirs.append(Program(teacher, record(teacher, example), theirs.of_size(size), room=room))
+            some = every.of_size(size)
+            example, own = some[0], room * len(some) * size // len(source.images)  # together they keep to the bound
+            self.mine.append(Program(student, record(student, example), mine.of_size(size), room=own))
+            self.theirs.append(Program(teacher, record(teacher, example), theirs.of_size(size), room=own))
         self.images = len(source.images)
         self.layers = find_layers(self.mine[0].graph, student)
         self.by_path = [{layer.path: layer for layer in find_layers(p.graph, student)} for p in self.mine]

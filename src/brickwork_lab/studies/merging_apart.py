@@ -68,7 +68,7 @@ def merge_apart(lab: Lab, *, sets: Names = None, seeds: int | None = None) -> It
     """Two networks without batch norm, trained apart from two starts, merged in every way: the worse task."""
     makers = {"digits": two_tasks, **({"cifar10": one_task} if lab.full else {})}
     for name, make in some_of(makers, sets, "data set").items():
-        yield from averaged([list(_every_way(run, name, make(run))) for run in _runs(lab, seeds)])
+        yield from averaged([_every_way(run, name, make(run)) for run in _runs(lab, seeds)])
 
 
 def _every_way(lab: Lab, name: str, apart: Apart) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def _every_way(lab: Lab, name: str, apart: Apart) -> Iterator[Row]:
 def merge_search(lab: Lab, *, picks: Names = None, seeds: int | None = None) -> Iterator[Row]:
     """Numbers of a recipe searched on labelled images, the worse task counting: half of the test images choose, half judge."""
     wanted = some_of(SEARCHED, picks, "merge method")
-    yield from averaged([list(_searched(run, wanted)) for run in _runs(lab, seeds)])
+    yield from averaged([_searched(run, wanted) for run in _runs(lab, seeds)])
 
 
 def _searched(lab: Lab, wanted: dict[str, dict[str, tuple[float, float]]]) -> Iterator[Row]:
@@ -114,7 +114,7 @@ def _searched(lab: Lab, wanted: dict[str, dict[str, tuple[float, float]]]) -> It
 @study("merge-masks", paper="1, beyond its networks", trains=False)
 def merge_masks(lab: Lab, *, seeds: int | None = None) -> Iterator[Row]:
     """Two tasks from one start: each network alone, one merged with the mask of each task, and the mean."""
-    yield from averaged([list(_masked(run)) for run in _runs(lab, seeds)])
+    yield from averaged([_masked(run) for run in _runs(lab, seeds)])
 
 
 def _masked(lab: Lab) -> Iterator[Row]:

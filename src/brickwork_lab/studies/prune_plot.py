@@ -30,9 +30,7 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
         own = [row for row in rows if row["arch"] == arch and row["ours"] is not None]
         axis.axhline(own[0]["whole"], color="#444444", linewidth=0.8, linestyle=":")
         for key, (colour, marker, label) in STYLES.items():
-            points = sorted(
-                (100 * row["macs"], row["ours"], row.get("spread") or 0) for row in own if _style(row) == key
-            )
+            points = sorted((100 * row["macs"], row["ours"], _spread(row)) for row in own if _style(row) == key)
             if points:
                 x, y, spread = zip(*points, strict=True)
                 axis.errorbar(x, y, spread, color=colour, marker=marker, markersize=4, linewidth=1.3, label=label)
@@ -48,6 +46,12 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     figure.legend(shown.values(), shown.keys(), loc="upper center", ncol=6, fontsize=8, frameon=False)
     figure.tight_layout(rect=(0, 0, 1, 0.95))
     figure.savefig(out, dpi=110)
+
+
+def _spread(row: dict[str, Any]) -> float:
+    """Half of the range over draws of the images, where there are several."""
+    each = row.get("ours_each") or [0.0]
+    return (max(each) - min(each)) / 2
 
 
 def _style(row: dict[str, Any]) -> str:
