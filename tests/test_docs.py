@@ -16,7 +16,7 @@ from brickwork.cli import VERBS, application
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: options of other programs that the pages show
-FOREIGN = {"--nproc-per-node", "--address", "--head"}
+FOREIGN = {"--folder", "--minutes", "--nproc-per-node", "--address", "--head"}
 
 
 def blocks(page: Path) -> str:
