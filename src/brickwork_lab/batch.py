@@ -4,12 +4,14 @@
 
 A line of the list is `NAME: STUDY OPTIONS`, or `NAME after OTHER, …: STUDY OPTIONS` where others have to be done first (they
 leave networks that it finds). Rows come to runs/rows/NAME.json as they are measured; `python -m brickwork_lab.gather` takes
-them from there. The list is read again whenever a worker is free, so that it can be changed while it runs.
+them from there. A job that was stopped begins anew, and its rows stay, as NAME.1.json. The list is read again whenever a
+worker is free, so that it can be changed while it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -72,6 +74,7 @@ class Batch:
     device: str = "auto"
     until: float = float("inf")
     full: bool = True
+    _read: list[Line] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _running: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -80,7 +83,9 @@ class Batch:
         """The names of the jobs that are done."""
         for part in ("rows", "log"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
-        lines = read_lines(self.file.read_text(encoding="utf-8"))  # faults are known before anything starts
+        self._read = lines = read_lines(
+            self.file.read_text(encoding="utf-8")
+        )  # faults are known before anything starts
         threads = [threading.Thread(target=self._work) for _ in range(workers)]
         for thread in threads:
             thread.start()
@@ -93,9 +98,24 @@ class Batch:
 
     def done(self, name: str) -> bool:
         try:
-            return bool(json.loads(self.rows(name).read_text(encoding="utf-8"))["complete"])
+            found = json.loads(self.rows(name).read_text(encoding="utf-8"))
+            return bool(found["complete"] and found["full"] == self.full)
         except (OSError, ValueError, KeyError):
             return False
+
+    def _lines(self) -> list[Line]:
+        """The list as it is now; as it was, while somebody is in the middle of writing it."""
+        with contextlib.suppress(OSError, BadFile):
+            self._read = read_lines(self.file.read_text(encoding="utf-8")) or self._read
+        return self._read
+
+    def _keep(self, name: str) -> None:
+        """Rows of a run that was stopped lie beside those of the next one."""
+        number = 1
+        while (kept := self.rows(f"{name}.{number}")).exists():
+            number += 1
+        if self.rows(name).exists():
+            self.rows(name).rename(kept)
 
     def command(self, line: Line) -> list[str]:
         size = ["--full"] if self.full else ["--smoke"]
@@ -107,8 +127,7 @@ class Batch:
         """The first job whose turn it is; None: all are taken."""
         while time.monotonic() < self.until:
             with self._lock:
-                lines = read_lines(self.file.read_text(encoding="utf-8"))
-                left = [line for line in lines if line.name not in self._taken and not self.done(line.name)]
+                left = [line for line in self._lines() if line.name not in self._taken and not self.done(line.name)]
                 for line in left:
                     if all(self.done(other) for other in line.after):
                         self._taken.add(line.name)
@@ -122,6 +141,7 @@ class Batch:
     def _work(self) -> None:
         while (line := self._next()) is not None:
             began = time.monotonic()
+            self._keep(line.name)
             with (self.folder / "log" / f"{line.name}.txt").open("wb") as log:
                 process = subprocess.Popen(self.command(line), stdout=log, stderr=subprocess.STDOUT)
                 try:

@@ -16,7 +16,7 @@ from typing import Any
 
 from brickwork.atomic import write_text
 from brickwork.errors import BadFile
-from brickwork_lab.studies.registry import Row, averaged
+from brickwork_lab.studies.registry import OF_ONE_RUN, Row, averaged
 
 FACTS = ("command", "commit", "date", "hardware", "torch")  # of a whole file; in a gathered one, of each row
 
@@ -30,6 +30,11 @@ def gather(jobs: Iterable[dict[str, Any]], old: dict[str, Any] | None = None) ->
     [{'what': 'x', 'ours': 1.0, 'seed': 0, 'ours_each': [0.0, 2.0], 'seeds': 2, 'command': 'brickwork study a --seed 0|1'}]
     """
     jobs = list(jobs)
+    for job in jobs:
+        if job.get("full", True) != (old or jobs[0]).get("full", True):
+            raise BadFile(
+                f"a run of {job['name']} is {'full' if job.get('full') else 'smoke'} and others are not; gather one kind."
+            )
     found: dict[str, dict[Any, tuple[Row, dict[str, Any]]]] = {}
     for job in jobs:
         facts = {name: job[name] for name in FACTS if name in job}
@@ -50,7 +55,14 @@ def _one(by_seed: dict[Any, tuple[Row, dict[str, Any]]]) -> Row:
     measured = [seed for seed in seeds if by_seed[seed][0].get("ours") is not None] or seeds[:1]
     facts = dict(by_seed[measured[0]][1])
     facts["command"] = re.sub(r"--seed \S+", f"--seed {'|'.join(map(str, measured))}", facts["command"])
-    (row,) = averaged([[by_seed[seed][0]] for seed in measured])
+    rows = [by_seed[seed][0] for seed in measured]
+    if len(rows) > 1:
+        if any(row.get("seeds", 1) > 1 for row in rows):
+            raise BadFile(
+                f"the row {rows[0]['what']!r} is a mean over seeds already, and there is another of it; gather one."
+            )
+        rows = [{name: value for name, value in row.items() if name not in OF_ONE_RUN} for row in rows]
+    (row,) = averaged([[row] for row in rows])
     return {**row, **facts}
 
 
@@ -74,7 +86,7 @@ def gather_folder(rows: Path, results: Path, replaced: Collection[str] = ()) -> 
         target = results / f"{name}.json"
         old = json.loads(target.read_text(encoding="utf-8")) if target.is_file() else None
         if old is not None and name in replaced:
-            old["rows"] = []
+            old = {name: value for name, value in old.items() if name not in ("note", *FACTS)} | {"rows": []}
         with_rows = [job for job in jobs if job["rows"]]
         if with_rows:
             write_text(target, json.dumps(gather(with_rows, old), indent=1) + "\n", force=True)

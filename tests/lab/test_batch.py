@@ -52,6 +52,20 @@ def test_jobs_run_in_their_order_and_are_found_again(tmp_path, capsys):
     assert len({row["what"] for row in rows}) == len(rows) and "--out" not in rows[0]["command"]
 
 
+def test_a_list_that_is_being_written_and_rows_of_a_stopped_run_are_no_loss(tmp_path):
+    jobs = tmp_path / "jobs.txt"
+    jobs.write_text("one: frat-readings")
+    batch = Batch(jobs, tmp_path, device="cpu", full=False)
+    assert [line.name for line in batch._lines()] == ["one"]
+    jobs.write_text("one: frat-readings\nhalf")
+    assert [line.name for line in batch._lines()] == ["one"]
+    (tmp_path / "rows").mkdir()
+    batch.rows("one").write_text('{"name": "frat-readings", "complete": false, "full": false, "rows": [{"what": "x"}]}')
+    jobs.write_text("one: frat-readings")
+    assert batch.run(1) == ["one"]
+    assert json.loads(batch.rows("one.1").read_text())["rows"] == [{"what": "x"}]
+
+
 def test_what_still_runs_is_stopped(tmp_path, capsys):
     jobs = tmp_path / "jobs.txt"
     jobs.write_text("one: frat-readings\ntwo: frat-readings\n")
@@ -76,6 +90,10 @@ def test_new_rows_replace_old_ones_and_seeds_are_averaged():
     assert made["note"] == "kept" and list(rows) == ["x", "z", "y"]
     assert rows["x"]["ours_each"] == [1.0, 3.0] and rows["x"]["commit"] == "new" and rows["z"]["commit"] == "old"
     assert rows["y"]["command"] == "brickwork study s --seed 0|1"
+    with pytest.raises(BadFile, match="mean over seeds already"):
+        gather([{**run(0, 1.0), "rows": [{**run(0, 1.0)["rows"][0], "seeds": 3}]}, run(1, 3.0)])
+    with pytest.raises(BadFile, match="smoke"):
+        gather([{**run(0, 1.0), "full": False}], old)
     refused = {"name": "s", "paper": "1", "rows": [{"what": "x", "ours": None, "seed": 2}]}
     assert gather([run(0, 1.0), refused])["rows"][0]["ours"] == 1.0
 

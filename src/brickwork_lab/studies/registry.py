@@ -15,6 +15,8 @@ from brickwork.errors import UnknownName
 from brickwork_lab.lab import Lab
 
 Row = dict[str, Any]
+#: facts of a row that are of one run only: a mean over runs would say nothing
+OF_ONE_RUN = ("widths", "note")
 Names = tuple[str, ...] | None  # some of the known names; None: all of them
 #: (lab, **options) -> rows with "what", "paper", "ours", as they come
 Play = Callable[..., Iterable[Row]]
@@ -74,7 +76,8 @@ MODULES = """class_incremental cut_ablation cut_dependency cutting dependency de
 def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
     """The same rows of runs with other seeds as one: means of what differs, and `ours` of every run.
 
-    Runs are read in step, so a row is there as soon as every run has it. A fact that differs and has no mean is left out.
+    Runs are read in step, so a row is there as soon as every run has it. What differs and has no mean is left out; runs
+    without a number (`ours` is None, refused) do not count, unless no run has one.
 
     >>> rows = [[{"what": "a", "ours": x, "grid": [[x, 3 * x]], "alpha": x, "of": {"b": x}}] for x in (1.0, 2.0)]
     >>> row = next(averaged([iter(run) for run in rows]))
@@ -84,12 +87,15 @@ def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
     for rows in zip(*runs, strict=True):
         if len({row["what"] for row in rows}) > 1:
             raise ValueError(f"runs differ in their rows: {[row['what'] for row in rows]}")
-        row = dict(rows[0])
-        for name, value in rows[0].items():
-            each = [other.get(name) for other in rows]
-            if isinstance(value, str | bool) or value is None or name == "seed" or each.count(value) == len(each):
+        counted = [row for row in rows if row.get("ours") is not None] or rows[:1]
+        row = dict(counted[0])
+        for name, value in counted[0].items():
+            each = [other.get(name) for other in counted]
+            if name == "seed" or each.count(value) == len(each):
                 continue
-            if name in ("alpha", "beta"):
+            if any(v is None or isinstance(v, str | bool) for v in each):
+                row[name] = None
+            elif name in ("alpha", "beta"):
                 row[name] = ", ".join(f"{v:g}" for v in each)
             elif isinstance(value, dict) and all(isinstance(v, dict) and v.keys() == value.keys() for v in each):
                 row[name] = {key: _mean([v[key] for v in each]) for key in value}
@@ -97,7 +103,8 @@ def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:
                 row[name] = _mean(each)
             if row[name] is None:
                 del row[name]
-        yield {**row, **({"ours_each": [r["ours"] for r in rows], "seeds": len(rows)} if len(rows) > 1 else {})}
+        each = [other["ours"] for other in counted]
+        yield {**row, **({"ours_each": each, "seeds": len(each)} if len(each) > 1 else {})}
 
 
 def _mean(values: Sequence[Any]) -> Any:

@@ -34,7 +34,7 @@ def distil(
         for name, numbers in some_of(TEACHERS if lab.full else SMALL_TEACHERS, picks).items():
             known = {"paper_original": numbers.get("original")}
             known |= {f"paper_{other}": numbers[other] for other in ("lsr", "dr_kd", "ak") if other in numbers}
-            common: Row = {"paper": numbers.get("ours"), **known}
+            common: Row = {"tuned": numbers.get("ours"), **known}
             asked: dict[str, Any] = {"source": source, "arch": arch, "name": name, "common": common, "epochs": epochs}
             yield from repeated(lab, source, seeds, partial(_student_rows, **asked))
 
@@ -67,8 +67,16 @@ def _student_rows(lab: Lab, source: str, arch: str, name: str, common: Row, epoc
             trained[f"{again}, teachers and labels"] = both
             trained[f"{again}, smoothed labels"] = partial(lab.train, copy.deepcopy(fresh), chosen, **smooth)
         for what, make in trained.items():
-            row: Row = {"what": f"{source} {arch} {name}, {way}, {what}", "ours": accuracy(make(), chosen)}
-            yield {**row, **beside, **mean_facts(bricks)}
+            row: Row = {
+                "what": f"{source} {arch} {name}, {way}, {what}",
+                "paper": None,
+                "ours": accuracy(make(), chosen),
+            }
+            if "+ 1 epoch" in what:
+                row["paper"] = common["tuned"]
+            elif "smoothed labels" in what:
+                row["paper"] = common.get("paper_lsr")
+            yield {**row, **{n: value for n, value in beside.items() if n != "tuned"}, **mean_facts(bricks)}
 
 
 def _taught(

@@ -22,7 +22,7 @@ from brickwork.data.images import ImageData
 from brickwork.prediction import predict
 from brickwork_lab.judging import accuracy
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.registry import Row, averaged, read_json
+from brickwork_lab.studies.registry import OF_ONE_RUN, Row, averaged, read_json
 
 PAPER = read_json("paper2.json")
 ARCHS = ("simplenetv1", "vgg16", "resnet50")
@@ -32,8 +32,6 @@ SURE, PER_CLASS = 0.9, 100  # the paper scores channels on 100 images per class 
 #: rates of the paper's epoch of fine-tuning (§6.1), for its parts and for ours
 RATES = {"cifar10": 1e-3, "cifar100": 1e-4, "tiny_imagenet": 1e-4}
 ONE_RUN = ("tiny_imagenet",)
-#: of one run only: means over runs would say nothing, or differ in what they name
-OF_ONE_RUN = ("widths", "note")
 
 
 def picks_of(table: str, source: str) -> dict[str, str]:

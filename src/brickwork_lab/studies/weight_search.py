@@ -77,7 +77,7 @@ class Part:
         return f"{self.group}: {self.name}"
 
 
-#: Table 1 of the paper is the group initialisation, Table 2 beta, optimizer and seeds ("weight search": SGD at 0.001),
+#: Table 1 of the paper is the group initialisation, Table 2 beta, optimizer and (means over its seeds) superclass,
 #: Table 4 size. Budgets: with the pool's own bytes shared out, 20 tasks stay below 0.4 MB each. Learning rates were
 #: chosen by the group "rates", on held-out training images of two tasks of an order of classes that nothing else uses.
 PARTS = [Part(**row) for row in read_json("weight_search.json")]
