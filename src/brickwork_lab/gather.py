@@ -32,9 +32,7 @@ def gather(jobs: Iterable[dict[str, Any]], old: dict[str, Any] | None = None) ->
     jobs = list(jobs)
     for job in jobs:
         if job.get("full", True) != (old or jobs[0]).get("full", True):
-            raise BadFile(
-                f"a run of {job['name']} is {'full' if job.get('full') else 'smoke'} and others are not; gather one kind."
-            )
+            raise BadFile(f"runs of {job['name']} are full and smoke; gather one kind at a time.")
     found: dict[str, dict[Any, tuple[Row, dict[str, Any]]]] = {}
     for job in jobs:
         facts = {name: job[name] for name in FACTS if name in job}

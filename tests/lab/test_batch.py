@@ -92,7 +92,7 @@ def test_new_rows_replace_old_ones_and_seeds_are_averaged():
     assert rows["y"]["command"] == "brickwork study s --seed 0|1"
     with pytest.raises(BadFile, match="mean over seeds already"):
         gather([{**run(0, 1.0), "rows": [{**run(0, 1.0)["rows"][0], "seeds": 3}]}, run(1, 3.0)])
-    with pytest.raises(BadFile, match="smoke"):
+    with pytest.raises(BadFile, match="full and smoke"):
         gather([{**run(0, 1.0), "full": False}], old)
     refused = {"name": "s", "paper": "1", "rows": [{"what": "x", "ours": None, "seed": 2}]}
     assert gather([run(0, 1.0), refused])["rows"][0]["ours"] == 1.0
