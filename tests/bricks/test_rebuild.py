@@ -209,11 +209,11 @@ def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
     kept = {name: list(range(max(2, size // 3))) for name, size in bp.spaces.items() if name != CLASSES}
     cut = repaired(subject, kept=kept, index=index, options=options, progress=False)
     judge = Judge(subject.whole, subject.judged, subject.wanted, None)
-    monkeypatch.setattr(polishing, "MOST", 8)  # so many epochs, however fast the machine
+    monkeypatch.setattr(polishing, "MOST", 16)  # so many epochs, however fast the machine
     learned, facts = polishing.polish(cut.model, cut.kept, subject, judge, 60, source="digits", seed=0, progress=False)
     answers = Answers(subject.whole, subject.judged.lazy(subject.judged.held), subject.wanted, None, 100)
     assert answers.distance(learned) < 0.9 * answers.distance(cut.model)
-    assert facts["epochs"] == 8 and facts["images"] == len(samples.use)
+    assert facts["epochs"] == 16 and facts["images"] == len(samples.use)
 
 
 def test_what_cannot_be_polished_is_refused_before_anything_is_cut(monkeypatch):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.bricks.answers import Answers
 from brickwork.bricks.cut import LogitsAlone, response_rows
 from brickwork.bricks.judge import Judge
 from brickwork.bricks.subject import Subject
@@ -29,8 +30,9 @@ from brickwork.origin import Origin, Preprocessing, attach
 from brickwork.training import train
 from brickwork.training.recipes import default_augment
 
-RATE = 1e-3  # with batches of BATCH; smaller ones go slower, by the root
+RATE = 1e-3  # with batches of BATCH, in STEPS steps, from FAR; smaller, fewer and nearer ones go slower, by the root
 BATCH = 256
+STEPS, FAR = 700, 0.03  # few steps at the full rate end farther from the whole than they began (docs/bricks.md)
 ANSWERS = 0.1  # weight of the answers, beside a mean over the layers of 1
 TIMED = 12  # batches that are timed first on a GPU
 MOST = 60  # epochs, which is as many as were tried
@@ -72,8 +74,7 @@ def polish(
     raw = not samples.images.is_floating_point()
     on_gpu = samples.device.type == "cuda"
     size = min(fitting(subject.whole, samples.lazy(samples.use), BATCH, subject.bp.output), len(samples.use))
-    how: dict[str, Any] = {"optimizer": "adamw", "lr": RATE * (size / BATCH) ** 0.5, "weight_decay": 0.0}
-    how |= {"batch_size": size, "schedule": "onecycle"}
+    how: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.0, "batch_size": size, "schedule": "onecycle"}
     how |= {"precision": "auto", "device": samples.device, "record": on_gpu, "seed": seed}
 
     def learn(index: np.ndarray, epochs: int, show: bool = False) -> nn.Module:
@@ -83,6 +84,7 @@ def polish(
         attach(student, Origin(preprocessing=prepared))
         labels = np.zeros(len(images), np.int64)
         given = {"augment": default_augment(source) if raw and epochs >= VARIED else "none", "epochs": epochs, **how}
+        given["lr"] = rate_for(size, epochs * (len(index) // size), far)
         train(student, images, labels, loss=_nothing, penalty=student.penalty, progress=show, **given)
         return student.part.net
 
@@ -92,6 +94,7 @@ def polish(
         return time.monotonic() - began
 
     some = samples.use[: size * (TIMED if on_gpu else 2)]
+    far = Answers(subject.whole, samples.lazy(some), subject.wanted, subject.bp.output, size).distance(part)
     try:
         learn(some, 1)  # whatever is made once is made here
     except RuntimeError as error:  # recorded operations that half precision does not know, as in a ViT
@@ -113,6 +116,15 @@ def polish(
     precision = "bf16" if on_gpu and how["precision"] == "auto" else "float32"
     facts = {"epochs": epochs, "images": len(index), "precision": precision, "before": before, "after": after}
     return learned, {**facts, "kept": "after" if after >= before else "before"}
+
+
+def rate_for(batch: int, steps: int, far: float) -> float:
+    """The learning rate of so many steps with batches of this size; far: how the part's answers differ from the whole's.
+
+    >>> round(rate_for(256, 2000, 0.03), 6), round(rate_for(100, 60, 0.03), 6), round(rate_for(100, 60, 0.005), 6)
+    (0.001, 0.000183, 7.5e-05)
+    """
+    return RATE * (batch / BATCH) ** 0.5 * min(1.0, steps / STEPS * far / FAR) ** 0.5
 
 
 def _nothing(logits: Tensor, target: Tensor) -> Tensor:
