@@ -83,15 +83,13 @@ class Batch:
         """The names of the jobs that are done."""
         for part in ("rows", "log"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
-        self._read = lines = read_lines(
-            self.file.read_text(encoding="utf-8")
-        )  # faults are known before anything starts
+        self._read = read_lines(self.file.read_text(encoding="utf-8"))  # faults are known before anything starts
         threads = [threading.Thread(target=self._work) for _ in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return [line.name for line in lines if self.done(line.name)]
+        return [line.name for line in self.lines() if self.done(line.name)]
 
     def rows(self, name: str) -> Path:
         return self.folder / "rows" / f"{name}.json"
@@ -103,7 +101,7 @@ class Batch:
         except (OSError, ValueError, KeyError):
             return False
 
-    def _lines(self) -> list[Line]:
+    def lines(self) -> list[Line]:
         """The list as it is now; as it was, while somebody is in the middle of writing it."""
         with contextlib.suppress(OSError, BadFile):
             self._read = read_lines(self.file.read_text(encoding="utf-8")) or self._read
@@ -127,7 +125,7 @@ class Batch:
         """The first job whose turn it is; None: all are taken."""
         while time.monotonic() < self.until:
             with self._lock:
-                left = [line for line in self._lines() if line.name not in self._taken and not self.done(line.name)]
+                left = [line for line in self.lines() if line.name not in self._taken and not self.done(line.name)]
                 for line in left:
                     if all(self.done(other) for other in line.after):
                         self._taken.add(line.name)
@@ -174,9 +172,7 @@ def main(words: Sequence[str] | None = None) -> None:
         done = batch.run(asked.workers)
     except (BadFile, RequestError) as error:
         parser.exit(2, f"{error}\n")
-    print(
-        f"{len(done)} of {len(read_lines(asked.list.read_text(encoding='utf-8')))} jobs are done; rows in {asked.folder / 'rows'}"
-    )
+    print(f"{len(done)} of {len(batch.lines())} jobs are done; rows in {asked.folder / 'rows'}")
 
 
 if __name__ == "__main__":

@@ -216,6 +216,12 @@ def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
     assert facts["epochs"] == 16 and facts["images"] == len(samples.use)
 
 
+def test_a_part_that_lost_nothing_can_be_polished(trained):
+    """Its distance from the whole is 0, and a rate of 0 would be refused."""
+    brick = brickwork.compress(*trained, keep=1.0, polish=0.002, **QUIET)
+    assert brick.used["polish"]["epochs"] >= 1
+
+
 def test_what_cannot_be_polished_is_refused_before_anything_is_cut(monkeypatch):
     monkeypatch.setattr("brickwork.bricks.disassembly.choose", pytest.fail)
     net, x = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(90, 4)

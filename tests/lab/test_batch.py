@@ -56,9 +56,9 @@ def test_a_list_that_is_being_written_and_rows_of_a_stopped_run_are_no_loss(tmp_
     jobs = tmp_path / "jobs.txt"
     jobs.write_text("one: frat-readings")
     batch = Batch(jobs, tmp_path, device="cpu", full=False)
-    assert [line.name for line in batch._lines()] == ["one"]
+    assert [line.name for line in batch.lines()] == ["one"]
     jobs.write_text("one: frat-readings\nhalf")
-    assert [line.name for line in batch._lines()] == ["one"]
+    assert [line.name for line in batch.lines()] == ["one"]
     (tmp_path / "rows").mkdir()
     batch.rows("one").write_text('{"name": "frat-readings", "complete": false, "full": false, "rows": [{"what": "x"}]}')
     jobs.write_text("one: frat-readings")

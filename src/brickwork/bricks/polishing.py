@@ -32,11 +32,12 @@ from brickwork.training.recipes import default_augment
 
 RATE = 1e-3  # with batches of BATCH, in STEPS steps, from FAR; smaller, fewer and nearer ones go slower, by the root
 BATCH = 256
+NEAREST = 1e-4  # a part that lost nothing is taken to be so far away: a rate of nothing is none
 STEPS, FAR = 700, 0.03  # few steps at the full rate end farther from the whole than they began (docs/bricks.md)
 ANSWERS = 0.1  # weight of the answers, beside a mean over the layers of 1
 TIMED = 12  # batches that are timed first on a GPU
 MOST = 60  # epochs, which is as many as were tried
-MANY = 20  # layers beyond which a third of the responses is compared: as good on ResNet-56, in six tenths of the time
+MANY = 20  # layers beyond which a third of the responses is compared: every third was as good on ResNet-56, in 0.6 of the time
 VARIED = 20  # epochs from which images are varied: fewer passes learn more from the images as they are (docs/bricks.md)
 
 
@@ -124,7 +125,7 @@ def rate_for(batch: int, steps: int, far: float) -> float:
     >>> round(rate_for(256, 2000, 0.03), 6), round(rate_for(100, 60, 0.03), 6), round(rate_for(100, 60, 0.005), 6)
     (0.001, 0.000183, 7.5e-05)
     """
-    return RATE * (batch / BATCH) ** 0.5 * min(1.0, steps / STEPS * far / FAR) ** 0.5
+    return RATE * (batch / BATCH) ** 0.5 * min(1.0, steps / STEPS * max(far, NEAREST) / FAR) ** 0.5
 
 
 def _nothing(logits: Tensor, target: Tensor) -> Tensor:
