@@ -84,19 +84,20 @@ PARTS = [Part(**row) for row in read_json("weight_search.json")]
 
 
 @study("weight-search", paper="4, appendix Tables 1, 2, 4")
-def weight_search(lab: Lab, *, picks: Names = None) -> Iterator[Row]:
+def weight_search(lab: Lab, *, picks: Names = None, seeds: int | None = None) -> Iterator[Row]:
     """Split-CIFAR-100 by weight search and ten other methods: accuracy against megabytes; the paper's ablations."""
     known = [*dict.fromkeys(part.group for part in PARTS), GOALS, *(part.title for part in PARTS)]
     check_names("part", picks, known)
     parts = [part for part in PARTS if lab.full or picks or part.group in SMOKE_GROUPS]
-    runs = Runs(replace(lab.in_colour(), seed=0), lab.seed)
+    runs = Runs(replace(lab.in_colour(), seed=0))
     goals = not picks or GOALS in picks
     rows: list[Row] = []
     for part in parts:
         shown = not picks or part.group in picks or part.title in picks
         if shown or (goals and part.group in JUDGED):
-            seeds = [replace(part, seed=part.seed + k) for k in range(part.seeds if lab.full else 1)]
-            rows += averaged([[_row(one, runs.run(one), lab.full)] for one in seeds])
+            count = (seeds or part.seeds) if lab.full else 1
+            each = [replace(part, seed=part.seed + lab.seed + k) for k in range(count)]
+            rows += averaged([[_row(one, runs.run(one), lab.full)] for one in each])
             if shown:
                 yield rows[-1]
     if goals:
@@ -108,7 +109,6 @@ class Runs:
     """A method over the tasks of a scene, from a trained network and its pool; found again where they are on record."""
 
     lab: Lab
-    seed: int  # added to every part's
     _pools: dict[str, KernelPool] = field(default_factory=dict)
 
     def tasks(self, scene: str, seed: int) -> Scenario:
@@ -159,7 +159,7 @@ class Runs:
 
     def run(self, part: Part) -> ContinualResult:
         """One method over all tasks of its scene."""
-        lab, scene, seed = self.lab, part.scene, part.seed + self.seed
+        lab, scene, seed = self.lab, part.scene, part.seed
         arch, size = (part.arch, part.size) if lab.full else ("resnet8", 48)
         epochs = 30 if lab.full else 5
         start = self.start(arch, scene)
