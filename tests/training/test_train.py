@@ -42,7 +42,7 @@ def test_lenet_learns_the_digits():
     assert origin_of(model).input_shape == (3, 32, 32)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw", "muon"])
 @pytest.mark.parametrize("augment", ["none", "crop+flip"])
 def test_a_seed_gives_the_same_bytes(digits, optimizer, augment):
     options = {"epochs": 2, "optimizer": optimizer, "augment": augment, "lr": 0.01, "seed": 5}
@@ -230,3 +230,15 @@ def test_a_network_in_float64_learns_in_float64(digits):
         assert torch.allclose(one.double(), two, atol=1e-4)
     with pytest.raises(RequestError, match="network is in float64"):
         train(nets[1], x, y, epochs=1, precision="bf16", device="cpu", progress=False)
+
+
+@pytest.mark.parametrize("kind", ["data set", "raw", "prepared"])
+def test_images_that_the_network_does_not_take_are_refused(kind):
+    colour = data.load("digits@5", size=16)
+    images = colour.train_images if kind == "raw" else torch.rand(len(colour.train_labels), 3, 16, 16)
+    given = (colour,) if kind == "data set" else (images, colour.train_labels)
+    net = zoo.build("lenet", num_classes=10, in_channels=1)
+    before = [p.detach().clone() for p in net.parameters()]
+    with pytest.raises(BadModel, match=r"does not take these images.*to have 1 channels, but got 3"):
+        train(net, *given, epochs=1, progress=False, device="cpu")
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))

@@ -75,7 +75,7 @@ def polish(
     raw = not samples.images.is_floating_point()
     on_gpu = samples.device.type == "cuda"
     size = min(fitting(subject.whole, samples.lazy(samples.use), BATCH, subject.bp.output), len(samples.use))
-    how: dict[str, Any] = {"optimizer": "adamw", "weight_decay": 0.0, "batch_size": size, "schedule": "onecycle"}
+    how: dict[str, Any] = {"optimizer": "muon", "weight_decay": 0.0, "batch_size": size, "schedule": "onecycle"}
     how |= {"precision": "auto", "device": samples.device, "record": on_gpu, "seed": seed}
 
     def learn(index: np.ndarray, epochs: int, show: bool = False) -> nn.Module:

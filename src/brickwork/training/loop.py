@@ -20,7 +20,7 @@ from brickwork.evaluation import evaluate
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of, record_step
 from brickwork.outputs import logits_of
-from brickwork.prediction import eval_mode, precision_of, works_channels_last
+from brickwork.prediction import eval_mode, precision_of, taking, works_channels_last
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -202,7 +202,7 @@ def _set_aside(model: nn.Module, settings: TrainOptions, data: str | None) -> No
 def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) -> None:
     """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
     prepared = origin_of(model).preprocessing or data.preprocessing()
-    with eval_mode(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad(), taking(data.train_images):
         logits = logits_of(model(as_input(data.train_images[:2], prepared, device_of(model))))
     if logits.ndim == 2 and logits.shape[1] != len(classes):
         raise BadModel(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from brickwork.errors import OutputExists
 from brickwork.options import Options, option, seed_option
 
-OPTIMIZERS = ("sgd", "adam", "adamw")
+OPTIMIZERS = ("sgd", "adam", "adamw", "muon")
 SCHEDULES = ("cosine", "onecycle", "milestones", "constant")
 AUGMENTATIONS = ("none", "flip", "crop", "crop+flip")
 TRAINING, RUNNING = "The training", "How it runs"  # headings of the help
@@ -38,7 +38,7 @@ onecycle, milestones, constant; did you mean 'cosine'?
         default=None, at_least=1, separator=",", help="Epochs at which the rate falls to a tenth, as in 30,45."
     )
     weight_decay: float = option(default=None, at_least=0, help="Weight decay.", default_text=_RECIPE)
-    momentum: float = option(default=None, at_least=0, below=1, help="Momentum of sgd.", default_text="0.9")
+    momentum: float = option(default=None, at_least=0, below=1, help="Momentum of sgd and muon.", default_text="0.9")
     nesterov: bool = option(default=None, help="Nesterov momentum of sgd.", default_text="on")
     label_smoothing: float = option(default=None, at_least=0, below=1, help="Label smoothing.", default_text=_RECIPE)
     augment: str = option(default=None, choices=AUGMENTATIONS, help="Augmentation.", default_text="what suits the data")

@@ -70,7 +70,7 @@ def resolve(options: TrainOptions, arch: str | None, images: int, source: str | 
         "epochs": max(recipe.epochs, math.ceil(recipe.steps / updates)),
         "batch_size": batch_size,
         # The learning rate of a recipe belongs to its optimizer.
-        "lr": recipe.lr if optimizer == recipe.optimizer else {"sgd": 0.1}.get(optimizer, 1e-3),
+        "lr": recipe.lr if optimizer == recipe.optimizer else {"sgd": 0.1, "muon": 0.05}.get(optimizer, 1e-3),
         "optimizer": optimizer,
         "schedule": "milestones" if chosen.get("milestones") else "onecycle",
         "milestones": (),

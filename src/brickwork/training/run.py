@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,7 +19,9 @@ from brickwork.data.pixels import normalise
 from brickwork.errors import BadModel, JobFailed
 from brickwork.origin import Preprocessing
 from brickwork.outputs import logits_of
+from brickwork.prediction import taking
 from brickwork.training.augment import Batches
+from brickwork.training.muon import Muon
 from brickwork.training.options import TrainOptions
 from brickwork.training.processes import ProcessGroup
 from brickwork.training.schedules import learning_rate
@@ -109,7 +111,8 @@ class Run:
         self, model: nn.Module, images: Tensor, target: Tensor, lost: Tensor, right: Tensor, *, first: bool
     ) -> None:
         """Gradients of one batch; its loss and its hits are added to the sums."""
-        with torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half):
+        half = torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half)
+        with half, taking(images) if first else nullcontext():
             logits = logits_of(model(images))
         if first and self.kind != "numbers":
             check_logits(logits, target)
@@ -206,6 +209,8 @@ def make_optimizer(
             weight_decay=settings.weight_decay,
             fused=fused,
         )
+    if settings.optimizer == "muon":
+        return Muon(parameters, settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
     kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
     return kind(parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=fused)
 
