@@ -137,3 +137,23 @@ def test_what_does_not_fit(nets):
     next(broken.parameters()).data[0] = float("inf")
     with pytest.raises(BadModel, match="NaN or infinite"):
         brickwork.delta(broken, zero)
+
+
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), -float("inf")])
+def test_factors_that_are_no_numbers_are_refused(nets, alpha):
+    zero, a, _ = nets
+    with pytest.raises(RequestError, match=r"alpha is -?(nan|inf); a factor must be a finite number"):
+        brickwork.assign(a, brickwork.delta(a, zero), alpha)
+    with pytest.raises(RequestError, match=r"terms hold -?(nan|inf)"):
+        combine([(1.0, zero), (alpha, a)])
+
+
+def test_sums_that_overflow_are_refused(nets):
+    zero, a = nets[0].float(), nets[1].float()
+    with pytest.raises(BadModel, match="would have, values that are NaN or infinite"):
+        brickwork.assign(a, brickwork.delta(a, zero), 1e40)
+
+
+def test_a_file_name_is_no_delta(nets):
+    with pytest.raises(RequestError, match="g is a str; it must be a Delta"):
+        brickwork.assign(nets[0], "g.safetensors")

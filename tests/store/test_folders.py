@@ -282,3 +282,10 @@ def test_a_card_names_the_task():
     for arch, task in (("lenet", "image-classification"), ("fcn8s", "image-segmentation")):
         assert f"pipeline_tag: {task}\n" in card(Origin(arch=arch, classes=("a",)), weights)
     assert "pipeline_tag" not in card(Origin(), weights)
+
+
+@pytest.mark.parametrize("given", [None, {}, "lenet"])
+def test_what_is_no_network_is_not_saved(tmp_path, given):
+    with pytest.raises(BadModel, match=r"give the torch\.nn\.Module itself"):
+        store.save(given, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

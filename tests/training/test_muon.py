@@ -82,7 +82,14 @@ class Stopped(Exception):
 
 def test_it_learns_and_an_interrupted_run_goes_on_to_the_same_bytes(tmp_path):
     digits = data.load("digits:0-4@60", size=8, channels=1)
-    options = {"epochs": 6, "optimizer": "muon", "batch_size": 25, "augment": "none", "device": "cpu", "progress": False}
+    options = {
+        "epochs": 6,
+        "optimizer": "muon",
+        "batch_size": 25,
+        "augment": "none",
+        "device": "cpu",
+        "progress": False,
+    }
 
     def stop(step: int, steps: int) -> None:
         if step == steps // 2:

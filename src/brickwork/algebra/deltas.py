@@ -142,7 +142,10 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, images: Images | None = 
     tensor([11.])
     """
     bn = options.statistics(images=images is not None)
+    _finite_factor("`alpha` is", alpha)
     state = state_of(model, "the network")
+    if not isinstance(g, Delta):
+        raise RequestError(f"`g` is a {type(g).__name__}; it must be a Delta, as brickwork.delta gives one.")
     if options.strict and g.base is not None and g.base != state_hash(dict(state)):
         raise BadModel(
             f"the delta was taken from a network with hash {g.base[:16]}, and this one has {state_hash(dict(state))[:16]}."
@@ -161,6 +164,7 @@ def assign(model: Any, g: Delta, alpha: float = 1.0, *, images: Images | None = 
         moved[name] = (value.detach().to(wide) + alpha * step.to(wide)).to(value.dtype)
         _refuse_negative(name, moved[name])
     moved |= {name: moved[first] for name, first in tied.items()}
+    _finite(moved)
     facts = {"assign": {"alpha": alpha, "bn": bn, "delta_of": g.base}}
     return measured(like(model, {name: moved[name] for name in state}, facts), images, bn)
 
@@ -176,6 +180,8 @@ def combine(terms: Any, *, images: Images | None = None, options: BatchNormOptio
     pairs = [(float(factor), model) for factor, model in terms]
     if not pairs:
         raise RequestError("there is nothing to combine; give (factor, network) pairs.")
+    for factor, _ in pairs:
+        _finite_factor("`terms` hold", factor)
     start = pairs[0][1]
     first = state_of(start, "the first network")
     zero = {n: torch.zeros_like(t) if t.is_floating_point() else t for n, t in first.items()}
@@ -185,9 +191,15 @@ def combine(terms: Any, *, images: Images | None = None, options: BatchNormOptio
         floating |= {n: first[n] for n in floating if n.rpartition(".")[2] in STATISTICS}
     for name, value in floating.items():
         _refuse_negative(name, value)
+    _finite(floating)
     state = {n: floating[n].to(t.dtype) if n in floating else t.clone() for n, t in first.items()}
     facts = {"combine": {"factors": [factor for factor, _ in pairs], "bn": bn}}
     return measured(like(start, state, facts), images, bn)
+
+
+def _finite_factor(who: str, factor: float) -> None:
+    if not math.isfinite(factor):
+        raise RequestError(f"{who} {factor}; a factor must be a finite number.")
 
 
 def _refuse_negative(name: str, value: Tensor) -> None:
@@ -206,4 +218,4 @@ def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: tuple
 def _finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise BadModel(f"{name} has values that are NaN or infinite.")
+            raise BadModel(f"{name} has, or would have, values that are NaN or infinite.")

@@ -323,7 +323,9 @@ def current_value(tensor: Tensor) -> Value | None:
 
 
 def refuse_scripted(model: nn.Module) -> None:
-    """A scripted module has no forward in Python that could be recorded, or written again."""
+    """A scripted module has no forward in Python that could be recorded, or written again; what is no module has none at all."""
+    if not isinstance(model, nn.Module):
+        raise RequestError(f"a torch.nn.Module is needed, and this is a {type(model).__name__}")
     scripted = next((name for name, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
     if scripted is not None:
         which = f"its module {scripted!r}" if scripted else "this model"
@@ -332,8 +334,6 @@ def refuse_scripted(model: nn.Module) -> None:
 
 def record(model: nn.Module, example: Any, *, output: str | int | None = None) -> Graph:
     """Record one forward of `model` on tensors shaped like `example`."""
-    if not isinstance(model, nn.Module):
-        raise RequestError(f"trace needs a torch.nn.Module, not {type(model).__name__}")
     refuse_scripted(model)
     _refuse_hooks(model)
     args, kwargs = as_call(example)

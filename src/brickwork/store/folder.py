@@ -48,6 +48,10 @@ def save(
     ['README.md', 'config.json', 'model.safetensors']
     """
     folder = Path(folder)
+    if not isinstance(model, nn.Module):
+        raise BadModel(
+            f"what is to be saved is a {type(model).__name__}; give the torch.nn.Module itself, not its tensors."
+        )
     check_output(folder, force=force)
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper renames every tensor
     origin = origin_of(model)

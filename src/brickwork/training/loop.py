@@ -179,6 +179,8 @@ def train(
 
 def _taken(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, Any, Sequence[str] | None, str | None]:
     """Images, labels, class names, and the name of the data set where it has one."""
+    if data is None:
+        raise BadData("there are no images; give an ImageData, images with `labels`, or a Dataset of both.")
     if not isinstance(data, ImageData):
         return *unpacked(data, labels, classes), None
     if labels is not None:

@@ -16,7 +16,9 @@ ITERATIONS = 5
 QUINTIC = (3.4445, -4.7750, 2.0315)  # singular values from 0.05 up end between 0.7 and 1.2, which is near enough to 1
 OTHERS = 0.1  # the rate of AdamW beside a rate of 1 here, which is a share of a weight's size
 BETAS, EPS = (0.9, 0.999), 1e-8
-LEAST = 0.01  # per row, the size that a weight is taken to have at least: one that begins at zero has to begin somewhere
+LEAST = (
+    0.01  # per row, the size that a weight is taken to have at least: one that begins at zero has to begin somewhere
+)
 
 
 class Muon(torch.optim.Optimizer):
