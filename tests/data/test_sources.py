@@ -181,3 +181,12 @@ def test_a_missing_extra_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(RequestError, match=r"\.\[hf\]"):
         data.load("hfds:beans")
+
+
+def test_a_file_is_no_folder_of_images_and_a_folder_no_npz(tmp_path):
+    (tmp_path / "notes.txt").write_text("cats")
+    (tmp_path / "set.npz").mkdir()
+    with pytest.raises(BadFile, match=r"notes\.txt is a file; expected a folder of images"):
+        data.load(str(tmp_path / "notes.txt"))
+    with pytest.raises(BadFile, match=r"set\.npz is a folder; expected a folder of images, an \.npz"):
+        data.load(str(tmp_path / "set.npz"))

@@ -102,6 +102,9 @@ def check(
         for part in source.split("+") if source.endswith(".npy") else [source]:
             if not Path(part).exists():
                 raise BadFile(f"{part} does not exist; expected a folder of images, an .npz, or a pair of .npy files.")
+            if Path(part).is_dir() == part.endswith((".npz", ".npy")):
+                kind = "a folder" if Path(part).is_dir() else "a file"
+                raise BadFile(f"{part} is {kind}; expected a folder of images, an .npz, or a pair of .npy files.")
     elif not (source.startswith(HUGGING_FACE) or source in OFFICIAL or (data_folder(root) / f"{source}.npz").exists()):
         find(source, root=root)  # raises UnknownName with the nearest names
     return parsed
