@@ -11,6 +11,7 @@ from torch import nn
 import brickwork
 from brickwork import data, zoo
 from brickwork.blueprint.plan import CLASSES
+from brickwork.blueprint.record import record
 from brickwork.bricks import polishing
 from brickwork.bricks.allocation import by_damage
 from brickwork.bricks.answers import Answers
@@ -20,6 +21,7 @@ from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.rebuild import Curve, rebuild_curves
 from brickwork.bricks.subject import prepare
 from brickwork.errors import BadData, RequestError
+from brickwork.moments.layers import find_layers
 from brickwork.training import train
 
 QUIET = {"progress": False, "device": "cpu"}
@@ -191,8 +193,10 @@ def test_images_of_a_short_polish_stay_as_they_are(trained, monkeypatch, varied,
     assert len(asked) >= 3 and set(asked) == {augment}
 
 
-def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
-    """Nothing is wrong with a network that lost nothing; a cut one comes nearer to the whole on images it has not seen."""
+def test_a_polish_compares_responses_with_the_whole(trained, monkeypatch):
+    """The sums of residual streams, or every layer where there are none.
+
+    Nothing is wrong with a network that lost nothing; a cut one comes nearer to the whole on images it has not seen."""
     net, images = trained
     subject = prepare(copy.deepcopy(net).double(), [2, 0, 1], images, device="cpu", output=None, seed=0)
     bp, samples = subject.bp, subject.samples
@@ -201,7 +205,9 @@ def test_a_polish_compares_every_response_with_the_whole(trained, monkeypatch):
     student = polishing._Student(bp.select(subject.whole, kept).eval(), subject, kept)
     logits = student(x)
     assert torch.allclose(logits, subject.whole(x)[:, [2, 0, 1]], atol=1e-12)
-    assert len(student._at(x).points) == sum(isinstance(m, nn.Conv2d | nn.Linear) for m in net.modules())
+    layers = find_layers(record(subject.whole, x), subject.whole)
+    sums = {layer.response.index for layer in layers if layer.other is not None}
+    assert {point.theirs for point in student._at(x).points} == (sums or {layer.response.index for layer in layers})
     assert student.penalty(x, logits, None).item() < 1e-20
 
     options = DisassembleOptions(budget=0.1, images=100, ridge=1e-4)

@@ -42,40 +42,58 @@ class Muon(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         assert closure is None
         for group in self.param_groups:
-            moved: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}  # by shape: those of one go together
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                if is_matrix(parameter):
-                    direction = self._momentum(parameter, group["momentum"]).flatten(1)
-                    moved.setdefault((direction.shape[0], direction.shape[1]), []).append((parameter, direction))
-                else:
-                    self._adam(parameter, OTHERS * group["lr"])
-            for pairs in moved.values():
-                even = orthogonal(torch.stack([direction for _, direction in pairs]))
-                for (parameter, _), step in zip(pairs, even, strict=True):
-                    size = parameter.norm().clamp(min=LEAST * len(parameter) ** 0.5) / step.norm().clamp(min=EPS)
-                    parameter.sub_(step.view_as(parameter) * (group["lr"] * size))
+            given: list[Tensor] = [p for p in group["params"] if p.grad is not None]
+            if not given:
+                continue
+            if group["weight_decay"]:
+                torch._foreach_mul_(given, 1 - group["lr"] * group["weight_decay"])
+            self._orthogonally([p for p in given if is_matrix(p)], group["lr"], group["momentum"])
+            self._adam([p for p in given if not is_matrix(p)], OTHERS * group["lr"])
 
-    def _momentum(self, parameter: Tensor, momentum: float) -> Tensor:
-        state, gradient = self.state[parameter], parameter.grad
-        assert gradient is not None
-        if "momentum" not in state:
-            state["momentum"] = torch.zeros_like(parameter)
-        mean: Tensor = state["momentum"].lerp_(gradient, 1 - momentum)
-        return gradient.lerp(mean, momentum)
+    def _orthogonally(self, matrices: list[Tensor], rate: float, momentum: float) -> None:
+        if not matrices:
+            return
+        gradients = _gradients(matrices)
+        means = self._kept(matrices, "momentum")
+        torch._foreach_lerp_(means, gradients, 1 - momentum)
+        directions = [d.flatten(1) for d in torch._foreach_lerp(gradients, means, momentum)]
+        alike: dict[torch.Size, list[int]] = {}  # those of one shape go together
+        for k, direction in enumerate(directions):
+            alike.setdefault(direction.shape, []).append(k)
+        for which in alike.values():
+            for k, made in zip(which, orthogonal(torch.stack([directions[k] for k in which])), strict=True):
+                directions[k] = made
+        lengths = torch._foreach_norm(directions)
+        sizes = torch._foreach_norm(matrices)
+        for p, step, size, length in zip(matrices, directions, sizes, lengths, strict=True):
+            size = size.clamp(min=LEAST * len(p) ** 0.5) / length.clamp(min=EPS)
+            p.sub_(step.view_as(p) * (rate * size))
 
-    def _adam(self, parameter: Tensor, rate: float) -> None:
-        state, gradient = self.state[parameter], parameter.grad
-        assert gradient is not None
-        if "step" not in state:
-            state |= {"step": 0, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
-        state["step"] += 1
-        first, second = (1 - beta ** state["step"] for beta in BETAS)
-        mean = state["exp_avg"].lerp_(gradient, 1 - BETAS[0])
-        square = state["exp_avg_sq"].lerp_(gradient.square(), 1 - BETAS[1])
-        parameter.addcdiv_(mean, (square / second).sqrt_().add_(EPS), value=-rate / first)
+    def _adam(self, others: list[Tensor], rate: float) -> None:
+        if not others:
+            return
+        gradients = _gradients(others)
+        means, squares = self._kept(others, "exp_avg"), self._kept(others, "exp_avg_sq")
+        for p in others:
+            self.state[p]["step"] = self.state[p].get("step", 0) + 1
+        torch._foreach_lerp_(means, gradients, 1 - BETAS[0])
+        torch._foreach_mul_(squares, BETAS[1])
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - BETAS[1])
+        first, second = ([1 - beta ** self.state[p]["step"] for p in others] for beta in BETAS)
+        roots = torch._foreach_sqrt(torch._foreach_div(squares, second))
+        torch._foreach_add_(roots, EPS)
+        torch._foreach_addcdiv_(others, means, roots, [-rate / correction for correction in first])
+
+    def _kept(self, parameters: list[Tensor], name: str) -> list[Tensor]:
+        """A tensor of each parameter's state, zeros at first."""
+        for p in parameters:
+            if name not in self.state[p]:
+                self.state[p][name] = torch.zeros_like(p)
+        return [self.state[p][name] for p in parameters]
+
+
+def _gradients(parameters: list[Tensor]) -> list[Tensor]:
+    return [p.grad for p in parameters if p.grad is not None]
 
 
 def is_matrix(parameter: Tensor) -> bool:
