@@ -115,13 +115,20 @@ class Origin:
 
 def origin_of(model: nn.Module) -> Origin:
     """The record a module carries; an empty one if it carries none."""
-    return getattr(model, ATTRIBUTE, None) or Origin()
+    return getattr(model, ATTRIBUTE, None) or _noted(model).get(ATTRIBUTE) or Origin()
 
 
 def attach(model: nn.Module, origin: Origin) -> Origin:
     """Put a record onto a module that Brickwork has just made."""
     setattr(model, ATTRIBUTE, origin)
+    _noted(model)[ATTRIBUTE] = origin
     return origin
+
+
+def _noted(model: nn.Module) -> dict[str, Any]:
+    """What a torch.fx module notes beside its graph: of all that it holds, copies keep that alone."""
+    found = vars(model).get("meta") if hasattr(model, "graph") else None
+    return found if isinstance(found, dict) else {}
 
 
 def record_step(

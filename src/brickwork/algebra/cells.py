@@ -13,6 +13,7 @@ from brickwork.algebra.stacked import stack
 from brickwork.moments.batch_norm import reestimate_batch_norm
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
+from brickwork.store.weights import put_state
 
 LIGHT = 30_000_000  # multiply-adds an image up to which a CPU gains from cells side by side
 #: and from which a GPU has more from one network after another: resnet8 on an H200, side by side against that, 1.1 and
@@ -131,7 +132,7 @@ class _Gauge:
         each: list[dict[str, Tensor]] = []
         for cell in group:
             model = copy.deepcopy(self.plane.model)
-            model.load_state_dict({name: self.plane.at(name, [cell])[0] for name in model.state_dict()})
+            put_state(model, {name: self.plane.at(name, [cell])[0] for name in model.state_dict()})
             state = reestimate_batch_norm(model, self.batches).state_dict()
             each.append({name: value for name, value in state.items() if name.rpartition(".")[2] in STATISTICS})
         return {name: torch.stack([one[name] for one in each]) for name in each[0]}

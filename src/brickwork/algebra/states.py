@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
+from brickwork.store.weights import put_state
 
 State = Mapping[str, Tensor]
 
@@ -29,6 +30,6 @@ def like(first: Any, state: dict[str, Tensor], facts: dict[str, Any]) -> Any:
     if not isinstance(first, nn.Module):
         return state
     model = copy.deepcopy(first)
-    model.load_state_dict(state)
+    put_state(model, state)
     attach(model, replace(origin_of(first), provenance=facts))
     return model

@@ -21,7 +21,8 @@ from brickwork.bricks.subject import Subject
 from brickwork.bricks.widths import Kept, best_channels
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
-from brickwork.store.valueless import valueless
+from brickwork.store.valueless import shapes_of
+from brickwork.store.weights import put_state
 from brickwork.zoo.configured import ConfiguredWidths, Values, configured_widths
 
 STEPS = 24  # a number goes from where it stands to nothing in so many steps
@@ -64,9 +65,9 @@ class UniformWidths:
 
     def _built(self, values: Values) -> dict[str, int] | None:
         try:
-            with valueless(), warnings.catch_warnings():
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of numbers so small that nothing is left of a layer
-                shapes = {n: t.shape for n, t in zoo.build(self.arch, **self.arguments(values)).state_dict().items()}
+                shapes = shapes_of(self.arch, self.arguments(values))
         except BrickworkError:
             return None
         if set(shapes) != self._names:
@@ -88,7 +89,7 @@ class UniformWidths:
         plain = _plain_norms(part)
         model = zoo.build(self.arch, **self.arguments(values))
         state = {n: v for n, v in plain.state_dict().items() if not n.endswith(".present")}
-        model.to(next(part.parameters())).load_state_dict(state)
+        put_state(model.to(next(part.parameters())), state)
         attach(model, replace(origin_of(part), args=origin_of(model).args, steps=()))
         with torch.no_grad():
             here, there = plain(example), model(example)

@@ -19,6 +19,7 @@ from brickwork.origin import attach, origin_of
 from brickwork.prediction import predict
 from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
+from brickwork.store.weights import put_state
 
 
 def unite(bricks: Sequence[Brick], *, source: nn.Module | None = None, images: Tensor | None = None) -> Brick:
@@ -87,7 +88,7 @@ def _from_weights(bricks: Sequence[Brick]) -> Brick:
             index = where[name].reshape(-1).long() - 1
             there = index >= 0
             state[name].view(-1)[index[there]] = value.reshape(-1)[there].to(state[name])
-    filled.load_state_dict(state)
+    put_state(filled, state)
     kept = _union(bp, bricks)
     order = [k for brick in bricks for k in brick.kept.get(CLASSES, [])]
     part = bp.select(filled, {**kept, CLASSES: order})

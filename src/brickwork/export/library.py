@@ -17,7 +17,7 @@ from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import Origin, Preprocessing, origin_of
 from brickwork.ownership import write_record
 from brickwork.store.foreign import RESAMPLE
-from brickwork.store.valueless import valueless
+from brickwork.store.valueless import shapes_of, valueless
 from brickwork.store.weights import write_safetensors
 
 LIBRARIES = {"transformers": "hf", "timm": "timm"}  # by the word of `to`: the prefix of its architectures
@@ -43,9 +43,7 @@ def check_library(model: nn.Module, to: str) -> dict[str, Any]:
     shapes: dict[str, tuple[int, ...]] = {}
     if not origin.parts:
         try:
-            with valueless():
-                built = zoo.build(origin.arch, **args)
-            shapes = {name: tuple(value.shape) for name, value in built.state_dict().items()}
+            shapes = shapes_of(origin.arch, args)
         except BrickworkError as error:
             raise BadModel(f"{origin.arch} cannot be built again: {error}") from error
     other = next((name for name in {**state, **shapes} if state.get(name) != shapes.get(name)), None)

@@ -12,6 +12,7 @@ from brickwork.origin import attach
 from brickwork.pools.layers import outputs_of, replace_head
 from brickwork.pools.task import PoolTask
 from brickwork.store.folder import complete_in_state
+from brickwork.store.weights import put_state
 
 if TYPE_CHECKING:
     from brickwork.pools.pool import KernelPool
@@ -41,7 +42,7 @@ def rebuilt(pool: KernelPool, task: PoolTask) -> nn.Module:
                 f"the task is of another network: {name} is {tuple(state[name].shape)}, not {tuple(value.shape)}."
             )
     full = {**state, **{alias: state[name] for alias, name in pool.tied.items()}}
-    model.load_state_dict(full, strict=True, assign=True)
+    put_state(model, full, assign=True)
     for alias, name in pool.tied.items():
         parent, _, leaf = alias.rpartition(".")
         source, _, attribute = name.rpartition(".")

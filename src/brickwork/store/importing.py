@@ -23,7 +23,7 @@ from brickwork.origin import INTERPOLATIONS, Origin, Preprocessing, attach, orig
 from brickwork.outputs import logits_of
 from brickwork.store.foreign import from_processor, from_timm, names_of, read_json
 from brickwork.store.options import ImportOptions
-from brickwork.store.weights import check_finite, load_weights
+from brickwork.store.weights import check_finite, load_weights, put_state
 from brickwork.words import counted, sides, some_of
 from brickwork.zoo.external import called, check_recorded, misfits
 
@@ -185,7 +185,7 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[
     kinds = {str(v.dtype).removeprefix("torch.") for n, v in given.items() if v.dtype != own[n].dtype}
     if kinds:
         notes.append(f"{' and '.join(sorted(kinds))} numbers were turned into the network's own type")
-    model.load_state_dict({**own, **given})
+    put_state(model, {**own, **given})
 
 
 def _refuse(where: Path, missing: list[str], unexpected: list[str], misshapen: list[str]) -> None:

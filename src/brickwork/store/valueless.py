@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+
+from brickwork import zoo
 
 _DRAWS = {
     *(Tensor.normal_, Tensor.uniform_, Tensor.log_normal_, Tensor.exponential_, Tensor.random_),
@@ -23,6 +25,20 @@ class _NothingDrawn(TorchFunctionMode):
         if function in _DRAWS and args[0].is_meta:
             return args[0]
         return function(*args, **(kwargs or {}))
+
+
+def shapes_of(arch: str, args: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Of every tensor of an architecture; with values only where it cannot be built without.
+
+    >>> shapes_of("lenet", {"num_classes": 3})["fc3.bias"]
+    (3,)
+    """
+    try:
+        with valueless():
+            built = zoo.build(arch, **args)
+    except RuntimeError:  # it looks at its values while it is built, as torchvision's RegNets do
+        built = zoo.build(arch, **args)
+    return {name: tuple(value.shape) for name, value in built.state_dict().items()}
 
 
 @contextlib.contextmanager

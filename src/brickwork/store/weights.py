@@ -39,6 +39,17 @@ def state_of(model: nn.Module) -> State:
     return state
 
 
+def put_state(model: nn.Module, state: Mapping[str, torch.Tensor], *, assign: bool = False) -> None:
+    """Give a model all of its tensors. They count as of the version of its layers: some refuse those of no version.
+
+    assign: the tensors themselves, not copies of them.
+    """
+    versions = model.state_dict()
+    versions.clear()
+    versions.update(state)
+    model.load_state_dict(versions, strict=True, assign=assign)
+
+
 def tied_names(state: State) -> dict[str, str]:
     """Every name whose tensor is the very same memory as an earlier one's, with that earlier name."""
     seen: dict[tuple[Any, ...], str] = {}

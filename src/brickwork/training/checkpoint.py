@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from brickwork.atomic import write_file
 from brickwork.data.streamed import BATCH, StreamedImages, tensor_of
 from brickwork.errors import BadFile, RequestError
-from brickwork.store.weights import tensors_of, write_safetensors
+from brickwork.store.weights import put_state, tensors_of, write_safetensors
 from brickwork.tensor_file import SEAL, Header, read_header, warn_unverified
 from brickwork.training.options import CHECKPOINT as FILE
 
@@ -61,7 +61,7 @@ def restore(folder: str | os.PathLike[str], model: nn.Module, optimizer: torch.o
     plain = _read(path, header.metadata.get("optimizer", ""))
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     try:
-        model.load_state_dict(weights, strict=True)
+        put_state(model, weights)
     except RuntimeError as error:
         raise BadFile(f"{path} belongs to another model: {error}") from error
     entries: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain.items()}

@@ -15,6 +15,7 @@ from brickwork.origin import Origin, attach, origin_of
 from brickwork.prediction import evaluating
 from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
+from brickwork.store.weights import put_state
 from brickwork.transplant.layout import grid_below, grid_from
 from brickwork.transplant.net import TransplantNet
 from brickwork.words import sides
@@ -169,7 +170,7 @@ def _whole(net: TransplantNet, category: str, task: str) -> nn.Module:
         name.removeprefix("net."): value.clone() for half in (below, above) for name, value in half.state_dict().items()
     }
     try:
-        model.load_state_dict(state, strict=True, assign=True)
+        put_state(model, state, assign=True)
     except RuntimeError as error:
         text = " ".join(str(error).split())[:200]
         raise BadModel(f"{category} and {task} do not make one {origin.arch}: {text}") from error
