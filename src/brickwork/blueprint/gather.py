@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx, nn
 
+from brickwork.blueprint.in_place import writes
 from brickwork.blueprint.labels import Units, align, varies
+from brickwork.blueprint.prove import on_meta, precision, proof_input, prove, run, scrambled
 from brickwork.blueprint.record import Value, current_value, record
 from brickwork.blueprint.walk import Walk
 from brickwork.errors import BrickworkError
@@ -102,9 +104,29 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
         walk = Walk(recorded, Units()).run()
         if not _rewrite(module, noting.values, walk):
             return None
+        if not on_meta(model):
+            _prove_same(model, module, bp)
         return module, trace(module, bp.example, output=bp.output)
     except BrickworkError:
         return None
+
+
+def _prove_same(model: nn.Module, module: nn.Module, bp: Blueprint) -> None:
+    """Later proofs compare the rewritten network with itself; here it is compared with the model."""
+    twin = scrambled(model, 0, precision(bp, model))
+    numbers = dict(_tensors(twin))
+    drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
+    other = scrambled(module, 0, precision(bp, model), drawn)
+    example, answer = proof_input(bp.example, precision(bp, model), lambda x: run(twin, x, bp.output), pixels=False)
+    prove(
+        lambda: run(other, example, bp.output),
+        lambda: run(twin, example, bp.output) if answer is None else answer,
+        "this network with explicit gathers",
+    )
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
 
 
 def _labels(walk: Walk, value: Value | None) -> tuple[Tensor, int] | None:
@@ -139,7 +161,8 @@ def _rewrite(module: fx.GraphModule, values: dict[str, Value], walk: Walk) -> bo
         node.replace_all_uses_with(gathered)
         values[gathered.name] = values[node.name]
         count += 1
-    graph.eliminate_dead_code()
+    modules = dict(module.named_modules())
+    graph.eliminate_dead_code(lambda node: node.is_impure() or writes(node, modules))  # what nobody reads may write
     graph.lint()
     module.recompile()
     return count > 0

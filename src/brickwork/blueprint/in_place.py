@@ -62,7 +62,7 @@ def without_writes(graph: fx.GraphModule) -> None:
     modules = dict(graph.named_modules())
     order = {node: k for k, node in enumerate(graph.graph.nodes)}
     for node in list(graph.graph.nodes):
-        if not _writes(node, modules):
+        if not writes(node, modules):
             continue
         source = node.args[0] if node.args else node.kwargs.get("input")
         if not isinstance(source, fx.Node):
@@ -81,7 +81,7 @@ def without_writes(graph: fx.GraphModule) -> None:
     graph.recompile()
 
 
-def _writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+def writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if node.op == "call_module":
         layer = modules[str(node.target)]
         idle = isinstance(layer, nn.modules.dropout._DropoutNd)  # nothing is dropped in evaluation

@@ -205,6 +205,7 @@ class _Recorder(TorchDispatchMode):
         self.count = 0
         self.values: dict[int, Value] = {}  # id of a live tensor object -> its current value
         self.storages: dict[int, list[Tensor]] = {}  # tensors that share memory, by storage
+        self.slices: dict[int, tuple[Any, ...]] = {}  # of a value that is a slice: of which value, and which one
         self.alive: list[Tensor] = []  # keeps ids unique while recording
         self.stack: list[str] = []
 
@@ -272,6 +273,8 @@ class _Recorder(TorchDispatchMode):
         where = self.stack[-1] if self.stack else ""
         op = Op(func, noted[0], noted[1], tuple(outputs), where, _user_line())
         self.ops.append(op)
+        if func is torch.ops.aten.slice.Tensor and outputs[0] is not None:
+            self.slices[outputs[0].index] = noted[0]
         for tensor in written.values():
             self._spread_write(tensor, op)
         return result
@@ -282,13 +285,28 @@ class _Recorder(TorchDispatchMode):
         if new not in op.outputs:
             new = self.renew(tensor)
             op.outputs = (*op.outputs, new)
-        for other in self.storages.get(tensor.untyped_storage()._cdata, []):
-            if other is not tensor:
-                old = self.values[id(other)]
-                fresh = self.renew(other)
-                self.storages[tensor.untyped_storage()._cdata].pop()
-                args = (old, new, op.name)
-                self.ops.append(Op("alias_update", args, {}, (fresh,), op.module, op.line))
+        others = [other for other in self.storages.get(tensor.untyped_storage()._cdata, []) if other is not tensor]
+        part, made = op.args[0], new
+        while isinstance(part, Value) and part.index in self.slices:  # what it is a slice of holds what was written
+            base, *which = self.slices[part.index]
+            other = next((other for other in others if self.values[id(other)] is base), None)
+            if other is None:
+                break
+            others = [one for one in others if one is not other]
+            fresh = self._version(other)
+            scatter = torch.ops.aten.slice_scatter.default
+            self.ops.append(Op(scatter, (base, made, *which), {}, (fresh,), op.module, op.line))
+            self.slices[made.index] = (fresh, *which)
+            part, made = base, fresh
+        for other in others:
+            old = self.values[id(other)]
+            self.ops.append(Op("alias_update", (old, new, op.name), {}, (self._version(other),), op.module, op.line))
+
+    def _version(self, tensor: Tensor) -> Value:
+        """A new version of a tensor that is known already."""
+        fresh = self.renew(tensor)
+        self.storages[tensor.untyped_storage()._cdata].pop()
+        return fresh
 
 
 @lru_cache(maxsize=4096)

@@ -68,6 +68,24 @@ def _matching(before: tuple[int, ...], after: tuple[int, ...]) -> list[tuple[lis
     return groups
 
 
+@rule("slice_scatter")
+def into_slice(walk: Walk, op: Op) -> None:
+    """A tensor in which a slice was written to."""
+    base, part, *which = op.args
+    whole, own = walk.of(base), walk.of(part)
+
+    def spread(tags: Tags, value: Value) -> Tensor:
+        planes = [align(p, len(value.shape)) for p in tags.planes]
+        if len(planes) > 1:
+            raise Unsupported(
+                f"{op.place} writes into a slice of a tensor with several channel axes; use torch.cat instead"
+            )
+        return (planes[0] if planes else torch.zeros([1] * len(value.shape), dtype=torch.int64)).expand(value.shape)
+
+    plane = torch.slice_scatter(spread(whole, base), spread(own, part), *which)
+    walk.put(op.outputs[0], Tags([compress(plane)], whole.zero and own.zero, whole.weight and own.weight))
+
+
 @rule("""
     expand squeeze slice select narrow split split_with_sizes chunk unbind flip roll repeat
     repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle unfold diagonal flatten unflatten

@@ -318,7 +318,14 @@ def like(walk: Walk, op: Op) -> None:
     walk.put(op.outputs[0], Tags(list(tags.planes), zero=rule_name(op) == "zeros_like", weight=tags.weight))
 
 
-@rule("new_zeros", "new_ones", "new_full", "new_empty", "fill_", "zero_", "sym_size", "sym_stride")
+@rule("zero_")
+def zeroed(walk: Walk, op: Op) -> None:
+    """Nothing but zeros, whatever they stood for."""
+    tags = walk.of(op.args[0])
+    walk.put(op.outputs[0], Tags(list(tags.planes), True, tags.weight))
+
+
+@rule("new_zeros", "new_ones", "new_full", "new_empty", "fill_", "sym_size", "sym_stride")
 def unlabelled(walk: Walk, op: Op) -> None:
     for value in op.outputs:
         walk.put(value, Tags())
