@@ -82,7 +82,15 @@ def _fused(lab: Lab, picks: Names) -> Iterator[Row]:
     settings = list(_settings(lab, picks))
     yield from _additions(lab, "fusion", settings)
     scale, _, casts = settings[-1]
-    yield from _both(casts[0], casts[0].teacher(scale), {"seed": lab.seed, "unit": "share right"})
+    yield from _both(casts[0], casts[0].teacher(scale), {**_facts(lab), **_others(lab)})
+
+
+def _facts(lab: Lab) -> Row:
+    return {"seed": lab.seed, "unit": "share right"} | ({"recipe": IN_VIEW} if lab.full else {})
+
+
+def _others(lab: Lab) -> Row:
+    return {"others": OTHERS_ARE} if lab.full else {}
 
 
 def _runs(lab: Lab, seeds: int | None) -> list[Lab]:
@@ -158,7 +166,7 @@ def _additions(lab: Lab, name: str, settings: Iterator[Setting] | Sequence[Setti
     """θ_A, and g where that is what is added, alone; then the sums with every kind of θ_i."""
     paper = read_json("paper1_curves.json")[name]
     tables = {what: {float(alpha): row for alpha, row in table.items()} for what, table in paper.items()}
-    facts: Row = {"seed": lab.seed, "unit": "share right"} | ({"recipe": IN_VIEW} if lab.full else {})
+    facts = _facts(lab)
     for scale, split, casts in settings:
         where = f"{scale}, {split}"
         added = nets = [cast.teacher(scale) for cast in casts]
@@ -177,7 +185,7 @@ def _additions(lab: Lab, name: str, settings: Iterator[Setting] | Sequence[Setti
                 if cast.thetas[kind]
             ]
             table = tables.get(f"{where}: {kind}", {}) if lab.full else {}
-            beside = facts | ({"others": OTHERS_ARE} if lab.full and kind == "trained" else {})
+            beside = facts | (_others(lab) if kind == "trained" else {})
             best: Row = {"ours": 0.0}
             for row in _curves(sums, table, FEW if lab.full else [0.5, 1.0, 5.0]):
                 best = row if row["ours"] > best["ours"] and "re-basin" not in row["what"] else best
