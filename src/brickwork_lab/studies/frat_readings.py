@@ -52,7 +52,7 @@ def frat_readings(lab: Lab, *, archs: Names = None) -> Iterator[Row]:
         images = replace(images, test_images=images.test_images[::step], test_labels=images.test_labels[::step])
         pair = images.train_images, labels[images.train_labels]
         subject = prepare(net, classes, pair, device=lab.where, output=None, seed=lab.seed)
-        index = _sure_images(subject, lab.seed)
+        index = sure_images(subject, lab.seed)
         x = subject.samples.inputs(index)
         y = torch.from_numpy(subject.samples.labels[index]).to(lab.where)
         bp, cuttable = subject.bp, spaces_above(subject.bp, 2)
@@ -85,11 +85,13 @@ def _cases(lab: Lab, arch: str) -> Iterator[tuple[str, nn.Module, ImageData, lis
         return
     half, numbers = lab.data("cifar10:A"), np.arange(5)
     for words, recipe in TRAININGS.items():
-        net = lab.network(arch, "cifar10:A") if recipe is None else _trained(lab, arch, half, recipe)
+        net = lab.network(arch, "cifar10:A") if recipe is None else trained(lab, arch, half, recipe)
         yield f"{arch} of five classes, {words}", net, half, numbers.tolist(), numbers
 
 
-def _trained(lab: Lab, arch: str, half: ImageData, recipe: dict[str, Any]) -> nn.Module:
+def trained(lab: Lab, arch: str, half: ImageData, recipe: dict[str, Any]) -> nn.Module:
+    """A network of CIFAR-10's first five classes, kept by its recipe."""
+
     def make() -> nn.Module:
         model = zoo.build(arch, num_classes=len(half.classes), seed=lab.seed, in_channels=half.shape[2])
         return lab.taught(model, half, "cifar10", label_smoothing=0.0, **recipe)
@@ -97,9 +99,9 @@ def _trained(lab: Lab, arch: str, half: ImageData, recipe: dict[str, Any]) -> nn
     return lab.kept(f"{arch}-cifar10-A-{digest(recipe)[:8]}-{lab.seed}", make, study=recipe)
 
 
-def _sure_images(subject: Subject, seed: int) -> np.ndarray:
-    """At most so many images of each class that the network is sure of."""
-    index = subject.samples.of_classes(subject.wanted, 2 * PER_CLASS * len(subject.wanted), seed)
+def sure_images(subject: Subject, seed: int, among: int = 2 * PER_CLASS) -> np.ndarray:
+    """At most so many images of each class that the network is sure of, out of `among` of them."""
+    index = subject.samples.of_classes(subject.wanted, among * len(subject.wanted), seed)
     labels = subject.samples.labels[index]
     sure = subject.logits(index).softmax(1).numpy()[np.arange(len(index)), labels] > SURE
     return np.sort(np.concatenate([index[sure & (labels == k)][:PER_CLASS] for k in subject.wanted]))

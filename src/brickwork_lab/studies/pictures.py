@@ -1,4 +1,4 @@
-"""The pictures of the README, from the files in studies/results: bars of rows that are named here, and nothing else.
+"""The pictures of the README and of docs, from the files in studies/results: rows that are named here, and nothing else.
 
     python -m brickwork_lab.studies.pictures studies/results docs/images
 
@@ -10,9 +10,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from brickwork.report.bars import Bar, draw_bars
+from brickwork.report.chart import heading
+from brickwork.report.drawing import Drawing, Mark, Picture, Text
+from brickwork.report.heat import shade, shade_bar
+from brickwork.report.image_grid import png_of
+from brickwork_lab.studies.route_sharing import LEVELS
 
 VGG, HALF = "public-vgg16, 50% of the multiply-adds", "head held: "
+LONG = "lenet, 1000 steps of 0.1: the first task, added up − in sequence"
+RATES = ("1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1")
 #: file: title, study, bars: (words, row, its column, colour)
 PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str, str, int], ...]]] = {
     "smaller": (
@@ -44,6 +53,28 @@ PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str, str, int], ...]]] = {
             ("averaged", f"{HALF}mean, new statistics", "ours", 1),
         ),
     ),
+    "cancelled": (
+        "What a LeNet keeps of its first task",
+        "cancel",
+        (
+            ("trained on it alone", LONG, "alone", 2),
+            ("then on the second task", LONG, "in_sequence", 1),
+            ("from one start, added up", LONG, "added_up", 0),
+        ),
+    ),
+    "cancelled-step": (
+        "Error of the second-order term, one step",
+        "cancel",
+        tuple((f"rate {r}", f"lenet, one step of {r}: error of the paper's term", "ours", 0) for r in RATES),
+    ),
+}
+#: file: title, a line below it, study; of its rows those with a heat map are drawn, one below the other
+HEAT_MAPS: dict[str, tuple[str, str, str]] = {
+    "route-heat": (
+        "Channels and classes of a public VGG-16",
+        "score of every channel, 1 is the class's highest; channels in the order of the class they score highest for",
+        "route-sharing",
+    )
 }
 
 
@@ -57,7 +88,30 @@ def pictures(results: Path) -> dict[str, str]:
         values = [(words, float(rows[what][column]), kind) for words, what, column, kind in wanted]
         bars = [Bar(words, value / 100, f"{value:.1f} %", kind) for words, value, kind in values]
         made[name] = draw_bars(title, bars).svg()
+    for name, (title, note, study) in HEAT_MAPS.items():
+        rows = {row["what"]: row for row in json.loads((results / f"{study}.json").read_text(encoding="utf-8"))["rows"]}
+        made[name] = draw_heat(title, note, {what: row["heat"] for what, row in rows.items() if "heat" in row}).svg()
     return made
+
+
+def draw_heat(title: str, note: str, maps: dict[str, dict[str, str]]) -> Drawing:
+    """maps: a name, and for each class a letter of LEVELS per channel.
+
+    >>> draw_heat("t", "", {"a: b": {"cat": "aj", "dog": "ja"}}).title
+    't'
+    """
+    marks: list[Mark] = heading(title, note)
+    left, line, wide, top = 100.0, 14.0, 720.0, 96.0
+    for name, lines in maps.items():
+        levels = np.array([[LEVELS.index(letter) for letter in text] for text in lines.values()])
+        first = levels.argmax(0)
+        ordered = levels[:, np.lexsort((-levels.max(0), first))]
+        colours = np.array([[int(shade(k / 9)[c : c + 2], 16) for c in (1, 3, 5)] for k in range(len(LEVELS))])
+        marks.append(Text(left, top - 8, name.partition(": ")[0], 13, bold=True))
+        marks.append(Picture(left, top, wide, line * len(lines), png_of(colours[ordered])))
+        marks += [Text(left - 8, top + line * k + 11, who, 12, "end") for k, who in enumerate(lines)]
+        top += line * len(lines) + 44
+    return Drawing(title, left + wide + 16, top + 34, (*marks, *shade_bar(left, top - 16, ("0", "0.5", "1"))), note)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,10 @@ def study(name: str, *, paper: str, trains: bool = True, split: Split | None = N
 
 
 #: modules of this package that register studies
-MODULES = """class_incremental cut_ablation cut_dependency cutting dependency dependency_readings eight_tasks families
-    forget_class forgetting frat_readings growing joining latency merging_apart new_classes pruning retraining teaching
-    token_transplants transplant_classify transplant_segment weight_addition weight_search"""
+MODULES = """cancelling class_incremental cut_ablation cut_dependency cutting dependency dependency_readings eight_tasks
+    families forget_class forgetting frat_readings growing joining latency merging_apart new_classes pruning
+    retraining route_sharing teaching token_transplants transplant_classify transplant_segment weight_addition
+    weight_search"""
 
 
 def averaged(runs: Sequence[Iterable[Row]]) -> Iterator[Row]:

@@ -12,7 +12,9 @@ import torch
 from brickwork.errors import UnknownName
 from brickwork_lab import studies
 from brickwork_lab.lab import Lab
+from brickwork_lab.studies import weight_addition
 from brickwork_lab.studies.forgetting import TwoTasks
+from brickwork_lab.studies.registry import averaged
 from brickwork_lab.studies.weight_addition import plain_pixels
 
 
@@ -150,3 +152,25 @@ def test_masks_of_tasks_keep_what_a_mean_loses():
         row["what"]: row["ours"] for row in studies.get("merge-masks").run(full=False, device="cpu", progress=False)
     }
     assert ours["each alone"] > ours["each with its mask"] > ours["mean of the weights, one network"] + 20
+
+
+def test_seeds_share_no_start_and_no_draw():
+    assert [run.seed for run in weight_addition._runs(Lab(True), 3)] == [0, 5, 10]  # five of them at the small scale
+    assert [run.seed for run in weight_addition._runs(Lab(False, 7), None)] == [7]
+
+
+def test_a_claim_of_the_paper_is_judged_by_the_mean_over_the_seeds():
+    runs = [[{"what": "a", "ours": ours, "above": 0.8}, {"what": "b", "ours": ours}] for ours in (0.9, 0.6)]
+    claim, other = weight_addition._with_verdicts(averaged(runs))
+    assert claim["claim"] == "the paper: above 0.8; not reproduced" and "claim" not in other
+    (claim,) = weight_addition._with_verdicts([{"what": "a", "ours": 0.81, "above": 0.8}])
+    assert claim["claim"].endswith("reached")
+
+
+def test_small_sets_are_gone_through_more_often():
+    cast = weight_addition.Cast(Lab(False, 0, "cpu", False).in_colour(), ())
+    digits = cast.lab.data("digits")
+    assert cast._long_enough(digits)["epochs"] == weight_addition.SMOKE["other"]["epochs"]
+    cast.lab, cast.recipes = Lab(True), weight_addition.RECIPES
+    few = digits.take(4, seed=0)
+    assert cast._long_enough(few)["epochs"] == weight_addition.STEPS  # one batch an epoch
