@@ -48,16 +48,14 @@ def _one_run(lab: Lab, arch: str) -> Iterator[Row]:
 
 
 def _step(result: Cancellation, lr: float) -> Row:
-    """Errors ‖P − D‖ / ‖D‖ of the term and of the secant; the loss the sequence costs the first task, and as foretold."""
-    fit, (real, foretold) = result.fit(lr, 1), result.forgotten(lr, 1)
+    """Errors ‖P − D‖ / ‖D‖ of the term and of the secant."""
+    fit = result.fit(lr, 1)
     return {
         "paper": None,
         "ours": _percent(fit.error["ggc"]),
         "secant": _percent(fit.error["secant"]),
         "cosine": None if fit.cosine["ggc"] is None else round(fit.cosine["ggc"], 4),
         "d_of_g2": _percent(fit.share),
-        "loss": float(f"{real:.3g}"),
-        "loss_foretold": float(f"{foretold:.3g}"),
     }
 
 
