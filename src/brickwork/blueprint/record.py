@@ -261,7 +261,8 @@ class _Recorder(TorchDispatchMode):
         if result is None:
             result = func(*args, **kwargs)
         leaves = [x if isinstance(x, Tensor) else None for x in _leaves(result)]
-        written = {id(args[k]): args[k] for k in _written(func) if k < len(args) and isinstance(args[k], Tensor)}
+        places = [k for k in _written(func) if k < len(args) and isinstance(args[k], Tensor)]
+        written = {id(args[k]): (args[k], noted[0][k]) for k in places}
         outputs: list[Value | None] = []
         for leaf in leaves:
             if leaf is None:
@@ -275,19 +276,19 @@ class _Recorder(TorchDispatchMode):
         self.ops.append(op)
         if func is torch.ops.aten.slice.Tensor and outputs[0] is not None:
             self.slices[outputs[0].index] = noted[0]
-        for tensor in written.values():
-            self._spread_write(tensor, op)
+        for tensor, before in written.values():
+            self._spread_write(tensor, before, op)
         return result
 
-    def _spread_write(self, tensor: Tensor, op: Op) -> None:
-        """An in-place write is seen by every tensor that shares the memory: give each a new version."""
+    def _spread_write(self, tensor: Tensor, before: Value, op: Op) -> None:
+        """An in-place write is seen by every tensor that shares the memory: give each a new version. before: its last one."""
         new = self.values[id(tensor)]
         if new not in op.outputs:
             new = self.renew(tensor)
             op.outputs = (*op.outputs, new)
         others = [other for other in self.storages.get(tensor.untyped_storage()._cdata, []) if other is not tensor]
-        part, made = op.args[0], new
-        while isinstance(part, Value) and part.index in self.slices:  # what it is a slice of holds what was written
+        part, made = before, new
+        while part.index in self.slices:  # what it is a slice of holds what was written
             base, *which = self.slices[part.index]
             other = next((other for other in others if self.values[id(other)] is base), None)
             if other is None:
