@@ -91,22 +91,31 @@ def eliminate(
 
 
 class _State:
-    """One reader while channels go: weight and inverse covariance of the inputs that are left."""
+    """One reader while channels go: weight and inverse covariance of the inputs that may go and have not yet.
+
+    What never goes changes with them and changes nothing for them, so it is looked at again only where weights are wanted:
+    a layer behind a concat reads a thousand channels, of which a space has thirty.
+    """
 
     def __init__(self, reader: Reader) -> None:
-        self.weight = reader.weight.double().clone()
+        weight, channels = reader.weight.double(), np.asarray(reader.channels)
+        read, others = np.flatnonzero(channels >= 0), np.flatnonzero(channels < 0)
+        columns = _inverse(reader.covariance.double(), read)
+        self.own, self.start = (
+            t[torch.from_numpy(read).to(t.device)] for t in (weight, columns)
+        )  # as they were at first
+        self.stay, self.beside = (t[torch.from_numpy(others).to(t.device)] for t in (weight, columns))
+        self.weight, self.inverse = self.own.clone(), self.start
         self.importance = reader.importance.to(self.weight)
-        self.inverse = _inverse(reader.covariance.double())
-        self.inputs = np.arange(len(reader.channels))  # which of the original inputs the rows are
-        self.channels = np.asarray(reader.channels).copy()  # of each row
-        self.total = len(reader.channels)
+        self.channels = channels[read]  # of each row
+        self.left = np.arange(len(read))  # which of the rows of `own` the rows are
+        self.read, self.others = read, others
 
     def cost(self, size: int) -> np.ndarray:
         """What each channel costs; 0 for those that are not read here."""
         result = np.zeros(size)
-        read = self.channels >= 0
-        names, counts = np.unique(self.channels[read], return_counts=True)
-        rows = np.flatnonzero(read)[np.argsort(self.channels[read], kind="stable")]
+        names, counts = np.unique(self.channels, return_counts=True)
+        rows = np.argsort(self.channels, kind="stable")
         starts = np.concatenate([[0], np.cumsum(counts)])
         for width in np.unique(counts):  # all channels have as many inputs, but where one is read twice
             which = np.flatnonzero(counts == width)
@@ -133,20 +142,29 @@ class _State:
         lost = float(((own * solved[:, : own.shape[1]]).sum(0) * self.importance).sum())
         self.weight = self.weight[rest] - beside @ solved[:, : own.shape[1]]
         self.inverse = self.inverse[rest][:, rest] - beside @ solved[:, own.shape[1] :]
-        self.inputs, self.channels = self.inputs[~out], self.channels[~out]
+        self.left, self.channels = self.left[~out], self.channels[~out]
         return max(0.0, lost)
 
     def full_weight(self) -> Tensor:
         """The weight at its full size, zero where inputs are gone."""
-        full = self.weight.new_zeros(self.total, self.weight.shape[1])
-        full[torch.from_numpy(self.inputs).to(full.device)] = self.weight
+        full = self.weight.new_zeros(len(self.read) + len(self.others), self.weight.shape[1])
+        full[torch.from_numpy(self.read[self.left]).to(full.device)] = self.weight
+        if len(self.others):
+            gone = torch.from_numpy(np.setdiff1d(np.arange(len(self.read)), self.left)).to(full.device)
+            made_good = self.beside[:, gone] @ torch.linalg.solve(self.start[gone][:, gone], self.own[gone])
+            full[torch.from_numpy(self.others).to(full.device)] = self.stay - made_good
         return full
 
 
-def _inverse(covariance: Tensor) -> Tensor:
-    """The inverse; directions in which inputs do not vary but for rounding count as if they varied a little."""
+def _inverse(covariance: Tensor, columns: np.ndarray) -> Tensor:
+    """Columns of the inverse; directions in which inputs do not vary but for rounding count as if they varied a little."""
+    index = torch.from_numpy(columns).to(covariance.device)
     factor, failed = torch.linalg.cholesky_ex(covariance)
     if not bool(failed):
-        return torch.cholesky_inverse(factor)
+        if len(columns) == len(covariance):
+            return torch.cholesky_inverse(factor)
+        return torch.cholesky_solve(
+            torch.eye(len(covariance), dtype=factor.dtype, device=factor.device)[:, index], factor
+        )
     values, vectors = torch.linalg.eigh(covariance)
-    return vectors @ ((1 / values.clamp(min=1e-6 * float(values.max()) + 1e-12)).unsqueeze(-1) * vectors.mT)
+    return vectors @ ((1 / values.clamp(min=1e-6 * float(values.max()) + 1e-12)).unsqueeze(-1) * vectors[index].mT)
