@@ -200,6 +200,6 @@ def test_images_that_the_network_does_not_take_are_refused():
     net = zoo.build("lenet", num_classes=10, in_channels=1)
     colour = data.load("digits@5", size=16)
     with pytest.raises(
-        BadModel, match=r"does not take these images, which are \(.*, 16, 16, 3\).*give images of the size"
+        BadModel, match=r"forward fails at conv1 \(lenet\.py:\d+\).* give images of the size and channels"
     ):
         evaluate_data(net, colour)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images, StreamedImages, ahead, tensor_of, unread
 from brickwork.devices import DeviceLike, device_of, pick
-from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.errors import BadData, RequestError
+from brickwork.forward_fault import explained
 from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
 
@@ -40,30 +41,12 @@ def logit_batches(
     target = pick(device, of=model)
     given = unread(images)
     with evaluating(model), moved(model, target):
-        with taking(given):
+        with explained():
             layout = proved_layout(model, given, target, output)
         for number, part in enumerate(_parts(given, batch_size)):
-            with taking(given) if number == 0 else nullcontext():
+            with explained() if number == 0 else nullcontext():
                 logits = logits_of(model(input_of(model, part, target, layout)), output).float()
             yield logits
-
-
-@contextmanager
-def taking(images: Images) -> Iterator[None]:
-    """Refuse, in one sentence, images that a network's forward does not take."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if isinstance(error, BrickworkError):
-            raise
-        words = str(error).splitlines()
-        said = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
-        raise BadModel(
-            f"the network does not take these images, which are {tuple(images.shape)}: {said}; give images of the size and "
-            "channels that it was made for (a data set is loaded with `size` and `channels`)."
-        ) from error
 
 
 def _parts(images: Tensor | StreamedImages, size: int) -> Iterator[Tensor]:

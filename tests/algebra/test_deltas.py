@@ -150,7 +150,7 @@ def test_factors_that_are_no_numbers_are_refused(nets, alpha):
 
 def test_sums_that_overflow_are_refused(nets):
     zero, a = nets[0].float(), nets[1].float()
-    with pytest.raises(BadModel, match="would have, values that are NaN or infinite"):
+    with pytest.raises(BadModel, match="has values that are NaN or infinite"):
         brickwork.assign(a, brickwork.delta(a, zero), 1e40)
 
 

@@ -239,6 +239,6 @@ def test_images_that_the_network_does_not_take_are_refused(kind):
     given = (colour,) if kind == "data set" else (images, colour.train_labels)
     net = zoo.build("lenet", num_classes=10, in_channels=1)
     before = [p.detach().clone() for p in net.parameters()]
-    with pytest.raises(BadModel, match=r"does not take these images.*to have 1 channels, but got 3"):
+    with pytest.raises(BadModel, match=r"forward fails at conv1 \(lenet\.py:\d+\).*to have 1 channels, but got 3"):
         train(net, *given, epochs=1, progress=False, device="cpu")
     assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))

@@ -218,4 +218,4 @@ def _same_names(one: Mapping[str, Tensor], two: Mapping[str, Tensor], who: tuple
 def _finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if not torch.isfinite(tensor).all():
-            raise BadModel(f"{name} has, or would have, values that are NaN or infinite.")
+            raise BadModel(f"{name} has values that are NaN or infinite.")

@@ -54,50 +54,14 @@ def _explained(error: BaseException, debug: bool) -> tuple[str, int]:
         return f"a name has bytes that are no UTF-8 and cannot be recorded: {where!a}; rename it.", 2
     if isinstance(error, MemoryError):
         return "there is not enough memory; nothing half-written was left behind.", 1
-    fault = forward_fault(error)
-    if fault is not None:
-        return fault, 2
+    if "torch" in sys.modules:  # no network was run without it
+        from brickwork.forward_fault import forward_fault
+
+        fault = forward_fault(error)
+        if fault is not None:
+            return fault, 2
     hint = "" if debug else " This looks like a fault of Brickwork; run again with --debug to see where."
     return f"unexpected {type(error).__name__}: {error}.{hint}", 1
-
-
-def forward_fault(error: BaseException) -> str | None:
-    """What was raised within a network's forward, in one sentence with the module and the line; None: raised elsewhere.
-
-    It is the network's own code that fails there, or the images do not fit it; neither is a fault of Brickwork.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or isinstance(error, torch.OutOfMemoryError):
-        return None
-    frames = list(traceback.walk_tb(error.__traceback__))
-    modules = [
-        frame.f_locals["self"]
-        for frame, _ in frames
-        if frame.f_code.co_name == "forward" and isinstance(frame.f_locals.get("self"), torch.nn.Module)
-    ]
-    if not modules or _ours(type(modules[-1]).__module__):
-        return None
-    path = next((name for name, module in modules[0].named_modules() if module is modules[-1]), "")
-    places = [
-        f"{os.path.basename(frame.f_code.co_filename)}:{line}"
-        for frame, line in frames
-        if frame.f_code.co_name == "forward" and not _library(frame.f_globals.get("__name__", ""))
-    ]
-    at = f"{path or type(modules[0]).__name__}{f' ({places[-1]})' if places else ''}"
-    what = " ".join((str(error).strip() or "no message").splitlines()[0].split())
-    return (
-        f"the network's forward fails at {at}: {type(error).__name__}: {what.removesuffix('.')}. Mend it there, or give images "
-        "of the size and channels that it takes."
-    )
-
-
-def _ours(module: str) -> bool:
-    """Whether a module was defined by Brickwork's own surgery; the architectures of the zoo are networks as others."""
-    return module.startswith("brickwork.") and not module.startswith("brickwork.zoo.")
-
-
-def _library(module: str) -> bool:
-    return module.split(".")[0] == "torch" or _ours(module)
 
 
 def _machine(error: OSError) -> str:

@@ -17,10 +17,11 @@ from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
 from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.evaluation import evaluate
+from brickwork.forward_fault import explained
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of, record_step
 from brickwork.outputs import logits_of
-from brickwork.prediction import eval_mode, precision_of, taking, works_channels_last
+from brickwork.prediction import eval_mode, precision_of, works_channels_last
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
 from brickwork.training.augment import Batches
@@ -204,7 +205,7 @@ def _set_aside(model: nn.Module, settings: TrainOptions, data: str | None) -> No
 def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) -> None:
     """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
     prepared = origin_of(model).preprocessing or data.preprocessing()
-    with eval_mode(model), torch.no_grad(), taking(data.train_images):
+    with eval_mode(model), torch.no_grad(), explained():
         logits = logits_of(model(as_input(data.train_images[:2], prepared, device_of(model))))
     if logits.ndim == 2 and logits.shape[1] != len(classes):
         raise BadModel(

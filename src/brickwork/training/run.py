@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from brickwork.data.images import IGNORE
 from brickwork.data.pixels import normalise
 from brickwork.errors import BadModel, JobFailed
+from brickwork.forward_fault import explained
 from brickwork.origin import Preprocessing
 from brickwork.outputs import logits_of
-from brickwork.prediction import taking
 from brickwork.training.augment import Batches
 from brickwork.training.muon import Muon
 from brickwork.training.options import TrainOptions
@@ -112,7 +112,7 @@ class Run:
     ) -> None:
         """Gradients of one batch; its loss and its hits are added to the sums."""
         half = torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half)
-        with half, taking(images) if first else nullcontext():
+        with half, explained() if first else nullcontext():
             logits = logits_of(model(images))
         if first and self.kind != "numbers":
             check_logits(logits, target)
