@@ -54,7 +54,7 @@ PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str, str, int], ...]]] = {
         ),
     ),
     "cancelled": (
-        "What a LeNet keeps of its first task",
+        "A first task, kept or lost",
         "cancel",
         (
             ("trained on it alone", LONG, "alone", 2),
@@ -63,7 +63,7 @@ PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str, str, int], ...]]] = {
         ),
     ),
     "cancelled-step": (
-        "Error of the second-order term, one step",
+        "The term's error, one step",
         "cancel",
         tuple((f"rate {r}", f"lenet, one step of {r}: error of the paper's term", "ours", 0) for r in RATES),
     ),
