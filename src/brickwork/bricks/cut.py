@@ -68,6 +68,7 @@ def cut_and_repair(
         [Source(teacher, images, rows)],
         ridge=ridge,
         shrink_to=shrink_to,
+        layers=lambda path: path in rows or _outputs(student, path) == _outputs(teacher, path),
         refits=REFITS,
         batch_size=batch_size,
         seed=seed,
@@ -77,6 +78,13 @@ def cut_and_repair(
         return Cut(matched.model, keep, matched.fits)
     fits = tuple(replace(fit, layer=fit.layer.removeprefix("net.")) for fit in matched.fits)
     return Cut(matched.model.net, keep, fits)
+
+
+def _outputs(model: nn.Module, path: str) -> int:
+    """How many a layer has. One that is cut and has no rows sees no image: it makes a parameter of a table, and is right so."""
+    weight = model.get_submodule(path).weight
+    assert isinstance(weight, Tensor)
+    return len(weight)
 
 
 class LogitsAlone(nn.Module):
