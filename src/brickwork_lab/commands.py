@@ -45,6 +45,7 @@ class StudyOptions(Options):
     lr: float | None = option(
         default=None, above=0, help="Rate of fine-tuning, instead of one chosen per task on held-out images."
     )
+    minutes: float | None = option(default=None, above=0, help="Time of every polish.")
     calibration: int | None = option(
         default=None, at_least=2, help="Unlabelled images per task that merge methods look at."
     )

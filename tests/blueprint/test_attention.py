@@ -58,7 +58,8 @@ class Tokens(nn.Module):
         return self.head(self.encoder(self.embed(x.flatten(2).mT)).mean(1))
 
 
-def test_heads_are_cut_saved_and_loaded(tmp_path):
+@pytest.mark.parametrize("how", [{"budget": 0.4, "of": "macs"}, {"keep": 0.5}], ids=["budget", "keep"])
+def test_heads_are_cut_saved_and_loaded(tmp_path, how):
     torch.manual_seed(0)
     net, x = Tokens().eval(), torch.rand(60, 2, 3, 3)
     before = copy.deepcopy(net.state_dict())
@@ -66,16 +67,26 @@ def test_heads_are_cut_saved_and_loaded(tmp_path):
     explicit = explicit_attention(net)
     torch.testing.assert_close(explicit(x[:4]), wanted)
     assert isinstance(net.encoder.layers[0].self_attn, nn.MultiheadAttention)
-    brick = brickwork.disassemble(
-        net, [2, 0], (x, torch.arange(60) % 3), budget=0.4, of="macs", device="cpu", progress=False
-    )
-    assert brick.macs <= 0.4
+    brick = brickwork.disassemble(net, [2, 0], (x, torch.arange(60) % 3), device="cpu", progress=False, **how)
+    assert brick.macs <= how.get("budget", 0.6)
     cut = [module for module in brick.model.modules() if isinstance(module, Attention)]
-    assert len(cut) == 2 and min(module.num_heads for module in cut) < 4
+    assert len(cut) == 2
+    for attention in cut:  # narrower heads
+        assert attention.num_heads == 4 and max(attention.q.out_features, attention.v.out_features) < 16
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     brick.save(tmp_path / "brick")
     again = brickwork.load(tmp_path / "brick", arch=Tokens)
     torch.testing.assert_close(again(x[:4]), brick.model(x[:4]), rtol=0, atol=0)
+
+
+def test_heads_go_whole_where_they_are_not_open():
+    torch.manual_seed(0)
+    net, x = explicit_attention(Tokens().double().eval()), torch.rand(2, 2, 3, 3, dtype=torch.float64)
+    bp = brickwork.trace(net, x)
+    keep = {"encoder.layers.0.self_attn.q": [3, 1]}
+    small = bp.select(net, keep)
+    assert small.encoder.layers[0].self_attn.num_heads == 2
+    assert (small(x) - bp.zero(net, keep)(x)).abs().max() < 1e-12
 
 
 def test_what_adds_keys_of_its_own_is_left_alone():

@@ -126,3 +126,23 @@ def test_residual_networks_share_their_stream(digits):
     with torch.no_grad():
         assert (with_source(x) - bp.zero(net, kept)(x)[:, [0, 3]]).abs().max() <= 1e-10
         assert brickwork.assemble(bricks)(x).shape == (4, 2)
+
+
+def test_plain_cuts_of_attention_keep_the_networks_own_weights(digits):
+    """Repaired parts turn the dimensions of heads, each in its own way; plain ones must not, or they could not be united."""
+    net = zoo.build("vit_small", num_classes=5, image_size=16, patch_size=8, dim=12, heads=2, depth=2, seed=0)
+    images = digits["A"]
+    x, labels = (
+        torch.from_numpy(images.train_images[:60]).permute(0, 3, 1, 2).expand(-1, 3, -1, -1) / 255.0,
+        images.train_labels,
+    )
+    pair = (x, torch.from_numpy(labels[:60]))
+    bricks = [
+        brickwork.disassemble(net, classes, pair, keep=0.5, repair="none", device="cpu", progress=False)
+        for classes in ([1, 2], [4, 0])
+    ]
+    united, whole = unite(bricks), unite(bricks, source=net)
+    assert united.kept == whole.kept and set(whole.kept) == set(brickwork.trace(net, x[:2]).spaces)
+    for brick in bricks:
+        part, own = brick.model.state_dict(), net.state_dict()
+        assert all(bool(torch.isin(value, own[name]).all()) for name, value in part.items() if name in own)

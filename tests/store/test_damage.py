@@ -133,7 +133,7 @@ class Evil:
         return (os.system, ("touch pwned",))
 
 
-@pytest.mark.parametrize("name", ["a.pth", "a.pt", "a.bin"])
+@pytest.mark.parametrize("name", ["a.pth", "a.pt", "a.bin", "a.th", "a.pth.tar"])
 def test_a_pickle_that_runs_code(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     torch.save({"weight": torch.zeros(2), "evil": Evil()}, name)
@@ -148,9 +148,10 @@ def test_a_pickle_that_runs_code(tmp_path, monkeypatch, name):
 def test_plain_pth_files(model, tmp_path):
     state = model.state_dict()
     for wrapped in (state, {"state_dict": state, "epoch": 3}, {"model": state}):
-        torch.save(wrapped, tmp_path / "w.pth")
-        loaded = store.load_weights(tmp_path / "w.pth")
-        assert store.state_hash(loaded) == store.state_hash(model)
+        for name in ("w.pth", "w.th", "w.pth.tar"):
+            torch.save(wrapped, tmp_path / name)
+            loaded = store.load_weights(tmp_path / name)
+            assert store.state_hash(loaded) == store.state_hash(model)
     save_file(dict(state), tmp_path / "w.safetensors")
     assert store.state_hash(store.load_weights(tmp_path / "w.safetensors")) == store.state_hash(model)
 

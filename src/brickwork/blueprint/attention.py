@@ -19,6 +19,7 @@ class Attention(nn.Module):
 
     in_proj_bias = None  # torch's transformer layers ask for it before they take a path of their own
     _qkv_same_embed_dim = False
+    heads_open = False  # whether the dimensions within its heads are channels
 
     def __init__(self, source: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -33,6 +34,7 @@ class Attention(nn.Module):
         last = source.out_proj
         self.out = _linear(last.weight.detach(), None if last.bias is None else last.bias.detach())
         self.num_heads, self.dropout, self.batch_first = source.num_heads, source.dropout, source.batch_first
+        self.scale = source.head_dim**-0.5  # the whole's, however narrow heads become
         first = source.q_proj_weight if source.in_proj_weight is None else source.in_proj_weight
         for layers, like in (((self.q, self.k, self.v), first), ((self.out,), last.weight)):
             for layer in layers:
@@ -61,14 +63,14 @@ class Attention(nn.Module):
         dropped = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            scores = q @ k.mT * q.shape[-1] ** -0.5
+            scores = q @ k.mT * self.scale
             weights = (scores if mask is None else scores + mask).softmax(-1)
             weights = F.dropout(weights, dropped)
             mixed = weights @ v
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights[0] if alone else weights
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropped)
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropped, scale=self.scale)
         out = self.out(mixed.transpose(1, 2).flatten(2))
         return (out[0] if alone else out.transpose(0, 1) if turned else out), weights
 

@@ -57,7 +57,7 @@ def build(bp: Blueprint, model: nn.Module, draft: Draft) -> nn.Module:
         new = assemble(bp, model, draft)
         try:
             graph = record(new, _fitting(bp.example, new), output=bp.output)
-            units = KnownUnits(bp.classes, _group_reads(bp, draft))
+            units = KnownUnits(bp.classes, _group_reads(bp, draft), bp.heads)
             walk = Walk(graph, units)
             walk.run(given_labels(bp, graph, draft, units))
             _same_constants(bp.graph, graph)

@@ -334,7 +334,7 @@ class Interleaved:
             s.module.rpartition(".")[0]
             for s in self.bps[0].sites
             if s.kind == "linear" and s.makes is not None and len(np.unique(s.makes)) < len(s.makes)
-        }
+        } | self.bps[0].graph.open_heads
         for path, module in joined.named_modules():
             if isinstance(module, _NormBase) and module.running_mean is not None:
                 module.num_features = module.running_mean.shape[0]

@@ -3,12 +3,12 @@
 A *plane* is an integer tensor that broadcasts to the tensor it describes: the unit of each element, 0 where
 there is none. An activation has at most one plane; a parameter has one for each axis, until an operation
 tells what the axis runs over. Units that are added together, or that can only be kept together (the channels
-of one attention head, the two factors of a product), are united.
+of one attention head that is not open, the two factors of a product), are united.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,7 @@ class Units:
         self.count = 1  # 0 means "no unit"
         self._meetings: list[_Meeting] = []
         self._fixed: list[tuple[Tensor, Fixed]] = []
+        self.heads: list[Tensor] = []  # (heads, dimensions) of open attentions: each head must keep as many
 
     def fresh(self, size: int) -> Tensor:
         ids = torch.arange(self.count, self.count + size)
@@ -109,6 +110,12 @@ class Units:
 
     def meet_groups(self, labels: Tensor | None, source: str | None, where: str) -> None:
         """A grouped convolution reads these labels; its weight has no axis of its own for them."""
+
+    def open_heads(self, plane: Tensor, where: str) -> None:
+        """The dimensions of heads, along the last axis of a plane, are channels; its other axes tell the heads apart."""
+        rows = plane.reshape(-1, plane.shape[-1])
+        first = np.sort(np.unique(rows[:, 0].numpy(), return_index=True)[1])  # images repeat them
+        self.heads.append(rows[torch.from_numpy(first)])
 
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         ids = ids.reshape(-1)
@@ -180,8 +187,13 @@ class Mismatch(Exception):
 class KnownUnits(Units):
     """The same walk over a finished model whose units are known: every union must already hold."""
 
-    def __init__(self, classes: np.ndarray, group_reads: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, classes: np.ndarray, group_reads: Mapping[str, np.ndarray], heads: Sequence[np.ndarray] = ()
+    ) -> None:
         super().__init__()
+        self.head_of = np.zeros(len(classes), np.int64)  # of each unit, counted from 1
+        for number, head in enumerate((head for table in heads for head in table), 1):
+            self.head_of[head] = number
         self.group_reads = group_reads  # grouped convolution's weight -> the units it was built to read
         self.arrived_groups: dict[str, np.ndarray] = {}  # where they arrive in another order: that order
         self.known = classes
@@ -233,6 +245,11 @@ class KnownUnits(Units):
         wrong = (left != right) & (left != 0) & (right != 0)
         if wrong.any():
             raise Mismatch(where, f"{int(wrong.sum())} of {wrong.size} channels would meet the wrong partner")
+
+    def open_heads(self, plane: Tensor, where: str) -> None:
+        of = self.head_of[self._unit(plane.reshape(-1, plane.shape[-1]))]
+        if (of != of[:, :1]).any():
+            raise Mismatch(where, "dimensions of different heads would meet in one, as heads keep unequally many")
 
     def fix(self, ids: Tensor, reason: str, *, channel: bool = True) -> None:
         return

@@ -97,6 +97,7 @@ class Blueprint:
         self.sites = [self._site(s) for s in walk.sites]
         self.raw_segments = [s.numpy() for s in walk.segments]  # ids that a split takes out of a layer's output
         self.mixes = list(dict.fromkeys(walk.mixes))
+        self.heads = [self._units(table) for table in units.heads]  # (heads, dimensions) of open attentions
         plane = walk.of(graph.output).plane
         self.output_units = np.zeros(0, np.int64) if plane is None else self._units(plane.reshape(-1))
         dims = varies(align(plane, len(graph.output.shape))) if plane is not None else set()
@@ -190,8 +191,14 @@ class Blueprint:
         return np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
 
     def cells(self, name: str) -> np.ndarray | None:
-        """The number of every channel's group where grouped layers divide a space into equal groups; else None."""
+        """The number of every channel's group where grouped layers, or heads, divide a space into equal groups; else None."""
         if name not in self._cells:
+            within = [
+                table for table in self.heads if (_owners(self._owner, table[0]) == self._names.index(name)).all()
+            ]
+            if within:
+                self._cells[name] = self._heads_of(name, within[0])
+                return self._cells[name]
             if not any(1 < site.groups < len(site.makes) for site in self.sites if site.makes is not None):
                 return None
             groups = self.kinds(name, groups=True)
@@ -199,6 +206,13 @@ class Blueprint:
             equal = len(sizes) > 1 and sizes.min() == sizes.max() > 1 and not self.kinds(name).any()
             self._cells[name] = groups if equal else None
         return self._cells[name]
+
+    def _heads_of(self, name: str, table: np.ndarray) -> np.ndarray:
+        """The head of every channel of a space that runs over the dimensions of heads."""
+        result = np.zeros(self._spaces[name].size, np.int64)
+        for number, head in enumerate(table):
+            result[self._index[head]] = number
+        return result
 
     def has_place(self, unit: int) -> bool:
         return 0 <= unit < len(self._owner) and bool(self._owner[unit] >= 0)

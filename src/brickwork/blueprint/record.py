@@ -75,6 +75,7 @@ class Graph:
     module_inputs: dict[str, Value] = field(default_factory=dict)  # first tensor each module was called with
     module_outputs: dict[str, Value] = field(default_factory=dict)  # last tensor each module returned
     calls: dict[str, int] = field(default_factory=dict)  # how often each module ran
+    open_heads: frozenset[str] = frozenset()  # attentions the dimensions of whose heads are channels
     _live: tuple[Value, list[Op]] | None = None
 
     def live(self) -> list[Op]:
@@ -371,6 +372,7 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     inputs = [mode.value(x) for x in flat if isinstance(x, Tensor)]
     args, kwargs = tree_unflatten(flat, spec)
     graph = Graph(mode.ops, inputs, inputs[0], names)
+    graph.open_heads = frozenset(path for path, m in twin.named_modules() if getattr(m, "heads_open", False))
     handles = _watch(twin, mode, graph)
     try:
         _Recorder.active = mode

@@ -145,7 +145,8 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
     """A product over the last axis of `a` and the one-before-last of `b`.
 
     With a weight, the weight's input axis runs over the channels of the other operand. Between two
-    activations (attention) the contracted channels of one batch entry (a head) become one unit.
+    activations (attention) the contracted channels of one batch entry (a head) become one unit, but for heads that are
+    open: their channels go by themselves.
     """
     ta, tb, out = walk.of(a), walk.of(b), op.outputs[0]
     assert out is not None
@@ -157,6 +158,9 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
         walk.freeze(op, "a product with a vector")
         return
     ndim = max(len(a.shape), len(b.shape))
+    if op.module in walk.graph.open_heads and not ta.weight and not tb.weight and len(tb.planes) == 1:
+        _within_heads(walk, op, a, b, ndim)
+        return
     pa, pb = [align(p, ndim) for p in ta.planes], [align(p, ndim) for p in tb.planes]
     ka, kb = ndim - 1, ndim - 2  # the contracted axis in each operand
     over_a, over_b = [p for p in pa if ka in varies(p)], [p for p in pb if kb in varies(p)]
@@ -198,6 +202,20 @@ def contract(walk: Walk, op: Op, a: Value, b: Value, bias: Value | None) -> None
         zero = zero and all(touches(own, units) for units in planes)
     walk.put(out, Tags(planes, zero=zero, weight=ta.weight and tb.weight))
     _note_linear(walk, op, a, b, bias, planes, out)
+
+
+def _within_heads(walk: Walk, op: Op, a: Value, b: Value, ndim: int) -> None:
+    """A product in an open attention: queries with keys, whose dimensions meet, or values with weights of no channel."""
+    ta, tb, out = walk.of(a), walk.of(b), op.outputs[0]
+    assert out is not None
+    inner, result = align(tb.planes[0], ndim), [align(tb.planes[0], ndim)]
+    if ta.planes:
+        keys = walk.collapse(inner, {ndim - 1}, op).transpose(-1, -2)
+        inner, result = walk.collapse(align(ta.planes[0], ndim), {ndim - 2}, op), []
+        walk.units.unite(inner, keys, op.place)
+    walk.units.open_heads(inner, op.place)
+    _note_attention(walk, op, a, out, [inner])
+    walk.put(out, Tags(result, zero=tb.zero))
 
 
 def _note_attention(walk: Walk, op: Op, a: Value, out: Value, labels: list[Tensor]) -> None:

@@ -13,9 +13,10 @@ from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.allocation import by_damage
 from brickwork.bricks.answers import Answers
 from brickwork.bricks.cut import Cut
+from brickwork.bricks.narrow_heads import head_curves
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.prices import prices_of
-from brickwork.bricks.rebuild import PROBES, Curve, damage_between, rebuild_curves
+from brickwork.bricks.rebuild import Curve, curve_of, rebuild_curves
 from brickwork.bricks.scores import Scores
 from brickwork.bricks.subject import Subject
 from brickwork.bricks.timing import Clock
@@ -74,6 +75,7 @@ def choose(
     curves = rebuild_curves(
         subject.whole, bp, images, answers, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
     )
+    curves |= head_curves(subject, spaces, answers)
     others = [s for s in bp.spaces if s in spaces and s not in curves and s != CLASSES]
     if others:  # what reads them cannot be solved for: the next best thing is a score, and damage measured all the same
         scores = subject.score("taylor", options.scored, options.seed, progress).within(others)
@@ -184,18 +186,12 @@ class ByRebuild:
 def _scored_curves(subject: Subject, scores: Scores, answers: Answers | None) -> dict[str, Curve]:
     bp, curves = subject.bp, {}
     for name, table in scores.of(subject.wanted).items():
-        size, fixed, cells = bp.spaces[name], bp.space(name).fixed, bp.cells(name)
+        fixed, cells = bp.space(name).fixed, bp.cells(name)
         free = [int(k) for k in np.argsort(table, kind="stable") if int(k) not in fixed]
         if cells is not None:  # one of every group at a time
             turns = [[k for k in free if cells[k] == g] for g in range(int(cells.max()) + 1)]
             free = [k for turn in zip(*turns, strict=False) for k in turn]
         order = tuple(free[: len(free) - (0 if fixed else 1)])
         errors = np.concatenate([[0.0], np.cumsum(table[list(order)])])
-        measured = []
-        probes = {max(1, round(len(order) * share)) for share in PROBES} if order and answers is not None else ()
-        for count in sorted(probes):
-            assert answers is not None
-            kept = sorted(set(range(size)) - set(order[:count]))
-            measured.append((count, answers.changed(bp.zero(subject.whole, {name: kept}))))
-        curves[name] = Curve(order, damage_between(errors, measured))
+        curves[name] = curve_of(subject.whole, bp, name, order, errors, answers)
     return curves

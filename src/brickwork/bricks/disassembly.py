@@ -18,6 +18,7 @@ from brickwork.bricks.choosing import Choice, choose
 from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
 from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.narrow_heads import with_open_heads
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import check_polish, polish
 from brickwork.bricks.samples import Data
@@ -89,6 +90,7 @@ class Cutting:
         self.model, self.progress = model, progress
         self.source = data.source if isinstance(data, ImageData) else None
         self.subject = prepare(model, classes, data, device=device, output=options.output, seed=options.seed)
+        self.subject = with_open_heads(self.subject, options)
         self.judge = Judge(self.subject.whole, self.subject.judged, self.subject.wanted, options.output)
         self.unlabelled = self.subject.samples.some(options.images, options.seed)
         self.cut_out = partial(repaired, self.subject, index=self.unlabelled, options=options, progress=progress)

@@ -111,6 +111,8 @@ def prices_of(bp: Blueprint, of: str) -> Prices:
     else:
         batch = max(1, bp.graph.inputs[0].shape[0] if bp.graph.inputs[0].shape else 1)
         for site in bp.sites:
+            if site.kind == "attention" and site.reads is not None:
+                terms.append((float(site.positions // batch), (shares(site.reads),)))
             if site.kind in ("conv", "linear") and site.raw.input is not None and site.raw.output is not None:
                 axis = 1 if site.kind == "conv" else -1
                 inside, outside = site.raw.input.shape[axis], site.raw.output.shape[axis]

@@ -125,6 +125,19 @@ def _curve(
     return Curve(gone.order, damage_between(gone.errors, measured))
 
 
+def curve_of(
+    whole: nn.Module, bp: Blueprint, name: str, order: tuple[int, ...], errors: np.ndarray, answers: Answers | None
+) -> Curve:
+    """The curve of channels whose order is known already. errors: what says how their damage grows between two looks."""
+    measured = []
+    probes = {max(1, round(len(order) * share)) for share in PROBES} if order and answers is not None else ()
+    for count in sorted(probes):
+        assert answers is not None
+        kept = sorted(set(range(bp.spaces[name])) - set(order[:count]))
+        measured.append((count, answers.changed(bp.zero(whole, {name: kept}))))
+    return Curve(order, damage_between(errors, measured))
+
+
 def damage_between(errors: np.ndarray, measured: list[tuple[int, float]]) -> np.ndarray:
     """Errors after each channel as damage to the answers: measured after some of them, between those by the errors' shape.
 

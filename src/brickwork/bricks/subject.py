@@ -33,6 +33,9 @@ class Subject:
     wanted: list[int]  # the classes asked for
     samples: Samples
     judged: Samples  # of the test split, or the same as `samples`, whose held-out images judge
+    heads: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # of each open attention, what the dimensions of its heads say
     _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
 
     @property

@@ -82,6 +82,8 @@ def _from_weights(bricks: Sequence[Brick]) -> Brick:
     for brick in bricks:
         where = places.select(numbers, brick.kept).state_dict()
         for name, value in brick.model.state_dict().items():
+            if name not in state:  # which channels a norm of the part has; the cut of the union says that anew
+                continue
             if not value.is_floating_point():
                 state[name] = value.clone()
                 continue

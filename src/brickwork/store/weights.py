@@ -140,11 +140,13 @@ def tensors_of(header: Header, sha256: str | None = None) -> State:
     return {name: result[name] for name in sorted(result)}
 
 
+#: endings of what torch.save wrote; of `model_best.pth.tar`, too, as the examples of PyTorch call it
+SAVED = (".pth", ".pt", ".bin", ".ckpt", ".th", ".tar")
 HOLDERS = ("state_dict", "model_state_dict", "model")  # entries under which training scripts write the weights
 
 
 def load_weights(path: str | Path, *, key: str | None = None) -> State:
-    """The tensors of a `.safetensors`, `.pth`, `.pt` or `.bin` file, on the CPU; no code in it is ever run.
+    """The tensors of a `.safetensors` file, or of one of torch.save (`.pth`, `.pt`, …), on the CPU; no code in it is run.
 
     A `.pth` may hold the tensors directly or under "state_dict", "model_state_dict" or "model", as training scripts write
     them, or under another `key`.
@@ -152,8 +154,10 @@ def load_weights(path: str | Path, *, key: str | None = None) -> State:
     path = Path(path)
     if path.suffix == ".safetensors":
         return read_safetensors(path)
-    if path.suffix not in (".pth", ".pt", ".bin", ".ckpt"):
-        raise BadFile(f"{path}: weights come as .safetensors, .pth, .pt, .bin or .ckpt, not {path.suffix!r}.")
+    if path.suffix not in SAVED:
+        raise BadFile(
+            f"{path}: weights come as .safetensors, {', '.join(SAVED[:-1])} or {SAVED[-1]}, not {path.suffix!r}."
+        )
     if not path.is_file():
         raise BadFile(f"{path} does not exist.")
     try:

@@ -19,6 +19,7 @@ from brickwork.bricks.choosing import choose
 from brickwork.bricks.cut import Cut
 from brickwork.bricks.disassembly import repaired
 from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.narrow_heads import with_open_heads
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import polish
 from brickwork.bricks.samples import Samples
@@ -54,7 +55,7 @@ def prune(
     shares: tuple[float, ...] = SHARES,
     minutes: float = 2.0,
 ) -> Iterator[Row]:
-    """Accuracy against multiply-adds without training, and after a polish: three public networks and three of ours."""
+    """Accuracy against multiply-adds without training, and after a polish: public networks and three of ours."""
     ways = some_of(WAYS, picks, "way")
     for arch in lab.archs(archs, DEFAULT):
         bench = Bench(lab, arch, minutes if lab.full else 0.02)
@@ -111,8 +112,9 @@ class Cutter:
     number: int
 
     def __post_init__(self) -> None:
-        self.subject, seed = self.bench.subject(self.number), self.bench.lab.seed + self.number
+        seed = self.bench.lab.seed + self.number
         self.options = DisassembleOptions(of="macs", budget=0.5, attribution=self.attribution, images=IMAGES, seed=seed)
+        self.subject = with_open_heads(self.bench.subject(self.number), self.options)
         self.index = self.subject.samples.some(IMAGES, seed)
         spaces = [name for name in self.subject.bp.spaces if name != CLASSES]
         began = time.monotonic()
