@@ -38,6 +38,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 SHORTER: dict[str, dict[str, Any]] = {"tiny_imagenet": {"epochs": 20}}
 #: a stem for small images would cost ResNet-50 four times what it costs on CIFAR
 STEMS: dict[tuple[str, str], dict[str, Any]] = {("resnet50", "tiny_imagenet"): {"stem": "imagenet"}}
+#: of networks that are made for images of one size: the digits of 16 pixels
+SMALLER: dict[str, dict[str, Any]] = {"vit_small": {"image_size": 16, "patch_size": 4, "depth": 2}}
 SMOKE = {"epochs": 8, "batch_size": 32, "lr": 5e-3}
 AUGMENTED: dict[str, Any] = {"augment": "crop+flip", "weight_decay": 5e-4, "schedule": "onecycle"}
 #: training images per class; None: all
@@ -115,7 +117,7 @@ class Lab:
 
     def arguments(self, arch: str, source: str) -> dict[str, Any]:
         """What `network` builds an architecture with for a set."""
-        return STEMS.get((arch, source), {}) if self.full else {}
+        return STEMS.get((arch, source), {}) if self.full else SMALLER.get(arch, {})
 
     def network(self, arch: str, spec: str) -> nn.Module:
         """A network trained on a half of a set; both halves prepare images alike, so that parts can be interleaved."""
