@@ -240,7 +240,8 @@ def test_data_that_cannot_be_used(nets, digits, small):
         ((x, y.float()), "float"),
         ((x, y + 1), "labels run from 1 to 3"),
         ((x[:0], y[:0]), "no images"),
-        (x, "a pair"),
+        (3, "a pair"),
+        (x[:0], "no images"),
         ((x, y, y), "a pair"),
     ):
         with pytest.raises(BadData, match=message):

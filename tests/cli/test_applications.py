@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import brickwork
 from brickwork import data, store, zoo
@@ -311,3 +312,19 @@ def test_an_output_that_is_there(run, folders, verb):
     code, out, err = run(verb, *given[verb].split(), "--out", "b")
     assert code == 2 and "--force" in err and out == "" and err.count("\n") == 1
     assert (folders / "b" / "config.json").read_bytes() == before
+
+
+def test_images_without_labels(run, tmp_path):
+    """A folder of pictures of whatever: refused by its labels, with the way on, and taken by the network's answers."""
+    from PIL import Image
+
+    digits = data.load("digits:A", size=8, channels=1)
+    (tmp_path / "pics").mkdir()
+    for number, picture in enumerate(digits.train_images[:60]):
+        Image.fromarray(picture[..., 0]).save(tmp_path / "pics" / f"{number}.png")
+    request = ("compress", "a", "--data", tmp_path / "pics", "--budget", "0.5", "--out", tmp_path / "s")
+    code, _, err = run(*request)
+    assert code == 2 and "'pics'" in err and "--labels network" in err and not (tmp_path / "s").exists()
+    code, out, err = run(*request, "--labels", "network")
+    assert code == 0 and "held-out agreement" in out
+    assert brickwork.load(tmp_path / "s")(torch.zeros(1, 1, 8, 8)).shape == (1, 5)

@@ -51,25 +51,25 @@ def assemble(
 # from brickwork.bricks.compression import compress
 def compress(
     model: Module,
-    data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any], *,
-    attribution: str | None = None, keep: float | None = None, budget: float | Sequence[float] | None = None,
+    data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any] | ndarray | Tensor | StreamedImages,
+    *, attribution: str | None = None, keep: float | None = None, budget: float | Sequence[float] | None = None,
     of: Literal["parameters", "macs", "latency"] = "parameters", batch: int = 1, threshold: float | None = None,
     tolerance: float = 0.01, depth: str | int | None = None, repair: Literal["match", "bn", "none"] = "match",
-    images: int = 3000, scored: int = 3000, ridge: float | None = None, polish: float | None = None,
-    round_to: int | None = None, uniform: bool = False, output: str | int | None = None, seed: int = 0,
-    device: str | device | None = None, progress: bool = True, options: CompressOptions | None = None,
+    images: int = 3000, scored: int = 3000, labels: Literal["data", "network"] = "data", ridge: float | None = None,
+    polish: float | None = None, round_to: int | None = None, uniform: bool = False, output: str | int | None = None,
+    seed: int = 0, device: str | device | None = None, progress: bool = True, options: CompressOptions | None = None,
 ) -> Any: ...
 
 # from brickwork.bricks.disassembly import disassemble
 def disassemble(
     model: Module, classes: Sequence[str | int] | str | int | None,
-    data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any], *,
-    attribution: str | None = None, keep: float | None = None, budget: float | None = None,
+    data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any] | ndarray | Tensor | StreamedImages,
+    *, attribution: str | None = None, keep: float | None = None, budget: float | None = None,
     of: Literal["parameters", "macs", "latency"] = "parameters", batch: int = 1, threshold: float | None = None,
     tolerance: float = 0.01, depth: str | int | None = None, repair: Literal["match", "bn", "none"] = "match",
-    images: int = 3000, scored: int = 3000, ridge: float | None = None, polish: float | None = None,
-    round_to: int | None = None, uniform: bool = False, output: str | int | None = None, seed: int = 0,
-    device: str | device | None = None, progress: bool = True, options: DisassembleOptions | None = None,
+    images: int = 3000, scored: int = 3000, labels: Literal["data", "network"] = "data", ridge: float | None = None,
+    polish: float | None = None, round_to: int | None = None, uniform: bool = False, output: str | int | None = None,
+    seed: int = 0, device: str | device | None = None, progress: bool = True, options: DisassembleOptions | None = None,
 ) -> Brick: ...
 
 # from brickwork.bricks.distillation import distil

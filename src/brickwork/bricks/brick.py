@@ -43,7 +43,8 @@ class Brick:
     classes: tuple[str, ...]
     source: str  # state hash of the whole network
     kept: dict[str, list[int]] = field(repr=False)  # space -> channels, in the whole network's ids
-    judged_by: str  # "accuracy", or "auroc" (one against the rest) for a part of one class
+    #: "accuracy", "agreement" (with the whole, on images without labels), or "auroc" (one against the rest) of one class
+    judged_by: str
     accuracy_before: float | None  # of the whole restricted to the classes, on held-out images; None: no images
     accuracy_after: float | None  # of the part
     parameters: float  # share of the whole's
@@ -146,7 +147,7 @@ class Brick:
             timed = self.used["latency"]
             rows.append(("time", f"{timed['share']:.1%} of the whole for {counted(timed['batch'], 'image')} at once"))
         if self.accuracy_after is not None:
-            name = "AUROC" if self.judged_by == "auroc" else "accuracy"
+            name = "AUROC" if self.judged_by == "auroc" else self.judged_by
             rows.append((f"held-out {name}", f"{self.accuracy_before:.2%} whole, {self.accuracy_after:.2%} part"))
             if "judged" in self.used:
                 which = "of the test split" if self.used["judged"]["of"] == "test" else "held out of those given"

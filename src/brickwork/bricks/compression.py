@@ -9,7 +9,7 @@ from torch import nn
 
 from brickwork.bricks.disassembly import Cutting
 from brickwork.bricks.options import CompressOptions
-from brickwork.bricks.samples import Data
+from brickwork.bricks.samples import DataOrImages
 from brickwork.bricks.tradeoff import Tradeoff, timed
 from brickwork.devices import DeviceLike
 from brickwork.options import takes
@@ -17,7 +17,12 @@ from brickwork.options import takes
 
 @takes(CompressOptions)
 def compress(
-    model: nn.Module, data: Data, *, device: DeviceLike | None = None, progress: bool = True, options: CompressOptions
+    model: nn.Module,
+    data: DataOrImages,
+    *,
+    device: DeviceLike | None = None,
+    progress: bool = True,
+    options: CompressOptions,
 ) -> Any:
     """A Brick of all classes: the smallest network within `tolerance` that still tells them apart.
 

@@ -21,7 +21,7 @@ from brickwork.bricks.judge import Judge, logits_on
 from brickwork.bricks.narrow_heads import with_open_heads
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import check_polish, polish
-from brickwork.bricks.samples import Data
+from brickwork.bricks.samples import DataOrImages
 from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.timing import Clock
 from brickwork.bricks.uniform import ByConfiguration
@@ -42,7 +42,7 @@ STATISTICS = 1000  # images are enough for the means and spreads that let bricks
 def disassemble(
     model: nn.Module,
     classes: Classes,
-    data: Data,
+    data: DataOrImages,
     *,
     device: DeviceLike | None = None,
     progress: bool = True,
@@ -52,7 +52,8 @@ def disassemble(
 
     classes: names, numbers, or the text of a data spec ("0-2,cat"); None: all of them.
     data: (images, labels), a fifth of which is held out to judge, or an ImageData: its training split chooses and
-    repairs, its test split judges.
+    repairs, its test split judges. Of images alone, or with labels="network", the network's own answers say what class
+    an image counts as, and a part is judged by how often it answers as the network does.
     How much stays is said by one of: keep (share of the channels of every layer), budget (share of the
     parameters, or of="macs" or "latency"), threshold (the paper's: above this factor × the layer's mean score); by none of
     them, the smallest part on a ladder of budgets within `tolerance` of the whole restricted to the classes.
@@ -81,7 +82,7 @@ class Cutting:
         self,
         model: nn.Module,
         classes: Classes,
-        data: Data,
+        data: DataOrImages,
         *,
         device: DeviceLike | None,
         options: DisassembleOptions,
@@ -89,7 +90,9 @@ class Cutting:
     ) -> None:
         self.model, self.progress = model, progress
         self.source = data.source if isinstance(data, ImageData) else None
-        self.subject = prepare(model, classes, data, device=device, output=options.output, seed=options.seed)
+        given: dict[str, Any] = {"device": device, "output": options.output, "seed": options.seed}
+        given["labels"] = "network" if options.labels == "network" else "either"
+        self.subject = prepare(model, classes, data, **given)
         self.subject = with_open_heads(self.subject, options)
         self.judge = Judge(self.subject.whole, self.subject.judged, self.subject.wanted, options.output)
         self.unlabelled = self.subject.samples.some(options.images, options.seed)
@@ -120,6 +123,7 @@ class Cutting:
         note = "; ".join(filter(None, (note, _left_whole(self.stuck))))
         samples = subject.samples
         used: dict[str, Any] = {"images": len(self.unlabelled), "scored": self.choice.images}
+        used |= {"labels": "network"} if samples.answers else {}
         used["judged"] = {"images": len(judge.index), "of": "test" if subject.judged is not samples else "held out"}
         if options.polish is not None:
             polished, used["polish"] = polish(

@@ -31,7 +31,7 @@ class Judge:
 
     def __init__(self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None) -> None:
         self.samples, self.classes, self.output = samples, classes, output
-        self.kind = "accuracy" if len(classes) > 1 else "auroc"
+        self.kind = "auroc" if len(classes) == 1 else "agreement" if samples.answers else "accuracy"
         held = samples.held
         # One class can only be told from the others; several are told from each other.
         own = held[np.isin(samples.labels[held], classes)]

@@ -51,6 +51,10 @@ class DisassembleOptions(Options):
     )
     images: int = option(default=3000, at_least=1, help=CALIBRATION)
     scored: int = option(default=3000, at_least=1, help=SCORED)
+    labels: Literal["data", "network"] = option(
+        default="data",
+        help="What class an image counts as: the data's label, or the network's own answer, for images without labels.",
+    )
     ridge: float | None = option(
         default=None,
         at_least=0,

@@ -19,6 +19,7 @@ from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
 
 Data = tuple[Images, np.ndarray | Tensor] | ImageData | TorchData
+DataOrImages = Data | Images  # of images alone, the network's own answers stand for labels
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Samples:
     preprocessing: Preprocessing | None
     device: torch.device
     dtype: torch.dtype
+    answers: bool = False  # whether the labels are what the network answers
 
     def inputs(self, index: np.ndarray) -> Tensor:
         """Network input of these images."""
@@ -52,13 +54,25 @@ class Samples:
         return np.sort(drawn)
 
     def of_classes(self, classes: Sequence[int], count: int, seed: int) -> np.ndarray:
-        """At most `count` of the usable images, as many of each class."""
+        """At most `count` of the usable images, as many of each class; classes that have fewer leave room to the others."""
+        by_class = [self.use[self.labels[self.use] == label] for label in classes]
+        share = max(1, _share([len(own) for own in by_class], count))
         chosen = []
-        for label in classes:
-            own = self.use[self.labels[self.use] == label]
-            draw = np.random.default_rng([seed, 2, label]).permutation(own)
-            chosen.append(draw[: max(1, count // len(classes))])
+        for label, own in zip(classes, by_class, strict=True):
+            chosen.append(np.random.default_rng([seed, 2, label]).permutation(own)[:share])
         return np.sort(np.concatenate(chosen))
+
+
+def _share(sizes: Sequence[int], count: int) -> int:
+    """How many of each class, so that all together are at most `count` and as many as can be.
+
+    >>> _share([50, 50], 20), _share([2, 50, 0], 20), _share([2, 3], 20)
+    (10, 18, 20)
+    """
+    left, room = sorted(sizes), count
+    while left and left[0] < room // len(left):
+        room -= left.pop(0)
+    return room // len(left) if left else count
 
 
 @dataclass(frozen=True)
@@ -114,20 +128,21 @@ def load_samples(
     device: torch.device,
     dtype: torch.dtype,
     seed: int,
+    answers: bool = False,
 ) -> tuple[Samples, Samples]:
     """What to choose and repair on, and what to judge on: the data's test split, or a fifth of the rest held out.
 
-    named: the model itself names its classes.
+    named: the model itself names its classes. answers: the labels are its own answers.
     """
     images, _ = pair_of(data)
     labels = class_numbers(data, known, named)
     if isinstance(data, ImageData) and len(data.test_labels):
         none, every = np.arange(0), np.arange(len(data.test_labels))
         numbers = _renumbered(data, known, named)[data.test_labels].astype(np.int64)
-        judged = Samples(unread(data.test_images), numbers, none, every, preprocessing, device, dtype)
-        return Samples(images, labels, np.arange(len(labels)), none, preprocessing, device, dtype), judged
+        judged = Samples(unread(data.test_images), numbers, none, every, preprocessing, device, dtype, answers)
+        return Samples(images, labels, np.arange(len(labels)), none, preprocessing, device, dtype, answers), judged
     use, held = hold_out(labels, key=(seed, 0))
-    samples = Samples(images, labels, use, held, preprocessing, device, dtype)
+    samples = Samples(images, labels, use, held, preprocessing, device, dtype, answers)
     return samples, samples
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,13 +16,17 @@ from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
 from brickwork.bricks.judge import logits_on
-from brickwork.bricks.samples import Data, Samples, find_classes, load_samples, pair_of
+from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
-from brickwork.data.datasets import pair_of_dataset
+from brickwork.data.datasets import images_of, pair_of_dataset
+from brickwork.data.images import ImageData
+from brickwork.data.streamed import StreamedImages, unread
 from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
+from brickwork.words import some_of
 
+ANSWERED = 5000  # images whose logits are held at once, to be labelled
 Classes = Sequence[str | int] | str | int | None  # None: all
 
 
@@ -78,40 +83,75 @@ class Subject:
 
 
 def prepare(
-    model: nn.Module, classes: Classes, data: Data, *, device: DeviceLike | None, output: str | int | None, seed: int
+    model: nn.Module,
+    classes: Classes,
+    data: DataOrImages,
+    *,
+    device: DeviceLike | None,
+    output: str | int | None,
+    seed: int,
+    labels: Literal["data", "network", "either"] = "data",
 ) -> Subject:
-    """Check a request against network and data; the network given is left as it is."""
+    """Check a request against network and data; the network given is left as it is.
+
+    labels: of the data; the network's own answers; "either": these where the data is images alone.
+    """
     refuse_scripted(model)
     one_dtype(model)
-    data = pair_of_dataset(data, origin_of(model).classes)
     origin = origin_of(model)
     where = pick(device, of=model)
     whole = explicit_attention(copy.deepcopy(model)).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
+    given: dict[str, Any] = {"preprocessing": origin.preprocessing, "device": where, "dtype": dtype}
+    alone = isinstance(data, Tensor | np.ndarray | StreamedImages)
+    answers = labels == "network" or (alone and labels == "either")
+    labelled: Any = data if answers else pair_of_dataset(data, origin.classes)
+    images = unread(images_of(data)) if answers else pair_of(labelled)[0]
+    if not len(images):
+        raise BadData("there are no images in the data.")
+    none = np.zeros(0, np.int64)
+    probe = Samples(images, none, none, none, **given)
     known, bp = origin.classes, None
     if known is None:  # without names, their number is known only once the network has been traced
-        none = np.zeros(0, np.int64)
-        probe = Samples(pair_of(data)[0], none, none, none, origin.preprocessing, where, dtype)
         bp = _traced(whole, probe, output)
         known = tuple(map(str, range(len(bp.output_units))))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
-    samples, judged = load_samples(
-        data,
-        known,
-        origin.classes is not None,
-        preprocessing=origin.preprocessing,
-        device=where,
-        dtype=dtype,
-        seed=seed,
-    )
-    missing = [known[k] for k in wanted if not (samples.labels[samples.use] == k).any()]
-    if missing:
-        raise BadData(f"there are no images of {', '.join(map(repr, missing))} in the data; give some of every class.")
+    if answers:
+        bp = bp or _traced(whole, probe, output)
+        labelled = _answered(whole, data, probe, known, output)
+    way_on = " Images without labels of its classes are taken with `labels` network." if labels == "either" else ""
+    try:
+        samples, judged = load_samples(labelled, known, origin.classes is not None, seed=seed, answers=answers, **given)
+    except BadData as error:
+        raise BadData(f"{error}{way_on}") from None
+    missing = [repr(known[k]) for k in wanted if not (samples.labels[samples.use] == k).any()]
+    if missing and answers and classes is not None:
+        raise BadData(f"the network answers {some_of(missing, 10)} to none of the images; give some of every class.")
+    if missing and not answers:
+        way_on = "" if classes is not None else way_on
+        raise BadData(f"there are no images of {some_of(missing, 10)} in the data; give some of every class.{way_on}")
     if bp is None:
         bp = _traced(whole, samples, output)
     if len(known) != len(bp.output_units):
         raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
     return Subject(whole, bp, known, wanted, samples, judged)
+
+
+def _answered(
+    whole: nn.Module, data: DataOrImages, like: Samples, known: tuple[str, ...], output: str | int | None
+) -> Data:
+    """The images with what the network answers to them as labels."""
+
+    def told(images: Any) -> np.ndarray:
+        samples = replace(like, images=unread(images))
+        parts = np.split(np.arange(len(images)), range(ANSWERED, len(images), ANSWERED))
+        return np.concatenate([logits_on(whole, samples, part, output).argmax(1).numpy() for part in parts])
+
+    if isinstance(data, ImageData):
+        train, test = told(data.train_images), told(data.test_images)
+        return replace(data, classes=known, train_labels=train, test_labels=test)
+    images = images_of(data)
+    return images, told(images)
 
 
 def one_dtype(model: nn.Module) -> None:

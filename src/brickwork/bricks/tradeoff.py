@@ -42,6 +42,11 @@ class Tradeoff:
     ms: tuple[float, ...]  # of the whole, then of each brick
     measured_on: str
 
+    @property
+    def judged_by(self) -> str:
+        """What `accuracy` is: of the labels, or agreement with the whole network, on images without labels."""
+        return next(iter(self.bricks.values())).judged_by
+
     def table(self) -> list[dict[str, Any]]:
         """A row for the whole network (budget None), then for each budget: shares that stay, accuracy, milliseconds."""
         first = next(iter(self.bricks.values()))
@@ -60,7 +65,7 @@ class Tradeoff:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only, without the networks."""
-        return {"rows": self.table(), **self.provenance}
+        return {"rows": self.table(), "judged_by": self.judged_by, **self.provenance}
 
     def save(
         self, folder: str | Path, *, force: bool = False, files: Mapping[str, str] | None = None, **provenance: Any
@@ -87,11 +92,11 @@ class Tradeoff:
             budget = "whole" if row["budget"] is None else f"{row['budget']:g}"
             accuracy = "–" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
             cells.append([budget, f"{row['parameters']:.1%}", f"{row['macs']:.1%}", accuracy, f"{row['ms']:.3f}"])
-        return ["budget", "parameters", "multiply-adds", "accuracy", "ms per image"], cells
+        return ["budget", "parameters", "multiply-adds", self.judged_by, "ms per image"], cells
 
     def __str__(self) -> str:
         judged = counted(next(iter(self.bricks.values())).used["judged"]["images"], "image")
-        return f"{table(*self._cells())}\naccuracy on {judged}; time on {self.measured_on}"
+        return f"{table(*self._cells())}\n{self.judged_by} on {judged}; time on {self.measured_on}"
 
     def _repr_html_(self) -> str:
         return rows_table(*self._cells())
@@ -107,5 +112,5 @@ class Tradeoff:
             axes, ("parameters", "ms"), ("share of the parameters", "ms per image"), strict=True
         ):
             panel.plot([row[key] for row in rows], [row["accuracy"] for row in rows], marker="o")
-            panel.set(xlabel=label, ylabel="accuracy")
+            panel.set(xlabel=label, ylabel=self.judged_by)
         return axes

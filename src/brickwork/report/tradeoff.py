@@ -15,14 +15,15 @@ def draw_tradeoff(result: Tradeoff) -> Drawing:
     rows = result.table()
     known = [row for row in rows if row["accuracy"] is not None]
     low, high = percent_range([100 * row["accuracy"] for row in known] or [0.0, 100.0])
-    marks = heading("Accuracy against size and time", f"on {rows[0]['images']:,} images; time on {result.measured_on}")
-    for number, (key, title, scale, form) in enumerate(
+    title = f"{result.judged_by.capitalize()} against size and time"
+    marks = heading(title, f"on {rows[0]['images']:,} images; time on {result.measured_on}")
+    for number, (key, what, scale, form) in enumerate(
         (("parameters", "share of the parameters, %", 100.0, "{:.0f}"), ("ms", "ms per image", 1.0, "{:.3g}"))
     ):
         left = LEFT + number * (WIDE + GAP)
         values = [scale * row[key] for row in rows]
         panel = Panel(Axis(0, 1.05 * max(values), left, left + WIDE), Axis(low, high, TOP + HIGH, TOP))
-        marks += [*panel.levels(percent_levels(low, high), "{:g}%"), panel.below(title)]
+        marks += [*panel.levels(percent_levels(low, high), "{:g}%"), panel.below(what)]
         marks += panel.ticks([float(form.format(value)) for value in values], room=24)
         points = [(scale * row[key], 100 * row["accuracy"], _tip(row)) for row in known]
         marks += panel.curve(sorted(points), BLUE, size=7)
@@ -30,13 +31,11 @@ def draw_tradeoff(result: Tradeoff) -> Drawing:
     size = LEFT + 2 * WIDE + GAP + 20, TOP + HIGH + 60
     about = (
         "To choose how small the network may become.\n"
-        "A square is one budget, at the right the whole network: up is more accurate, left is smaller (first panel) or faster "
+        "A square is one budget, at the right the whole network: up is better, left is smaller (first panel) or faster "
         f"(second).\n{_so(known)}"
     )
     table, cuts = tuple(tuple(row) for row in cells), (LEFT + WIDE + 20,)
-    return Drawing(
-        "Accuracy against size and time", *size, tuple(marks), about, tuple(head), table, part="bricks", cuts=cuts
-    )
+    return Drawing(title, *size, tuple(marks), about, tuple(head), table, part="bricks", cuts=cuts)
 
 
 def _so(known: list[dict[str, Any]]) -> str:
