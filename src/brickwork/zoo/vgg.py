@@ -28,20 +28,20 @@ def vgg_features(in_channels: int, batch_norm: bool, width: int = 64) -> nn.Sequ
 
 
 class VGG(nn.Module):
-    """Thirteen 3×3 convolutions, five max-pools, three linear layers 512-512-512-n."""
+    """Thirteen 3×3 convolutions, five max-pools, three linear layers 512-hidden-hidden-n."""
 
-    def __init__(self, num_classes: int, in_channels: int, batch_norm: bool, dropout: float) -> None:
+    def __init__(self, num_classes: int, in_channels: int, batch_norm: bool, dropout: float, hidden: int) -> None:
         super().__init__()
         self.features = vgg_features(in_channels, batch_norm)
         self.avgpool = nn.AdaptiveAvgPool2d(1)  # nothing to average at 32 px; larger images fit the head too
         self.classifier = nn.Sequential(
-            nn.Linear(512, 512),
+            nn.Linear(512, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(dropout),
-            nn.Linear(512, 512),
+            nn.Linear(hidden, hidden),
             nn.ReLU(inplace=True),
             nn.Dropout(dropout),
-            nn.Linear(512, num_classes),
+            nn.Linear(hidden, num_classes),
         )
         he_init(self)
 
@@ -50,6 +50,8 @@ class VGG(nn.Module):
 
 
 @architecture("vgg16")
-def vgg16(num_classes: int = 10, in_channels: int = 3, batch_norm: bool = True, dropout: float = 0.0) -> nn.Module:
-    """VGG-16 with a 512-512-512-n head, with or without batch norm."""
-    return VGG(num_classes, in_channels, batch_norm, dropout)
+def vgg16(
+    num_classes: int = 10, in_channels: int = 3, batch_norm: bool = True, dropout: float = 0.0, hidden: int = 512
+) -> nn.Module:
+    """VGG-16 with a 512-hidden-hidden-n head, with or without batch norm."""
+    return VGG(num_classes, in_channels, batch_norm, dropout, hidden)

@@ -194,7 +194,7 @@ def network_and_images(lab: Lab, arch: str) -> tuple[nn.Module, ImageData, list[
     images = lab.data(spec)
 
     def make() -> nn.Module:
-        given = {"in_channels": images.shape[2], **lab.arguments(arch, spec)}
+        given = {"in_channels": images.shape[2], **({} if lab.full else lab.arguments(arch, spec))}
         model = zoo.build(arch, num_classes=10, seed=lab.seed, **given)
         return lab.taught(model, images, spec, seed=lab.seed, **({} if lab.full else lab.recipe(arch)))
 

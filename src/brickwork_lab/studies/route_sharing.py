@@ -24,7 +24,7 @@ from brickwork.data.images import ImageData
 from brickwork_lab import public_networks
 from brickwork_lab.judging import share_right
 from brickwork_lab.lab import Lab
-from brickwork_lab.studies.frat_readings import PAPERS, PER_CLASS, sure_images, trained
+from brickwork_lab.studies.frat_readings import PER_CLASS, sure_images, trained
 from brickwork_lab.studies.pruning import network_and_images
 from brickwork_lab.studies.registry import Names, Row, averaged, check_names, study
 
@@ -34,7 +34,8 @@ PAIRS = {LENET: (4, 0), VGG: (5, 2)}  # deer and airplane (Figure 6, A.1); dog a
 PAPER = {"conv1": 0.0, "conv2": 15.38, "fc1": 13.11, "fc2": 11.54, "classes": 0.0}
 KNOWS = {LENET: "five classes, as the paper's", VGG: "ten classes, the paper's VGG-16 five"}
 #: zoo's own LeNet recipe is AdamW's
-DESCENT = {**PAPERS, "epochs": 50, "weight_decay": 0.0, "optimizer": "sgd", "nesterov": False}
+DESCENT = {"epochs": 50, "batch_size": 128, "lr": 0.01, "schedule": "constant", "weight_decay": 0.0}
+DESCENT |= {"optimizer": "sgd", "nesterov": False}
 TRAINED = {LENET: "50 epochs of SGD at 0.01; the paper 100", VGG: "by others"}
 JUDGED = 2000  # test images, about
 AMONG = {LENET: 2000, VGG: 200}  # images per class that are looked at to find sure ones

@@ -110,7 +110,7 @@ def original(lab: Lab, source: str, parts: Iterable[tuple[nn.Module, Collection[
 def protocol(lab: Lab, arch: str, source: str) -> str:
     """What our networks were trained by, beside the paper's 100 or 200 epochs at 0.01 (§6.1)."""
     how = lab.recipe(arch, source)
-    stem = ", ImageNet stem" if lab.arguments(arch, source) else ""
+    stem = ", ImageNet stem" if "stem" in lab.arguments(arch, source) else ""
     return (
         f"ours: {how.get('epochs')} epochs of {how.get('batch_size')} at {how.get('lr')}{stem}; the paper: "
         f"{100 if source == 'cifar10' else 200} epochs of {32 if source == 'tiny_imagenet' else 128} at 0.01"
