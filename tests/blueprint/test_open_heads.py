@@ -11,8 +11,11 @@ from torch.nn import functional as F
 import brickwork
 from brickwork import zoo
 from brickwork.blueprint.attention import explicit_attention
-from brickwork.blueprint.open_heads import SelfAttention, open_attentions, open_heads
+from brickwork.blueprint.open_heads import open_attentions, open_heads, opened_again
+from brickwork.blueprint.self_attention import SelfAttention
 from brickwork.errors import Unsupported
+from brickwork.moments.heads import turn_heads
+from brickwork.origin import origin_of
 from brickwork.outputs import logits_of
 
 SMALL = {"image_size": 16, "patch_size": 8}
@@ -129,6 +132,243 @@ def test_an_attention_of_somebodys_own_is_known_by_its_numbers():
 def test_what_is_not_known_is_left_as_it_is(net):
     x = torch.randn(2, 3, 2, 2)
     assert open_heads(net.eval(), x) is net
+
+
+class Apart(nn.Module):
+    """Layers of their own for queries, keys and values; weights may be dropped, and the output."""
+
+    def __init__(self, dropped=0.0, proj_drop=0.0):
+        super().__init__()
+        self.heads = 3
+        self.q, self.k, self.v, self.proj = (nn.Linear(12, 12, bias=False) for _ in range(4))
+        self.resid_dropout, self.proj_drop = nn.Dropout(dropped), proj_drop
+
+    def forward(self, hidden_states, attention_mask=None):
+        q, k, v = (
+            layer(hidden_states).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v)
+        )
+        scores = q @ k.mT * 0.5
+        if attention_mask is not None:
+            scores = scores.masked_fill(~attention_mask, float("-inf"))
+        return self.end((self.weights(scores) @ v).transpose(1, 2).flatten(2))
+
+    def weights(self, scores):
+        return scores.softmax(-1)
+
+    def end(self, mixed):
+        return F.dropout(self.proj(mixed), self.proj_drop, self.training)
+
+
+class Stack(nn.Module):
+    """Attentions one behind the other, called in some way."""
+
+    def __init__(self, *attentions, patch=1, call=lambda attention, tokens: attention(tokens)):
+        super().__init__()
+        self.patch, self.attentions = nn.Conv2d(3, 12, patch, patch), nn.ModuleList(attentions)
+        self.head, self.call = nn.Linear(12, 4), call
+
+    def forward(self, x):
+        tokens = self.patch(x).flatten(2).mT
+        for attention in self.attentions:
+            tokens = tokens + self.call(attention, tokens)
+        return self.head(tokens.mean(1))
+
+
+def stack(*attentions, size=3, **how):
+    net = Stack(*attentions, **how).double().eval()
+    rng = torch.Generator().manual_seed(0)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.4, generator=rng)
+    return net, torch.randn(4, 3, size, size, dtype=torch.float64, generator=rng)
+
+
+def tied(how):
+    one, other = Apart(), Apart()
+    match how:
+        case "queries and keys":
+            one.k.weight = one.q.weight
+        case "queries of two":
+            other.q.weight = one.q.weight
+        case "last layer of two":
+            other.proj = one.proj
+    return one, other
+
+
+@pytest.mark.parametrize(
+    "how, left", [("queries and keys", ["attentions.1"]), ("queries of two", []), ("last layer of two", [])]
+)
+def test_attentions_that_share_weights_are_not_opened(how, left):
+    net, x = stack(*tied(how))
+    opened = open_heads(net, x)
+    assert open_attentions(opened) == left
+    turned, _ = turn_heads(opened, [x])
+    assert (turned(x) - net(x)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("within", [nn.Identity, nn.Sequential], ids=["itself", "in a module that does"])
+def test_an_attention_that_stands_in_two_places_stays_one(within):
+    attention = Apart() if within is nn.Identity else nn.Sequential(Apart())
+    net, x = stack(attention, Apart(), attention)
+    opened = open_heads(net, x)
+    assert opened.attentions[0] is opened.attentions[2] and len(open_attentions(opened)) == 2
+    assert sum(p.numel() for p in opened.parameters()) == sum(p.numel() for p in net.parameters())
+    turned, _ = turn_heads(opened, [x])
+    assert (turned(x) - net(x)).abs().max() < 1e-10
+    again = opened_again(net, origin_of(opened).steps[-1]["modules"])
+    assert again.attentions[0] is again.attentions[2] and torch.equal(again(x), opened(x))
+    bp = brickwork.trace(turned, x)
+    keep = {name: some_of_every_head(bp, name, 2) for name in bp.spaces if bp.cells(name) is not None}
+    assert (bp.select(turned, keep)(x) - bp.zero(turned, keep)(x)).abs().max() < 1e-10
+
+
+class Near(Apart):
+    """Of many tokens each sees those that are near."""
+
+    def weights(self, scores):
+        count = scores.shape[-1]
+        far = (torch.arange(count)[:, None] - torch.arange(count)).abs() > 2
+        return (scores.masked_fill(far, float("-inf")) if count > 20 else scores).softmax(-1)
+
+
+def test_an_attention_is_tried_on_as_many_tokens_as_it_is_called_with():
+    net, x = stack(Near(), patch=16, size=128)  # 64 tokens, and 16 of an image of half the size
+    assert open_heads(net, x) is net
+
+
+def test_the_attentions_that_are_called_as_tried_are_opened_beside_others():
+    def call(attention, tokens):
+        masked = isinstance(attention, OwnAttention)  # with a tensor that no attention takes as a mask
+        return attention(tokens, torch.ones(1).to(tokens))[0] if masked else attention(tokens)
+
+    net, x = stack(Apart(), OwnAttention(12, 3, 0.7), Near(), Apart(), call=call)
+    assert open_attentions(open_heads(net, x)) == ["attentions.0", "attentions.2", "attentions.3"]
+
+
+def test_tokens_and_masks_may_be_given_by_name():
+    allowed = torch.rand(4, 1, 9, 9, generator=torch.Generator().manual_seed(0)) > 0.5
+    allowed |= torch.eye(9, dtype=torch.bool)
+    for mask in (None, allowed):
+
+        def call(attention, tokens, mask=mask):
+            given = None if mask is None else mask[: len(tokens)]
+            return attention(hidden_states=tokens, attention_mask=given)
+
+        net, x = stack(Apart(), call=call)
+        opened = open_heads(net, x)
+        assert open_attentions(opened) == ["attentions.0"] and opened.attentions[0].masks == ["bool"]
+        assert (opened(x) - net(x)).abs().max() < 1e-12
+        tokens = torch.randn(4, 9, 12, dtype=torch.float64)
+        answers = [attention(tokens, allowed) for attention in (net.attentions[0], opened.attentions[0])]
+        assert (answers[0] - answers[1]).abs().max() < 1e-12
+        for refused in (allowed.double(), allowed[0, 0]):
+            with pytest.raises(Unsupported, match="masks"):
+                opened.attentions[0](tokens, refused)
+    older = {"attentions.0": {"order": "", "scale": 0.5, "pair": False}}  # as it was recorded before
+    with pytest.raises(Unsupported, match="masks"):
+        opened_again(net, older).attentions[0](tokens, allowed)
+
+
+class Dropped(Apart):
+    """By names of GPT."""
+
+    def __init__(self):
+        super().__init__(0.3)
+        self.attn_dropout = nn.Dropout(0.2)
+
+    def weights(self, scores):
+        return self.attn_dropout(scores.softmax(-1))
+
+    def end(self, mixed):
+        return self.resid_dropout(self.proj(mixed))
+
+
+class Path(Apart):
+    """The output of some images is dropped whole."""
+
+    def __init__(self):
+        super().__init__()
+        from timm.layers import DropPath
+
+        self.drop_path = DropPath(0.4)
+
+    def end(self, mixed):
+        return self.drop_path(self.proj(mixed))
+
+
+class Twice(Apart):
+    """One dropout for weights and output."""
+
+    def __init__(self):
+        super().__init__(0.3)
+
+    def weights(self, scores):
+        return self.resid_dropout(scores.softmax(-1))
+
+    def end(self, mixed):
+        return self.resid_dropout(self.proj(mixed))
+
+
+class Noisy(Apart):
+    def weights(self, scores):
+        return (scores + torch.randn_like(scores) if self.training else scores).softmax(-1)
+
+
+@pytest.mark.parametrize(
+    "kind, dropout, after",
+    [(Dropped, 0.2, "Dropout"), (Path, 0.0, "DropPath"), (lambda: Apart(proj_drop=0.5), 0.0, "Dropout")],
+    ids=["by other names", "a path", "a number"],
+)
+def test_what_is_dropped_in_training_is_dropped_by_the_open_attention(kind, dropout, after):
+    net, x = stack(kind())
+    opened = open_heads(net, x)
+    attention = opened.attentions[0]
+    assert attention.dropout == dropout and type(attention.after).__name__ == after
+    again = opened_again(net, origin_of(opened).steps[-1]["modules"])
+    assert open_heads(opened, x) is opened  # and nothing is lost by a second time
+    answers = []
+    for each in (net, opened, again):
+        torch.manual_seed(1)
+        answers.append(each.train()(x))
+    assert all((answer - answers[0]).abs().max() < 1e-12 for answer in answers[1:])
+    assert (answers[0] - net.eval()(x)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [Twice, Noisy])
+def test_what_does_other_things_in_training_is_left_as_it_is(kind):
+    net, x = stack(kind())
+    state = torch.get_rng_state()
+    assert open_heads(net, x) is net and torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_number_of_heads_is_no_truth_value():
+    net, x = stack(Apart())
+    net.attentions[0].num_heads = True  # that it has several, say
+    assert open_heads(net, x).attentions[0].num_heads == 3
+
+
+@pytest.mark.parametrize("way, masks", [("sdpa", ["bool", "float"]), ("eager", ["float"])])
+def test_both_ways_of_transformers(way, masks):
+    net, x = network("hf:vit")
+    net, x = net.float(), x.float()  # eager attention computes its weights in this precision
+    for module in net.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation = way
+    opened = open_heads(net, x)
+    attentions = [m for m in opened.modules() if isinstance(m, SelfAttention)]
+    assert [m.masks for m in attentions] == [masks, masks]
+    assert (logits_of(opened(x)) - logits_of(net(x))).abs().max() < 1e-5
+
+
+def test_attentions_of_clip_are_called_by_names():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 12, "num_attention_heads": 3, "num_hidden_layers": 2, "intermediate_size": 16}
+    config = transformers.CLIPVisionConfig(image_size=16, patch_size=8, **sizes)
+    torch.manual_seed(0)
+    net = transformers.CLIPVisionModel(config).double().eval()
+    x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    opened = open_heads(net, x, "pooler_output")
+    assert len(open_attentions(opened)) == 2
+    assert (opened(x).pooler_output - net(x).pooler_output).abs().max() < 1e-10
 
 
 def test_a_narrowed_network_is_saved_and_loaded(tmp_path):

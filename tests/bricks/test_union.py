@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 import brickwork
 from brickwork import data, zoo
@@ -146,3 +147,54 @@ def test_plain_cuts_of_attention_keep_the_networks_own_weights(digits):
     for brick in bricks:
         part, own = brick.model.state_dict(), net.state_dict()
         assert all(bool(torch.isin(value, own[name]).all()) for name, value in part.items() if name in own)
+
+
+class Attention(nn.Module):
+    """Its layers are called as those of an open attention are."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = 2
+        self.q, self.k, self.v, self.proj = (nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x):
+        q, k, v = (layer(x).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        return self.proj(((q @ k.mT * 6**-0.5).softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class Attends(nn.Module):
+    """The last layer of the attention makes a space of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.attention, self.head = nn.Linear(3, 12), Attention(), nn.Linear(12, 4)
+
+    def forward(self, x):
+        return self.head(self.attention(self.embed(x.flatten(2).mT)).relu().mean(1))
+
+
+def test_heads_that_each_brick_turned_in_its_own_way_are_whole_in_the_union():
+    torch.manual_seed(0)
+    net, x = Attends().double().eval(), torch.randn(120, 3, 3, 3, dtype=torch.float64)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    labels = torch.arange(120) % 4
+    bricks = [
+        brickwork.disassemble(net, classes, (x, labels), keep=0.5, device="cpu", progress=False)
+        for classes in ([0, 1], [2, 3])
+    ]
+    assert all(len(brick.kept["attention.q"]) < 12 for brick in bricks)
+    united = unite(bricks, source=net, images=x)
+    spaces = brickwork.trace(net, x[:2]).spaces
+    assert set(united.kept) == set(spaces)
+    assert len(united.kept["attention.q"]) == spaces["attention.q"]
+    for ours, theirs in (("embed", "embed"), ("attention.proj", "attention.out")):  # what was not turned stays cut
+        assert united.kept[ours] == sorted({k for brick in bricks for k in brick.kept[theirs]})
+        assert len(united.kept[ours]) < 12
+    assert "heads of attention are as wide as the network's" in united.note
+    assert united.model(x).shape == (120, 4)
+    plain = [
+        brickwork.disassemble(net, [c], (x, labels), keep=0.5, repair="none", device="cpu", progress=False)
+        for c in (0, 3)
+    ]
+    assert unite(plain, source=net).note == ""

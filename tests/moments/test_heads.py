@@ -9,6 +9,7 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.blueprint.open_heads import open_heads
+from brickwork.errors import BadData
 from brickwork.moments.heads import turn_heads
 
 
@@ -87,3 +88,33 @@ def test_a_last_layer_narrower_than_a_head():
     net, x = network(dim=4, heads=1)
     turned, _ = turn_heads(net, [x])
     assert (turned(x) - net(x)).abs().max() < 1e-10
+
+
+def test_numbers_that_are_none_are_refused_by_layer_and_batch():
+    net, x = network()
+    bad = x.clone()
+    bad[7, 0, 0, 0] = float("nan")
+    with pytest.raises(BadData, match=r"activations at blocks.0.attn.q became NaN or infinite in batch 1"):
+        turn_heads(net, bad.split(5))
+    with torch.no_grad():
+        net.blocks[1].attn.k.weight[0, 0] = float("inf")
+    with pytest.raises(BadData, match=r"activations at blocks.1.attn.k became NaN or infinite in batch 0"):
+        turn_heads(net, x.split(5))
+
+
+def test_squares_of_halves_do_not_overflow():
+    net, x = network()
+    with torch.no_grad():
+        net.blocks[0].attn.q.bias += 300  # 300² is more than float16 holds
+    net, x = net.half(), x.half()
+    turned, said = turn_heads(net, [x])
+    assert all(energy.isfinite().all() for energy in said.values())
+    assert all(p.isfinite().all() for p in turned.parameters())
+
+
+def test_an_attention_that_is_not_called_is_left_as_it_is():
+    net, x = network()
+    net.spare = copy.deepcopy(net.blocks[0].attn)
+    turned, said = turn_heads(net, [x])
+    assert list(said) == ["blocks.0.attn", "blocks.1.attn"]
+    assert torch.equal(turned.spare.q.weight, net.spare.q.weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,10 +29,11 @@ from brickwork.bricks.widths import Kept
 from brickwork.data.images import ImageData
 from brickwork.devices import DeviceLike, device_of
 from brickwork.errors import BadData, BadModel, BrickworkError, RequestError
+from brickwork.moments.match import LayerFit
 from brickwork.moments.processes import agreed
 from brickwork.options import takes
 from brickwork.store import state_hash
-from brickwork.words import some_of
+from brickwork.words import counted, some_of
 
 LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
@@ -110,7 +111,7 @@ class Cutting:
         if options.of == "latency":
             timed = self.subject.samples.inputs(np.resize(self.subject.samples.use, options.batch))
             self.clock = Clock(self.subject.whole, self.subject.bp, timed)
-        cuttable = spaces_above(self.subject.bp, options.depth)
+        cuttable = spaces_above(self.subject.bp, options.depth, self.subject.given_layers)
         self.choice = choose(self.subject, options, cuttable, self.cut_out, progress, self.clock)
         if isinstance(self.choice, ByConfiguration):
             self.cut_out = partial(self.cut_out, network=self.choice.network)
@@ -120,7 +121,7 @@ class Cutting:
         """The part by these options, which differ from those of the choice in the budget alone."""
         cut, note = self._cut(options)
         subject, judge, seed, output = self.subject, self.judge, options.seed, options.output
-        note = "; ".join(filter(None, (note, _left_whole(self.stuck))))
+        note = "; ".join(filter(None, (note, _left_whole(self.stuck), _too_few(cut.fits, len(self.unlabelled)))))
         samples = subject.samples
         used: dict[str, Any] = {"images": len(self.unlabelled), "scored": self.choice.images}
         used |= {"labels": "network"} if samples.answers else {}
@@ -226,6 +227,21 @@ def _left_whole(stuck: dict[str, str]) -> str:
     if not stuck:
         return ""
     return f"left whole, since the forward ties their widths: {some_of(list(stuck))} ({next(iter(stuck.values()))})"
+
+
+def _too_few(fits: Sequence[LayerFit], images: int) -> str:
+    """Which layer has fewer rows than it reads numbers, so that many weights answer equally well, and how many images it wants.
+
+    >>> _too_few([LayerFit("fc", 30, 120, 0.0, 0.0), LayerFit("head", 30, 20, 0.0, 0.0)], 10)
+    '10 calibration images are few: fc reads 120 numbers and saw 30 rows of them; give 40 or more'
+    """
+    short = [fit for fit in fits if fit.rows < fit.inputs]
+    if not short:
+        return ""
+    worst = max(short, key=lambda fit: fit.inputs / max(1, fit.rows))
+    needed = math.ceil(images * worst.inputs / max(1, worst.rows))
+    saw = f"{worst.layer} reads {worst.inputs:,} numbers and saw {counted(worst.rows, 'row')} of them"
+    return f"{counted(images, 'calibration image')} are few: {saw}; give {needed:,} or more"
 
 
 def _smallest(choice: Choice, options: DisassembleOptions, judge: Judge, cut_out: partial[Cut]) -> tuple[Cut, str]:

@@ -41,6 +41,8 @@ class Subject:
     heads: dict[str, Tensor] = field(
         default_factory=dict
     )  # of each open attention, what the dimensions of its heads say
+    # where heads were opened: of each layer, that of the network given, in the order of that network
+    given_layers: dict[str, str] = field(default_factory=dict)
     _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
 
     @property

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from brickwork.blueprint.open_heads import layers_before, open_attentions
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import cut_and_repair
+from brickwork.bricks.narrow_heads import turns_heads
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
@@ -20,6 +22,8 @@ from brickwork.prediction import predict
 from brickwork.store import state_hash
 from brickwork.store.replay import rebuild
 from brickwork.store.weights import put_state
+
+TURNED = "heads of attention are as wide as the network's, since each brick had turned their dimensions in its own way"
 
 
 def unite(bricks: Sequence[Brick], *, source: nn.Module | None = None, images: Tensor | None = None) -> Brick:
@@ -49,7 +53,7 @@ def _from_source(bricks: Sequence[Brick], source: nn.Module, images: Tensor | No
     numbers = [known.index(name) if known else int(name) for brick in bricks for name in brick.classes]
     like = next(source.parameters())
     bp = trace(source, torch.zeros(2, *first.input_shape, dtype=like.dtype, device=like.device), output=first.output)
-    kept = _union(bp, bricks)
+    kept = _union(bp, [_in_terms_of(source, brick) for brick in bricks])
     # plain cuts stay a plain cut: nothing is matched that was not asked for
     repair = "match" if images is not None else "none"
     given = images.to(like) if images is not None else torch.zeros(0)
@@ -58,7 +62,20 @@ def _from_source(bricks: Sequence[Brick], source: nn.Module, images: Tensor | No
     if images is not None:
         logits = predict(cut.model, given, output=first.output).double()
         facts = {"mean": tuple(logits.mean(0).tolist()), "std": tuple(logits.std(0, unbiased=False).tolist())}
-    return _sealed(bricks, cut.model, cut.kept, bp, repair, **facts)
+    note = TURNED if any(_turned(brick) for brick in bricks) else ""
+    return _sealed(bricks, cut.model, cut.kept, bp, repair, note, **facts)
+
+
+def _turned(brick: Brick) -> Collection[str]:
+    """The attentions whose dimensions are not those of the network that the brick was cut from."""
+    return open_attentions(brick.model) if turns_heads(brick.options) else ()
+
+
+def _in_terms_of(source: nn.Module, brick: Brick) -> dict[str, list[int]]:
+    """What a brick keeps, by the spaces of its network; nothing is said of the dimensions of turned heads."""
+    turned = {f"{path}.{layer}" for path in _turned(brick) for layer in "qkv"}
+    before = layers_before(source, brick.model)
+    return {before.get(name, name): ids for name, ids in brick.kept.items() if name not in turned}
 
 
 def _from_weights(bricks: Sequence[Brick]) -> Brick:
@@ -91,12 +108,12 @@ def _from_weights(bricks: Sequence[Brick]) -> Brick:
             there = index >= 0
             state[name].view(-1)[index[there]] = value.reshape(-1)[there].to(state[name])
     put_state(filled, state)
-    kept = _union(bp, bricks)
+    kept = _union(bp, [brick.kept for brick in bricks])
     order = [k for brick in bricks for k in brick.kept.get(CLASSES, [])]
     part = bp.select(filled, {**kept, CLASSES: order})
     attach(part, replace(origin_of(part), preprocessing=origin.preprocessing))
     facts = {"mean": _joint(bricks, "mean"), "std": _joint(bricks, "std")}
-    return _sealed(bricks, part.eval(), {**kept, CLASSES: order}, bp, "none", **facts)
+    return _sealed(bricks, part.eval(), {**kept, CLASSES: order}, bp, "none", "", **facts)
 
 
 def _numbered(model: nn.Module) -> nn.Module:
@@ -110,11 +127,11 @@ def _numbered(model: nn.Module) -> nn.Module:
     return twin
 
 
-def _union(bp: Blueprint, bricks: Sequence[Brick]) -> dict[str, list[int]]:
+def _union(bp: Blueprint, kept: Sequence[Mapping[str, list[int]]]) -> dict[str, list[int]]:
     """Of every space what any brick keeps; a brick that does not name a space keeps all of it."""
     hidden = [name for name in bp.spaces if name != CLASSES]
     every = {name: range(bp.spaces[name]) for name in hidden}
-    return {name: sorted(set().union(*(brick.kept.get(name, every[name]) for brick in bricks))) for name in hidden}
+    return {name: sorted(set().union(*(own.get(name, every[name]) for own in kept))) for name in hidden}
 
 
 def _joint(bricks: Sequence[Brick], what: str) -> tuple[float, ...]:
@@ -127,6 +144,7 @@ def _sealed(
     kept: dict[str, list[int]],
     bp: Blueprint,
     repair: str,
+    note: str,
     *,
     mean: tuple[float, ...],
     std: tuple[float, ...],
@@ -146,6 +164,6 @@ def _sealed(
         std=std,
         options=DisassembleOptions(repair=repair, attribution=bricks[0].options.attribution),  # type: ignore[arg-type]
         used={"united": [list(brick.classes) for brick in bricks]},
-        note="",
+        note=note,
         fits=(),
     ).with_provenance()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.open_heads import open_attentions
+from brickwork.errors import BadData
 from brickwork.moments.processes import agreed
 
 FLOOR = 1e-6  # of the mean variance: directions that hardly vary count as if they varied so much
@@ -43,6 +44,8 @@ def turn_heads(model: nn.Module, batches: Iterable[Tensor]) -> tuple[nn.Module, 
     sums = _collect(model, batches)
     energies: dict[str, Tensor] = {}
     for path, own in sums.items():
+        if not own.rows:
+            continue  # the network has it and does not call it
         module: Any = model.get_submodule(path)
         one, other, energy = _balanced(own.queries / own.rows, own.keys / own.rows)
         mean = own.means / own.rows
@@ -70,16 +73,25 @@ def _collect(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, _Sums]:
         ]
     try:
         with torch.no_grad():
-            for images in batches:
+            for number, images in enumerate(batches):
                 model(images)
+                for path, own in sums.items():
+                    _check_finite(path, own, number)
     finally:
         for hook in hooks:
             hook.remove()
     return sums
 
 
+def _check_finite(path: str, own: _Sums, number: int) -> None:
+    for layer, total in (("q", own.queries), ("k", own.keys), ("out", own.mixed)):
+        if not bool(torch.as_tensor(total).isfinite().all()):
+            raise BadData(f"activations at {path}.{layer} became NaN or infinite in batch {number}")
+
+
 def _heads(x: Tensor, heads: int) -> Tensor:
-    """(images, tokens, heads · d) as (images, heads, tokens, d)."""
+    """(images, tokens, heads · d) as (images, heads, tokens, d), in float32 at the least: squares of halves overflow."""
+    x = x if x.dtype == torch.float64 else x.float()
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 

@@ -7,6 +7,7 @@ writes one SVG per picture (`make results`).
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from brickwork.report.bars import Bar, draw_bars
 from brickwork.report.chart import heading
-from brickwork.report.drawing import Drawing, Mark, Picture, Text
+from brickwork.report.drawing import PALE, Drawing, Mark, Picture, Text
 from brickwork.report.heat import shade, shade_bar
 from brickwork.report.image_grid import png_of
 from brickwork_lab.studies.route_sharing import LEVELS
@@ -76,6 +77,14 @@ HEAT_MAPS: dict[str, tuple[str, str, str]] = {
         "route-sharing",
     )
 }
+#: file: title, a line below it, study; its rows with a grid are drawn beside the paper's
+GRIDS: dict[str, tuple[str, str, str]] = {
+    "grids": (
+        "Paper 1's grids: the paper's, and ours",
+        "left the paper, right ours: αθ_A + βθ_B (fuse), θ₀ + αg_A + βg_B (assign), α to the right, β downwards; three seeds",
+        "forgetting",
+    )
+}
 
 
 def pictures(results: Path) -> dict[str, str]:
@@ -91,6 +100,9 @@ def pictures(results: Path) -> dict[str, str]:
     for name, (title, note, study) in HEAT_MAPS.items():
         rows = {row["what"]: row for row in json.loads((results / f"{study}.json").read_text(encoding="utf-8"))["rows"]}
         made[name] = draw_heat(title, note, {what: row["heat"] for what, row in rows.items() if "heat" in row}).svg()
+    for name, (title, note, study) in GRIDS.items():
+        every = json.loads((results / f"{study}.json").read_text(encoding="utf-8"))["rows"]
+        made[name] = draw_grids(title, note, [row for row in every if "paper_grid" in row]).svg()
     return made
 
 
@@ -106,12 +118,37 @@ def draw_heat(title: str, note: str, maps: dict[str, dict[str, str]]) -> Drawing
         levels = np.array([[LEVELS.index(letter) for letter in text] for text in lines.values()])
         first = levels.argmax(0)
         ordered = levels[:, np.lexsort((-levels.max(0), first))]
-        colours = np.array([[int(shade(k / 9)[c : c + 2], 16) for c in (1, 3, 5)] for k in range(len(LEVELS))])
+        colours = np.array([_rgb(k / 9) for k in range(len(LEVELS))])
         marks.append(Text(left, top - 8, name.partition(": ")[0], 13, bold=True))
         marks.append(Picture(left, top, wide, line * len(lines), png_of(colours[ordered])))
         marks += [Text(left - 8, top + line * k + 11, who, 12, "end") for k, who in enumerate(lines)]
         top += line * len(lines) + 44
     return Drawing(title, left + wide + 16, top + 34, (*marks, *shade_bar(left, top - 16, ("0", "0.5", "1"))), note)
+
+
+def _rgb(value: float) -> list[int]:
+    return [int(shade(value)[c : c + 2], 16) for c in (1, 3, 5)]
+
+
+def draw_grids(title: str, note: str, rows: Sequence[dict[str, Any]]) -> Drawing:
+    """rows: `what` is "…: table, …", with a `grid` and a `paper_grid` (β, α) in per cent over `values`.
+
+    >>> draw_grids("t", "", [{"what": "a: b, c", "grid": [[1.0]], "paper_grid": [[2.0]], "values": [0.5]}]).title
+    't'
+    """
+    marks: list[Mark] = heading(title, note)
+    side, wide, high, across = 104.0, 252.0, 168.0, 4
+    for number, row in enumerate(rows):
+        x, y = 24 + wide * (number % across), 104 + high * (number // across)
+        table, _, words = row["what"].partition(": ")[2].partition(", ")
+        marks += [Text(x, y, table, 12, bold=True), Text(x, y + 15, words, 11, colour=PALE)]
+        for k, grid in enumerate((row["paper_grid"], row["grid"])):
+            cells = np.array([[_rgb(value / 100) for value in line] for line in grid])
+            marks.append(Picture(x + k * (side + 8), y + 22, side, side, png_of(cells)))
+    bottom = 104 + high * -(-len(rows) // across)
+    return Drawing(
+        title, 24 + wide * across, bottom + 50, (*marks, *shade_bar(24, bottom, ("0 %", "50 %", "100 %"))), note
+    )
 
 
 if __name__ == "__main__":
