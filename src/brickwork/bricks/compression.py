@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from brickwork.bricks.brick import Brick
 from brickwork.bricks.disassembly import Cutting
 from brickwork.bricks.options import CompressOptions
 from brickwork.bricks.samples import DataOrImages
@@ -29,7 +32,7 @@ def compress(
     Takes the options of `disassemble`: by default an accuracy bound of a point, or a budget, a ratio, a threshold.
     The paper's own form is attribution="frat", threshold=1.0, depth=2, repair="none".
     Several budgets give a Tradeoff: a brick for each and the table of their accuracies, sizes and times. Channels are
-    put in order once for all of them.
+    put in order once for all of them, and no larger budget has a part that judges worse than a smaller one's.
 
     >>> _ = torch.manual_seed(0)
     >>> net = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))
@@ -43,9 +46,28 @@ def compress(
     """
     budgets = options.budgets or (None,)
     cutting = Cutting(model, None, data, device=device, options=options.at(budgets[0]), progress=progress)
-    bricks = [cutting.brick(options.at(budget)) for budget in budgets]
-    if len(bricks) == 1:
-        return bricks[0]
-    example = torch.zeros(options.batch, *bricks[0].input_shape, dtype=next(model.parameters()).dtype)
-    by_budget = {brick.options.budget: brick for brick in bricks if brick.options.budget is not None}
-    return Tradeoff(by_budget, options, cutting.judge.before, *timed([model, *(b.model for b in bricks)], example))
+    if len(budgets) == 1:
+        return cutting.brick(options.at(budgets[0]))
+    bricks = _never_worse({budget: cutting.brick(options.at(budget)) for budget in options.budgets})
+    some = next(iter(bricks.values()))
+    example = torch.zeros(options.batch, *some.input_shape, dtype=next(model.parameters()).dtype)
+    models = [model, *(brick.model for brick in bricks.values())]
+    return Tradeoff(bricks, options, cutting.judge.before, *timed(models, example))
+
+
+def _never_worse(bricks: dict[float, Brick]) -> dict[float, Brick]:
+    """A part within a smaller budget that the images judge better is within the larger one, too, and stands for both."""
+    best: Brick | None = None
+    result = dict(bricks)
+    for budget in sorted(bricks):
+        brick = bricks[budget]
+        if best is not None and (brick.accuracy_after or 0.0) < (best.accuracy_after or 0.0):
+            taken = f"the part within {best.options.budget:g}, which has {best.accuracy_after:.4f}"
+            taken += f"; its own had {brick.accuracy_after:.4f}"
+            note = "; ".join(filter(None, (taken, best.note)))
+            model = copy.deepcopy(best.model)  # provenance is kept with a module
+            brick = replace(best, model=model, options=brick.options, note=note).with_provenance()
+            result[budget] = brick
+        else:
+            best = brick
+    return result
