@@ -50,7 +50,7 @@ SCALES: dict[str, int | None] = {"small": 4, "medium": 100, "large": None}
 
 @dataclass
 class Lab:
-    """One run of a study: on the papers' data (`full`), or on digits of 16×16 pixels in seconds."""
+    """One run of a study: on real image sets (`full`), or on digits of 16×16 pixels in seconds."""
 
     full: bool
     seed: int = 0

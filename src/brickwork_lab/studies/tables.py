@@ -13,6 +13,7 @@ from typing import Any
 
 from brickwork.atomic import write_file
 from brickwork.errors import BadData
+from brickwork_lab.studies.coverage import coverage
 
 Row = dict[str, Any]
 #: what says where a row comes from; given once below its table
@@ -22,11 +23,13 @@ LONGEST = 60  # a longer text, a list and a dictionary stay in the file
 HEADS = {
     "results.md": (
         "Results",
-        "Every study that has been run in full, the papers' numbers beside ours; not every table of every paper is here. An "
+        "Every study that has been run in full, the papers' numbers beside ours; not every table of every paper is here (of "
+        "paper 2 the last section says which entries are, and the command for those that are not). An "
         "empty cell under `paper`: no number of the paper was put beside this row, because it has none, or measures it "
         "otherwise, or because we have not yet. A number with ± is a mean over `seeds`, or `runs` (starts, splits or "
         "networks, as the study says), with half of their range. `whole`: the uncut networks, or the teacher, on the same "
-        "images. A0,B0: class 0 of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking "
+        "images. A commit that is not in the repository was rewritten before it landed (69ded7e, 7804379, ee690da). A0,B0: "
+        "class 0 of the first and class 0 of the second half of a set's classes. The papers: 1 *Rethinking "
         "the dependence between "
         "gradients and the initial point in deep learning* (anonymous; weight algebra), 2 *CNN LEGO: disassembling and "
         "assembling convolutional neural network* (Hu et al.; bricks), 3 *Network transplanting* (Zhang et al.), 4 *Neural "
@@ -45,7 +48,11 @@ def page(name: str, results: Iterable[dict[str, Any]]) -> str:
     """A page of tables, one per result."""
     title, about = HEADS[name]
     parts = [f"# {title}", about + " Made from `studies/results/` by `make results`."]
-    return "\n\n".join([*parts, *(section(result) for result in results)]) + "\n"
+    results = list(results)
+    parts += [section(result) for result in results]
+    if name == "results.md" and (entries := coverage({result["name"]: result for result in results})):
+        parts.append(f"## Paper 2, entry by entry\n\n{entries}")
+    return "\n\n".join(parts) + "\n"
 
 
 def section(result: dict[str, Any]) -> str:
@@ -118,11 +125,16 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
-    """What differs from row to row and fits into a cell; the known ones first, the others as they come."""
+    """What differs from row to row and fits into a cell; the known ones first, the others as they come, the date last.
+
+    >>> columns_of([{"what": "a", "date": "2026-11-15", "ours": 1}, {"what": "b", "date": "2026-11-19", "ours": 1}])
+    ['what', 'ours', 'date']
+    """
     names = dict.fromkeys([*FIRST, *(name for row in rows for name in row)])
     always = ("what", "who", "paper", "ours")
     same = set(_shared(rows))
-    return [
+    dated = [] if "date" in same else ["date"]  # rows of two days may be of two forms of a study
+    found = [
         name
         for name in names
         if any(name in row for row in rows)
@@ -130,6 +142,7 @@ def columns_of(rows: Sequence[Row]) -> list[str]:
         and (name in always or name not in same)
         and (name in always or all(_fits(row.get(name)) for row in rows))
     ]
+    return [*found, *(name for name in dated if any(name in row for row in rows))]
 
 
 def facts_of(rows: Sequence[Row]) -> str:
