@@ -18,7 +18,7 @@ from brickwork.prediction import predict
 from brickwork.store.weights import state_hash
 
 RANPAC = "ranpac(width=100)"  # two thousand random features are solved for in minutes here
-NAMES = [RANPAC if name == "ranpac" else name for name in continual.names()]
+NAMES = [*(RANPAC if name == "ranpac" else name for name in continual.names()), "ksm(binary=True)"]
 FORGETS = {"sequential", "replay", "derpp", "lwf", "ewc", RANPAC}  # whose earlier tasks change
 HANDS_ON = {"sequential", "replay", "derpp", "lwf", "ewc", "packnet"}  # a task begins with what the one before left
 LATE = {"joint"}  # has no network before the last task

@@ -304,7 +304,7 @@ def test_kernels_that_are_shared_are_not_changed_twice():
         compute(Answers(), lambda name, layer: Mask(layer.weight))
 
 
-@pytest.mark.parametrize("name", ["lora", "ksm", "quantised", "packnet"])
+@pytest.mark.parametrize("name", ["lora", "ksm", "quantised", "packnet", "bitdelta"])
 def test_a_layer_under_two_names_is_refused_by_name(name, scenario):
     start = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3, padding=1),

@@ -26,6 +26,7 @@ MODULES = (
     "masks",
     "quantised",
     "low_rank",
+    "signed",
     "packnet",
     "pooled",
 )

@@ -51,9 +51,9 @@ SEQUENCE = ("cifar100", ("cifar10@500", "fashion_mnist@500", "mnist@500", "pets"
 SMOKE_SPLIT = ("digits:0-3", "digits:4-9@50", 3, 2)
 SMOKE_KINDS = {"round": ("6", "8", "9"), "straight": ("4", "5", "7")}
 SMOKE_GROUPS = ("finetune", "joint", "sequential", "probe", "bn-head", "packnet", "ksm", "lora", "pool", "encode")
-METHODS = (*SMOKE_GROUPS, "quantised")  # rivals of one scene; all other rows are ablations
+METHODS = (*SMOKE_GROUPS, "quantised", "bitdelta")  # rivals of one scene; all other rows are ablations
 GOALS = "goals"
-JUDGED = ("finetune", "probe", "bn-head", "packnet", "ksm", "quantised", "lora", "pool", "encode")  # by the goals
+JUDGED = ("finetune", "probe", "bn-head", "packnet", "ksm", "quantised", "bitdelta", "lora", "pool", "encode")  # by the goals
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def goals_of(rows: Sequence[Row]) -> Iterator[Row]:
         if "encode" in groups:
             coded = _most(groups["encode"])
             yield _goal("encoded without training, within 1 point", _lead(coded, whole), -1.0, coded)
-    for rival in [r for group in ("packnet", "ksm", "quantised", "lora") for r in groups.get(group, [])]:
+    for rival in [r for group in ("packnet", "ksm", "quantised", "bitdelta", "lora") for r in groups.get(group, [])]:
         leader = _most([r for r in ours if r["mb"] <= rival["mb"]])
         yield _goal(
             f"points ahead of {rival['method']} at no more megabytes", _lead(leader, rival["ours"]), 0.0, leader
