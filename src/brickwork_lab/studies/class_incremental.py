@@ -1,8 +1,8 @@
 """Classes learned step by step, the task of a test image unknown: methods in closed form beside trained ones.
 
 The start of a full run is a public MobileNetV2 of ImageNet at 96 pixels, which nobody here trained; the classes of CIFAR-100 come
-ten or five at a time, those of the pets six, of CUB-200 twenty, in an order drawn by the seed, as in the tables of the field (whose starts are other
-networks). Many breeds of the pets are classes of ImageNet, too: the start has seen other images of them.
+ten or five at a time, those of the pets six, of CUB-200 twenty, in an order drawn by the seed, as in the tables of the field
+(whose starts are other networks). Many breeds of the pets are classes of ImageNet, too: the start has seen other images of them.
 """
 
 from __future__ import annotations
