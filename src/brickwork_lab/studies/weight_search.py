@@ -53,7 +53,18 @@ SMOKE_KINDS = {"round": ("6", "8", "9"), "straight": ("4", "5", "7")}
 SMOKE_GROUPS = ("finetune", "joint", "sequential", "probe", "bn-head", "packnet", "ksm", "lora", "pool", "encode")
 METHODS = (*SMOKE_GROUPS, "quantised", "bitdelta")  # rivals of one scene; all other rows are ablations
 GOALS = "goals"
-JUDGED = ("finetune", "probe", "bn-head", "packnet", "ksm", "quantised", "bitdelta", "lora", "pool", "encode")  # by the goals
+JUDGED = (
+    "finetune",
+    "probe",
+    "bn-head",
+    "packnet",
+    "ksm",
+    "quantised",
+    "bitdelta",
+    "lora",
+    "pool",
+    "encode",
+)  # by the goals
 
 
 @dataclass(frozen=True)
