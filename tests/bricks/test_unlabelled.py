@@ -75,6 +75,14 @@ def test_a_set_of_other_classes(net, images):
     assert several.to_dict()["judged_by"] == "agreement" and "agreement on 100 images" in str(several)
 
 
+def test_a_set_without_test_images(net, images):
+    rows = (images.numpy() * 40 + 128).clip(0, 255).astype(np.uint8).reshape(-1, 2, 2, 1)
+    none = np.zeros(0, np.int64)
+    pictures = ImageData("pics", ("pics",), rows, np.zeros(400, np.int64), rows[:0], none)
+    brick = brickwork.compress(nn.Sequential(nn.Flatten(), net), pictures, budget=0.4, labels="network", progress=False)
+    assert brick.used["judged"]["of"] == "held out" and brick.judged_by == "agreement"
+
+
 def test_classes_with_few_images_leave_room_to_the_others(net, images):
     from brickwork.bricks.samples import Samples
 

@@ -145,6 +145,8 @@ def _answered(
     """The images with what the network answers to them as labels."""
 
     def told(images: Any) -> np.ndarray:
+        if not len(images):
+            return np.zeros(0, np.int64)
         samples = replace(like, images=unread(images))
         parts = np.split(np.arange(len(images)), range(ANSWERED, len(images), ANSWERED))
         return np.concatenate([logits_on(whole, samples, part, output).argmax(1).numpy() for part in parts])
