@@ -74,6 +74,7 @@ class Batch:
     device: str = "auto"
     until: float = float("inf")
     full: bool = True
+    patience: float = 10.0  # seconds that a job has to stop before it is asked again
     _read: list[Line] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _running: set[str] = field(default_factory=set)
@@ -145,11 +146,19 @@ class Batch:
                 try:
                     code = process.wait(None if self.until == float("inf") else max(0.1, self.until - time.monotonic()))
                 except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGINT)  # rows that are there stay
-                    code = process.wait()
+                    code = self._stop(process)
             with self._lock:
                 self._running.remove(line.name)
             print(f"{line.name}: exit {code} after {time.monotonic() - began:.0f} s", flush=True)
+
+    def _stop(self, process: subprocess.Popen[bytes]) -> int:
+        """Rows that are there stay. An interrupt can be lost, within an import say, so one is not enough."""
+        for how in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+            process.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(self.patience)
+        process.kill()
+        return process.wait()
 
 
 def main(words: Sequence[str] | None = None) -> None:

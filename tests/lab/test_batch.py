@@ -1,6 +1,8 @@
 """Lists of studies: read, run side by side, stopped, gone on with, and gathered."""
 
 import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,11 +68,18 @@ def test_a_list_that_is_being_written_and_rows_of_a_stopped_run_are_no_loss(tmp_
     assert json.loads(batch.rows("one.1").read_text())["rows"] == [{"what": "x"}]
 
 
-def test_what_still_runs_is_stopped(tmp_path, capsys):
+@pytest.mark.parametrize("lost", [(), ("INT",), ("INT", "TERM")], ids=lambda names: "+".join(names) or "none")
+def test_what_still_runs_is_stopped(tmp_path, capsys, monkeypatch, lost):
+    """Also a job to which an interrupt is lost, as happens within an import."""
+    deaf = "".join(f"signal.signal(signal.SIG{name}, signal.SIG_IGN);" for name in lost)
+    sleeps = f"import signal, time; {deaf} print('ready', flush=True); time.sleep(20)"
+    monkeypatch.setattr(Batch, "command", lambda batch, line: [sys.executable, "-c", sleeps])
     jobs = tmp_path / "jobs.txt"
     jobs.write_text("one: frat-readings\ntwo: frat-readings\n")
-    main([str(jobs), "--folder", str(tmp_path), "--workers", "1", "--smoke", "--minutes", "0.005"])
-    assert "0 of 2 jobs are done" in capsys.readouterr().out
+    until = time.monotonic() + 0.5
+    assert Batch(jobs, tmp_path, until=until, patience=0.2).run(1) == []
+    said = capsys.readouterr().out
+    assert said.startswith("one: exit ") and "exit 0" not in said and "two" not in said
 
 
 def test_new_rows_replace_old_ones_and_seeds_are_averaged():
