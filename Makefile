@@ -43,10 +43,11 @@ docs: install
 stubs: install
 	$(BIN)/python -m brickwork_lab.stubs
 
-# the tables of docs/results.md and docs/benchmarks.md and the pictures of the README, from studies/results
+# the tables of docs/results.md and docs/benchmarks.md, the pictures and the numbers of the README, from studies/results
 results: install
 	$(BIN)/python -m brickwork_lab.studies.tables studies/results docs
 	$(BIN)/python -m brickwork_lab.studies.pictures studies/results docs/images
+	$(BIN)/python -m brickwork_lab.studies.headlines studies README.md
 
 # the pictures of docs/recipes.md and its notebook, by running its examples
 recipes: install

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -161,12 +162,12 @@ def _polished_rows(bench: Bench, shares: Sequence[float], number: int) -> Iterat
 def _peer_rows(bench: Bench, shares: Sequence[float], number: int) -> Iterator[Row]:
     subject = bench.subject(number)
     peer = _TorchPruning(subject)
-    for way in ("taylor", "l2"):
-        name = f"Torch-Pruning {way}, new statistics"
+    for way, everywhere in itertools.product(("taylor", "l2"), (True, False)):
+        name = f"Torch-Pruning {way}{'' if everywhere else ', the same ratio in every layer'}, new statistics"
         for share in shares:
             began = time.monotonic()
             try:
-                model = peer.pruned(way, share)
+                model = peer.pruned(way, share, everywhere)
             except Exception as error:  # a peer's fault is a row of the table, whatever it is
                 yield bench.missing(name, share, failed=f"{type(error).__name__}: {error}"[:200])
                 continue
@@ -227,7 +228,10 @@ def _accuracy(test: Samples, classes: list[int], model: nn.Module) -> float:
 
 
 class _TorchPruning:
-    """Pruned to a share of the multiply-adds by one global ratio, batch norms estimated again on the same images."""
+    """Pruned to a share of the multiply-adds, batch norms estimated again on the same images.
+
+    everywhere: channels of all layers compete for one ratio (its global pruning); else every layer loses that share.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self.subject, self.samples = subject, subject.samples
@@ -235,12 +239,12 @@ class _TorchPruning:
         self.example = self.samples.inputs(self.index[:2])
         self._gradients: dict[str, torch.Tensor] = {}
 
-    def pruned(self, way: str, share: float) -> nn.Module:
+    def pruned(self, way: str, share: float, everywhere: bool) -> nn.Module:
         full = trace(self.subject.whole, self.example).count().macs
         low, high, best = 0.0, 0.98, None
         for _ in range(8):
             middle = (low + high) / 2
-            model = self._at(way, middle)
+            model = self._at(way, middle, everywhere)
             if trace(model, self.example).count().macs <= share * full:
                 high, best = middle, model
             else:
@@ -252,7 +256,7 @@ class _TorchPruning:
             best = reestimate_batch_norm(best, batches)
         return best.eval()
 
-    def _at(self, way: str, ratio: float) -> nn.Module:
+    def _at(self, way: str, ratio: float, everywhere: bool) -> nn.Module:
         import torch_pruning as tp
 
         model = copy.deepcopy(self.subject.whole)
@@ -260,7 +264,7 @@ class _TorchPruning:
         last = [m for m in model.modules() if isinstance(m, nn.Linear)][-1:]
         attention: list[Any] = [m for m in model.modules() if hasattr(m, "qkv") and hasattr(m, "heads")]
         heads = {m.qkv: m.heads for m in attention}
-        options: dict[str, Any] = {"global_pruning": True, "ignored_layers": last, "num_heads": heads}
+        options: dict[str, Any] = {"global_pruning": everywhere, "ignored_layers": last, "num_heads": heads}
         pruner = tp.pruner.BasePruner(model, self.example, importance=kind(), pruning_ratio=ratio, **options)
         if way == "taylor":
             for name, parameter in model.named_parameters():

@@ -87,21 +87,34 @@ def with_spread(row: Row) -> Row:
     ({'ours': '3 ± 0.15', 'seeds': 5}, {'ours': 1.0})
     """
     shown = {name: value for name, value in row.items() if name != "spread"}
-    ranges = {name.removesuffix("_range"): value for name, value in row.items() if name.endswith("_range")}
     each: Any = row.get("ours_each", row.get("each"))
-    if _numbers(each):
-        ranges["ours"] = [min(each), max(each)]
-        shown |= {} if "seeds" in row else {"runs": len(each)}
-    elif isinstance(row.get("spread"), float | int):
-        ranges["ours"] = [0, row["spread"]]
-    for name, ends in ranges.items():
-        if _numbers(ends) and isinstance(row.get(name), float | int):
+    if "seeds" not in row and _numbers(each):
+        shown["runs"] = len(each)
+    for name, ends in ranges_of(row).items():
+        if isinstance(row.get(name), float | int):
             shown[name] = f"{_cell(float(row[name]))} ± {(ends[1] - ends[0]) / 2:.2g}"
             shown.pop(f"{name}_range", None)
-        elif _numbers(ends) and name in row and row[name] is None:  # the paper has several such numbers
+        elif name in row and row[name] is None:  # the paper has several such numbers
             shown[name] = f"{_cell(ends[0])} to {_cell(ends[1])}"
             shown.pop(f"{name}_range", None)
     return {name: value for name, value in shown.items() if name not in ("ours_each", "each")}
+
+
+def ranges_of(row: Row) -> dict[str, list[float]]:
+    """The least and the largest of what a column is a mean of, for the columns that are means.
+
+    >>> ranges_of({"ours": 2.0, "ours_each": [1.5, 2.0, 2.5], "base_range": [1, 3]})
+    {'base': [1, 3], 'ours': [1.5, 2.5]}
+    """
+    ranges = {
+        name.removesuffix("_range"): ends for name, ends in row.items() if name.endswith("_range") and _numbers(ends)
+    }
+    each: Any = row.get("ours_each", row.get("each"))
+    if _numbers(each):
+        ranges["ours"] = [min(each), max(each)]
+    elif isinstance(row.get("spread"), float | int):
+        ranges["ours"] = [0, row["spread"]]
+    return ranges
 
 
 def _numbers(values: Any) -> bool:
