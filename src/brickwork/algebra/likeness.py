@@ -3,7 +3,7 @@
 A channel is looked at where a layer makes it, behind its batch norm, and where layers read it, behind activation and
 pooling, and the mean of the correlations at these places counts. Where it is read alone says nothing of a channel that a
 ReLU silences, which is common; where it is made alone says nothing of a residual stream as a whole. On two small VGGs
-(docs/algebra.md) either alone gave means that were right on 38 and 36 % of the images that choose, both together 38 %.
+(docs/algebra-studies.md) either alone gave means that were right on 38 and 36 % of the images that choose, both together 38 %.
 """
 
 from collections.abc import Iterator

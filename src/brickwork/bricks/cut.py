@@ -16,7 +16,7 @@ from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.outputs import logits_of
 
 REPAIRS = ("match", "bn", "none")
-REFITS = 1  # of layers in front of rectifiers, to what passes them; see docs/bricks.md
+REFITS = 1  # of layers in front of rectifiers, to what passes them; see docs/bricks-studies.md
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A repaired part, trained for some minutes to respond as the whole network does, on images without labels.
 
 Responses of layers are compared, not the answers alone: on 3000 images that gained where answers alone lost
-(docs/bricks.md).
+(docs/bricks-studies.md).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from brickwork.training.recipes import default_augment
 RATE = 0.02  # of Muon, with batches of BATCH, in STEPS steps, from FAR; smaller, fewer and nearer ones go slower, by the root
 BATCH = 256
 NEAREST = 1e-4  # a part that lost nothing is taken to be so far away: a rate of nothing is none
-STEPS, FAR = 700, 0.03  # few steps at the full rate end farther from the whole than they began (docs/bricks.md)
+STEPS, FAR = 700, 0.03  # few steps at the full rate end farther from the whole than they began (docs/bricks-studies.md)
 ANSWERS = 0.1  # weight of the answers, beside a mean over the layers of 1
 TIMED = 12  # batches that are timed first on a GPU
 MOST = 60  # epochs, which is as many as were tried
 MANY = 20  # responses beyond which a third of them is compared
-VARIED = 20  # epochs from which images are varied: fewer passes learn more from the images as they are (docs/bricks.md)
+VARIED = 20  # epochs from which images are varied: fewer passes learn more from plain images (docs/bricks-studies.md)
 
 
 def _unscaled(images: Tensor | StreamedImages) -> Preprocessing:
@@ -216,7 +216,7 @@ class _Student(nn.Module):
 
 
 def _chosen(points: list[_Point]) -> list[_Point]:
-    """The sums of residual streams, where there are any: what happens within a block is its own affair (docs/bricks.md)."""
+    """The sums of residual streams, where there are any; what happens within a block is left free (docs/bricks-studies.md)."""
     return _some([point for point in points if point.sum] or points)
 
 

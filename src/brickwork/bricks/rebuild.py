@@ -24,7 +24,7 @@ from brickwork.progress import bar
 
 GRAMS = 2**30  # bytes of Gram matrices held at a time; what does not fit is collected in further passes
 ROWS = 8  # rows for every input of a layer, at the least
-RIDGE = 1e-3  # of the mean variance of a layer's inputs; 1e-4 and 1e-2 choose as well (docs/bricks.md)
+RIDGE = 1e-3  # of the mean variance of a layer's inputs; 1e-4 and 1e-2 choose as well (docs/bricks-studies.md)
 PROBES = (0.4, 0.75)  # shares of a space after whose loss the answers are looked at
 
 

@@ -1,7 +1,7 @@
 """Muon: the weights of layers go by momentum whose directions are made equally long, everything else by AdamW.
 
 A gradient has a few strong directions and many weak ones; a layer learns from all of them when its momentum M = UΣVᵀ is
-replaced by UVᵀ (Jordan et al. 2024). A polish goes further in as many steps than by AdamW (docs/bricks.md).
+replaced by UVᵀ (Jordan et al. 2024). A polish goes further in as many steps than by AdamW (docs/bricks-studies.md).
 """
 
 from __future__ import annotations

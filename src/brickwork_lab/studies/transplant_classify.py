@@ -23,7 +23,7 @@ INSERTED: dict[int, dict[int, tuple[float | None, float]]] = {
     3: {100: (8.66, 2.37), 50: (11.96, 3.40), 20: (25.15, 5.77), 10: (33.92, 11.65), 0: (None, 49.90)},
 }
 FALLING = "falling rate"
-#: At a constant rate of 0.001, 400 steps end far from the minimum. Measured on a network that is in no row: docs/transplant.md
+#: At a constant rate of 0.001, 400 steps end far from the minimum. The network is in no row: docs/transplant-studies.md
 FASTER: dict[str, Any] = {"schedule": "onecycle", "longer": 4}
 RATES = {1: 1e-2, 3: 3e-3}  # a product of three convolutions does not bear the rate that one does
 EVERY, ENDS = (0, *SAMPLES), (0, 10, 100)
