@@ -112,8 +112,9 @@ def test_families_smoke(run):
     assert code == 0, complaint
     rows = {row["what"]: row for row in json.loads(printed)["rows"]}
     assert all(row.get("refused") is None and 0 < row["ours"] < 100 for row in rows.values())
-    assert rows["test_resnet"]["ours"] < 30 and rows["test_resnet"]["left_whole"] == 0
-    assert 0 < rows["test_nfnet"]["left_whole"] < rows["test_nfnet"]["spaces"]
+    assert all(row["repaired"] and row["loaded"] and row["onnx"] and "fault" not in row for row in rows.values())
+    assert rows["timm: test_resnet"]["ours"] < 30 and rows["timm: test_resnet"]["left_whole"] == 0
+    assert 0 < rows["timm: test_nfnet"]["left_whole"] < rows["timm: test_nfnet"]["spaces"]
     code, _, complaint = run("study", "timm-families", "--pick", "nonet")
     assert code == 2 and "no family 'nonet'" in complaint
 
