@@ -35,7 +35,7 @@ SMALLER = {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4, 
 
 @study("timm-families", paper="2 (not in the paper)", trains=False)
 def families(lab: Lab, *, sets: Names = None, picks: Names = None) -> Iterator[Row]:
-    """Of every family in timm, torchvision and transformers a small network, from cut to file: per cent of the parameters left."""
+    """Of every family in timm, torchvision, transformers a small network, from cut to file: per cent of the parameters left."""
     libraries = some_of(LIBRARIES, sets, "library")
     if lab.full or picks:
         known = {f"{name}: {family}": arch for name, find in libraries.items() for family, arch in find().items()}

@@ -116,7 +116,7 @@ def test_families_smoke(run):
     assert rows["timm: test_resnet"]["ours"] < 30 and rows["timm: test_resnet"]["left_whole"] == 0
     assert 0 < rows["timm: test_nfnet"]["left_whole"] < rows["timm: test_nfnet"]["spaces"]
     code, _, complaint = run("study", "timm-families", "--pick", "nonet")
-    assert code == 2 and "no family 'nonet'" in complaint
+    assert code == 2 and "no library has a family 'nonet'" in complaint
 
 
 def test_a_table_leaves_out_what_is_the_same_everywhere_or_too_wide(run):
