@@ -19,6 +19,7 @@ from brickwork.report.drawing import PALE, Drawing, Mark, Picture, Text
 from brickwork.report.heat import shade, shade_bar
 from brickwork.report.image_grid import png_of
 from brickwork_lab.studies.route_sharing import LEVELS
+from brickwork_lab.studies.scaling_curves import draw_scaling
 
 VGG, HALF = "public-vgg16, 50% of the multiply-adds", "head held: "
 LONG = "lenet, 1000 steps of 0.1: the first task, added up − in sequence"
@@ -103,6 +104,7 @@ def pictures(results: Path) -> dict[str, str]:
     for name, (title, note, study) in GRIDS.items():
         every = json.loads((results / f"{study}.json").read_text(encoding="utf-8"))["rows"]
         made[name] = draw_grids(title, note, [row for row in every if "paper_grid" in row]).svg()
+    made["scaling"] = draw_scaling(results).svg()
     return made
 
 
