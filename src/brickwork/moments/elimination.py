@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 STEPS = 96  # a wide space goes in about this many steps, several channels at a time, a narrow one channel by channel
+DENSE = 0.8  # the share of rows that are still there below which the others are taken out of the tables
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ class _State:
     """One reader while channels go: weight and inverse covariance of the inputs that may go and have not yet.
 
     What never goes changes with them and changes nothing for them, so it is looked at again only where weights are wanted:
-    a layer behind a concat reads a thousand channels, of which a space has thirty.
+    a layer behind a concat reads a thousand channels, of which a space has thirty. What is gone stays in the tables as zeros
+    and is taken out now and then: to copy them at every step takes longer than to change them.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -105,21 +107,20 @@ class _State:
             t[torch.from_numpy(read).to(t.device)] for t in (weight, columns)
         )  # as they were at first
         self.stay, self.beside = (t[torch.from_numpy(others).to(t.device)] for t in (weight, columns))
-        self.weight, self.inverse = self.own.clone(), self.start
+        self.weight, self.inverse = self.own.clone(), self.start.clone() if len(others) else self.start
         self.importance = reader.importance.to(self.weight)
-        self.channels = channels[read]  # of each row
+        self.channels = channels[read]  # of each row; -1: it is gone
         self.left = np.arange(len(read))  # which of the rows of `own` the rows are
         self.read, self.others = read, others
 
     def cost(self, size: int) -> np.ndarray:
         """What each channel costs; 0 for those that are not read here."""
         result = np.zeros(size)
-        names, counts = np.unique(self.channels, return_counts=True)
-        rows = np.argsort(self.channels, kind="stable")
-        starts = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.argsort(self.channels, kind="stable")[np.count_nonzero(self.channels < 0) :]
+        names, starts, counts = np.unique(self.channels[rows], return_index=True, return_counts=True)
         for width in np.unique(counts):  # all channels have as many inputs, but where one is read twice
             which = np.flatnonzero(counts == width)
-            index = torch.from_numpy(np.stack([rows[starts[k] : starts[k + 1]] for k in which])).to(self.weight.device)
+            index = torch.from_numpy(rows[starts[which][:, None] + np.arange(width)]).to(self.weight.device)
             blocks = self.inverse[index[:, :, None], index[:, None, :]]
             own = self.weight[index]
             if width == 1:
@@ -135,22 +136,32 @@ class _State:
         out = np.isin(self.channels, going)
         if not out.any():
             return 0.0
-        device = self.weight.device
-        rows, rest = (torch.from_numpy(np.flatnonzero(k)).to(device) for k in (out, ~out))
-        beside, own = self.inverse[rest][:, rows], self.weight[rows]
-        solved = torch.linalg.solve(self.inverse[rows][:, rows], torch.cat([own, beside.mT], 1))
+        rows = torch.from_numpy(np.flatnonzero(out)).to(self.weight.device)
+        beside, own = self.inverse[:, rows], self.weight[rows]
+        solved = torch.linalg.solve(beside[rows], torch.cat([own, beside.mT], 1))
         lost = float(((own * solved[:, : own.shape[1]]).sum(0) * self.importance).sum())
-        self.weight = self.weight[rest] - beside @ solved[:, : own.shape[1]]
-        self.inverse = self.inverse[rest][:, rest] - beside @ solved[:, own.shape[1] :]
-        self.left, self.channels = self.left[~out], self.channels[~out]
+        self.weight.addmm_(beside, solved[:, : own.shape[1]], alpha=-1)
+        self.inverse.addmm_(beside, solved[:, own.shape[1] :], alpha=-1)
+        for table in (self.weight, self.inverse, self.inverse.mT):  # zeros but for rounding
+            table[rows] = 0
+        self.channels = np.where(out, -1, self.channels)
+        if np.count_nonzero(self.channels >= 0) < DENSE * len(self.channels):
+            self._compact()
         return max(0.0, lost)
+
+    def _compact(self) -> None:
+        there = self.channels >= 0
+        rows = torch.from_numpy(np.flatnonzero(there)).to(self.weight.device)
+        self.weight, self.inverse = self.weight[rows], self.inverse[rows][:, rows]
+        self.left, self.channels = self.left[there], self.channels[there]
 
     def full_weight(self) -> Tensor:
         """The weight at its full size, zero where inputs are gone."""
+        there = self.channels >= 0
         full = self.weight.new_zeros(len(self.read) + len(self.others), self.weight.shape[1])
         full[torch.from_numpy(self.read[self.left]).to(full.device)] = self.weight
         if len(self.others):
-            gone = torch.from_numpy(np.setdiff1d(np.arange(len(self.read)), self.left)).to(full.device)
+            gone = torch.from_numpy(np.setdiff1d(np.arange(len(self.read)), self.left[there])).to(full.device)
             made_good = self.beside[:, gone] @ torch.linalg.solve(self.start[gone][:, gone], self.own[gone])
             full[torch.from_numpy(self.others).to(full.device)] = self.stay - made_good
         return full
