@@ -6,6 +6,7 @@ writes docs/results.md and docs/benchmarks.md (`make results`). Nothing in them 
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,10 +50,37 @@ def page(name: str, results: Iterable[dict[str, Any]]) -> str:
     title, about = HEADS[name]
     parts = [f"# {title}", about + " Made from `studies/results/` by `make results`."]
     results = list(results)
-    parts += [section(result) for result in results]
+    parts += [contents(results), *(section(result) for result in results)]
     if name == "results.md" and (entries := coverage({result["name"]: result for result in results})):
         parts.append(f"## Paper 2, entry by entry\n\n{entries}")
     return "\n\n".join(parts) + "\n"
+
+
+def contents(results: Sequence[dict[str, Any]]) -> str:
+    """Links to the sections, those of a paper on one line.
+
+    >>> contents([{"name": "a", "paper": "2, Table 1"}, {"name": "b", "paper": ""}, {"name": "c", "paper": "1"}])
+    '- paper 1: [c](#c-paper-1)\\n- paper 2: [a](#a-paper-2-table-1) (Table 1)\\n- beside the papers: [b](#b)'
+    """
+    lines: dict[str, list[str]] = {}
+    for result in results:
+        number, _, tables = str(result.get("paper") or "").partition(", ")
+        of_paper = number.isdigit()
+        link = f"[{result['name']}](#{_anchor(_title(result))})"
+        where = f"paper {number}" if of_paper else "beside the papers"
+        lines.setdefault(where, []).append(f"{link} ({tables})" if of_paper and tables else link)
+    order = sorted(lines, key=lambda where: (not where.startswith("paper"), where))
+    return "\n".join(f"- {where}: {', '.join(lines[where])}" for where in order)
+
+
+def _anchor(title: str) -> str:
+    """What a heading is linked by, where Markdown is shown."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _title(result: dict[str, Any]) -> str:
+    paper = str(result.get("paper") or "")
+    return str(result["name"]) + (f" (paper {paper})" if paper else "")
 
 
 def section(result: dict[str, Any]) -> str:
@@ -67,12 +95,15 @@ def section(result: dict[str, Any]) -> str:
     <BLANKLINE>
     seed 0.
     """
-    paper = str(result.get("paper") or "")
-    title = f"## {result['name']}" + (f" (paper {paper})" if paper else "")
     rows = [{**{k: result[k] for k in ORIGIN if k in result}, **with_spread(row)} for row in result["rows"]]
     columns = columns_of(rows)
     facts = facts_of(rows)
-    parts = [title, str(result.get("note") or result.get("about") or ""), table(rows, columns), facts and f"{facts}."]
+    parts = [
+        f"## {_title(result)}",
+        str(result.get("note") or result.get("about") or ""),
+        table(rows, columns),
+        facts and f"{facts}.",
+    ]
     if "ratios" in result:
         parts.append(table([{"ratio": n, "value": v} for n, v in result["ratios"].items()], ["ratio", "value"]))
     return "\n\n".join(part for part in [*parts, _origins(rows)] if part)
