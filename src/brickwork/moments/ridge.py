@@ -46,6 +46,11 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
     >>> [round(v, 3) for v in (*fit.weight.flatten().tolist(), fit.bias.item())]
     [1.0, 2.0, 3.0, 4.0]
     """
+    _check(moments, ridge, prior)
+    return _centred(moments, bias).solve(ridge, prior)
+
+
+def _check(moments: Moments, ridge: float, prior: Tensor | None) -> None:
     if ridge < 0:
         raise RequestError(f"ridge must not be negative, not {ridge}")
     if moments.rows <= 0:
@@ -54,35 +59,55 @@ def solve_ridge(moments: Moments, *, ridge: float = 1e-4, bias: bool = True, pri
         raise BadData("the collected moments hold NaN or infinite values")
     if prior is not None and not bool(torch.isfinite(prior).all()):
         raise BadData("the weights to start from hold NaN or infinite values")
+
+
+@dataclass(frozen=True)
+class _Centred:
+    """The normal equations of some moments, per row, inputs and responses around their means: every ridge is solved from them."""
+
+    gram: Tensor
+    cross: Tensor
+    total: Tensor  # of each response, its mean square
+    mean_x: Tensor
+    mean_y: Tensor | None  # None: there is no bias, and the means are part of what is fitted
+    floor: Tensor  # centring leaves rounding errors of this size: below them there is nothing to learn from
+    tiny: float
+    square: float  # of all responses, around 0
+
+    def solve(self, ridge: float, prior: Tensor | None) -> Ridge:
+        gram, cross = self.gram, self.cross
+        strength = ridge * gram.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp(min=0)
+        system = gram.clone()
+        system.diagonal(dim1=-2, dim2=-1).add_(strength)
+        start = torch.zeros_like(cross) if prior is None else prior.to(cross).expand_as(cross)
+        right = cross + strength.unsqueeze(-1) * start
+        # solved for the change: a direction in which the data say nothing keeps the prior, also without a ridge
+        size = max(float(right.norm()), self.tiny)
+        weight = start + _solve(system, cross - gram @ start, self.floor, size)
+        error = float((system @ weight - right).norm()) / size if size else 0.0
+        left = self.total - 2 * (weight * cross).sum(-2) + (weight * (gram @ weight)).sum(-2)
+        scale = float(self.total.clamp(min=0).sum())
+        if scale <= 1e-12 * self.square:  # a response that never changes is explained by the bias
+            unexplained = 0.0
+        else:
+            unexplained = float(left.clamp(min=0).sum()) / scale
+        shift = None if self.mean_y is None else self.mean_y - (self.mean_x.unsqueeze(-2) @ weight).squeeze(-2)
+        return Ridge(weight, shift, error, unexplained)
+
+
+def _centred(moments: Moments, bias: bool) -> _Centred:
     n = moments.rows
     gram, cross = moments.gram / n, moments.cross / n
     mean_x, mean_y = moments.sum_x / n, moments.sum_y / n
     total = moments.sum_yy / n
-    # centring leaves rounding errors of this size: below them there is nothing to learn from
     largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
     floor = gram.shape[-1] * torch.finfo(gram.dtype).eps * largest
-    tiny = 1e-9 * float(cross.norm())
+    tiny, square = 1e-9 * float(cross.norm()), float(total.sum())
     if bias:
-        gram = gram - mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
-        cross = cross - mean_x.unsqueeze(-1) * mean_y.unsqueeze(-2)
+        gram -= mean_x.unsqueeze(-1) * mean_x.unsqueeze(-2)
+        cross -= mean_x.unsqueeze(-1) * mean_y.unsqueeze(-2)
         total = total - mean_y.square()
-    diagonal = gram.diagonal(dim1=-2, dim2=-1)
-    strength = ridge * diagonal.mean(-1, keepdim=True).clamp(min=0)
-    system = gram + torch.diag_embed(strength.expand_as(diagonal))
-    start = torch.zeros_like(cross) if prior is None else prior.to(cross).expand_as(cross)
-    right = cross + strength.unsqueeze(-1) * start
-    # solved for the change: a direction in which the data say nothing keeps the prior, also without a ridge
-    size = max(float(right.norm()), tiny)
-    weight = start + _solve(system, cross - gram @ start, floor, size)
-    error = float((system @ weight - right).norm()) / size if size else 0.0
-    left = total - 2 * (weight * cross).sum(-2) + (weight * (gram @ weight)).sum(-2)
-    scale = float(total.clamp(min=0).sum())
-    if scale <= 1e-12 * float(moments.sum_yy.sum() / n):  # a response that never changes is explained by the bias
-        unexplained = 0.0
-    else:
-        unexplained = float(left.clamp(min=0).sum()) / scale
-    shift = mean_y - (mean_x.unsqueeze(-2) @ weight).squeeze(-2) if bias else None
-    return Ridge(weight, shift, error, unexplained)
+    return _Centred(gram, cross, total, mean_x, mean_y if bias else None, floor, tiny, square)
 
 
 def best_ridge(
@@ -96,7 +121,9 @@ def best_ridge(
     >>> best_ridge(*exact), best_ridge(*noisy)
     (0.0001, 0.1)
     """
-    errors = [solve_ridge(seen, ridge=ridge, bias=bias, prior=prior).squared_error(held) for ridge in ridges]
+    _check(seen, min(ridges), prior)
+    equations = _centred(seen, bias)
+    errors = [equations.solve(ridge, prior).squared_error(held) for ridge in ridges]
     return ridges[errors.index(min(errors))]
 
 
