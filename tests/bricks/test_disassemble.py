@@ -359,3 +359,21 @@ def test_what_was_joined_as_branches_is_sent_to_its_parts(nets, digits):
 def test_a_budget_below_the_least_says_what_the_least_is(nets, digits):
     with pytest.raises(RequestError, match=r"less than the narrowest network needs, which is 0\.0\d+; give more"):
         brickwork.disassemble(nets["A"], ["0"], digits["A"], budget=1e-5)
+
+
+class SecondOrder(nn.Module):
+    """Products of channels with channels: of the convolution none can go."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.conv, self.fc = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 4, 3), nn.Linear(16, 3)
+
+    def forward(self, x):
+        x = self.conv(self.stem(x).relu()).flatten(2)
+        return self.fc((x @ x.transpose(1, 2)).flatten(1))
+
+
+def test_a_space_that_the_trace_found_fixed_is_named():
+    images, labels = torch.randn(60, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    brick = brickwork.disassemble(SecondOrder(), None, (images, labels), keep=0.5, progress=False)
+    assert len(brick.kept["stem"]) == 8 and "left whole" in brick.note and "conv (" in brick.note

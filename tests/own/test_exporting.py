@@ -13,6 +13,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
+from brickwork.blueprint.norms import SparseLayerNorm
 from brickwork.blueprint.parts import more_classes
 from brickwork.errors import BadModel, JobFailed, RequestError
 from brickwork.export import exporting
@@ -109,6 +110,22 @@ def test_onnx_and_pt2_say_the_same_on_raw_images(tmp_path, name):
     program = torch.export.load(tmp_path / "net.pt2", extra_files=extra)
     torch.testing.assert_close(program.module()(torch.from_numpy(images)), expected, rtol=1e-4, atol=1e-4)
     assert json.loads(extra["classes.json"]) == list(origin_of(model).classes)
+
+
+def test_tokens_that_are_zero_survive_the_optimiser_of_onnx(tmp_path):
+    """A class token begins as zeros, an eps may be 1e-12: the optimiser took it for nothing, and 1 / 0 was written."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    conv = nn.Conv2d(3, 4, 32)
+    net = described(
+        nn.Sequential(conv, nn.ReLU(), nn.Flatten(), SparseLayerNorm(4, 6, eps=1e-12), nn.Linear(4, 2)), "ab"
+    )
+    with torch.no_grad():
+        conv.bias.fill_(-1e6)
+    brickwork.export_model(net, tmp_path / "net.onnx", to="onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx")
+    [said] = session.run(None, {session.get_inputs()[0].name: np.zeros((1, 3, 32, 32), np.float32)})
+    assert np.allclose(said, net(torch.zeros(1, 3, 32, 32)).detach().numpy(), atol=1e-6)
 
 
 def test_a_file_of_one_image_and_of_any_number(tmp_path):

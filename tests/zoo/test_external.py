@@ -1,5 +1,6 @@
 """Other people's models: the same words, an honest record, and no code or file that was not asked for."""
 
+import importlib.util
 import sys
 
 import pytest
@@ -148,6 +149,13 @@ def test_huggingface_refusals(need_hf, tmp_path):
     (tmp_path / "evil.py").write_text("raise SystemExit('code of the folder was run')")
     with pytest.raises(RequestError, match="cannot be built"):
         zoo.build(f"hf:{tmp_path}")
+
+
+def test_a_library_that_wants_another_package(need_hf):
+    if importlib.util.find_spec("natten") is not None:
+        pytest.skip("natten is installed")
+    with pytest.raises(RequestError, match=r"hf:dinat needs a package that is not installed: .*natten"):
+        zoo.build("hf:dinat")
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ class SparseLayerNorm(nn.Module):
         centred = (x - mean) * self.present
         absent = self.full - self.present.sum()  # each absent channel deviates from the mean by the mean itself
         variance = ((centred * centred).sum(-1, keepdim=True) + absent * mean * mean) / self.full
-        x = centred * torch.rsqrt(variance + self.eps) * self.weight
+        # the bound changes no number, and ONNX's optimiser would take an eps of 1e-12 for nothing
+        x = centred * torch.rsqrt((variance + self.eps).clamp(min=self.eps)) * self.weight
         if self.bias is not None:
             x = x + self.bias
         return x.movedim(-1, self.dim) if self.dim != -1 else x

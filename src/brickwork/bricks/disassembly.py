@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from brickwork.blueprint.plan import CLASSES
+from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.uncuttable import uncuttable
 from brickwork.bricks.brick import Brick, spread_of
 from brickwork.bricks.choosing import Choice, choose
@@ -115,7 +115,7 @@ class Cutting:
         self.choice = choose(self.subject, options, cuttable, self.cut_out, progress, self.clock)
         if isinstance(self.choice, ByConfiguration):
             self.cut_out = partial(self.cut_out, network=self.choice.network)
-        self.stuck: dict[str, str] = {}
+        self.stuck = _fixed(self.subject.bp, cuttable)  # spaces that stay whole, and why
 
     def brick(self, options: DisassembleOptions) -> Brick:
         """The part by these options, which differ from those of the choice in the budget alone."""
@@ -221,6 +221,12 @@ def repaired(
         return cut_and_repair(subject.whole, bp, kept, classes, subject.samples.lazy(index), **how)
     except (BadModel, RequestError) as error:
         raise _Refused({**kept, CLASSES: classes} if CLASSES in bp.spaces else kept, error) from error
+
+
+def _fixed(bp: Blueprint, spaces: Collection[str]) -> dict[str, str]:
+    """Spaces of layers of which no channel can go, as the trace has found, and why."""
+    fixed = {name: bp.space(name).fixed for name in spaces if bp.space(name).made_by and bp.space(name).read_by}
+    return {name: why[0] for name, why in fixed.items() if len(why) == bp.spaces[name]}
 
 
 def _left_whole(stuck: dict[str, str]) -> str:

@@ -27,7 +27,10 @@ class DisassembleOptions(Options):
         default_text="rebuild; taylor with --threshold",
     )
     keep: float | None = option(
-        default=None, above=0, at_most=1, help="Share of the channels of every layer that stays."
+        default=None,
+        above=0,
+        at_most=1,
+        help="Share of the channels of every layer that stays; eight of them at least.",
     )
     budget: float | None = option(default=None, above=0, at_most=1, help="Share of what --of counts that may stay.")
     of: Literal["parameters", "macs", "latency"] = option(

@@ -33,6 +33,9 @@ def refusing(arch: str) -> Iterator[None]:
         yield
     except BrickworkError:
         raise
+    except ImportError as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise RequestError(f"{arch} needs a package that is not installed: {first.strip()}") from error
     except (TypeError, ValueError, AttributeError, RuntimeError, AssertionError, KeyError) as error:
         if "meta tensor" in str(
             error

@@ -148,7 +148,12 @@ def _built(arch: str, seed: int) -> nn.Module:
     given: dict[str, Any] = {}
     if arch.startswith("hf:"):
         config = importlib.import_module("transformers").AutoConfig.for_model(arch[3:])
-        given = {name: size for name, size in SMALLER.items() if isinstance(getattr(config, name, None), int)}
+        stages = any(name.endswith("hidden_sizes") or name == "depths" for name in config.to_dict())
+        given = (
+            {}
+            if stages
+            else {name: size for name, size in SMALLER.items() if isinstance(getattr(config, name, None), int)}
+        )
     return zoo.build(arch, num_classes=4, seed=seed, **given).eval()
 
 
