@@ -8,6 +8,7 @@ index, which surgery can cut like any other tensor. The modules, their names and
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, fx, nn
 
 from brickwork.blueprint.in_place import writes
 from brickwork.blueprint.labels import Units, align, varies
-from brickwork.blueprint.prove import on_meta, precision, proof_input, prove, run, scrambled
+from brickwork.blueprint.prove import Drawn, Sides, on_meta, precision, proof_input, prove, run, scrambled
 from brickwork.blueprint.record import Value, current_value, record
 from brickwork.blueprint.walk import Walk
 from brickwork.errors import BrickworkError
@@ -113,16 +114,18 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
 
 def _prove_same(model: nn.Module, module: nn.Module, bp: Blueprint) -> None:
     """Later proofs compare the rewritten network with itself; here it is compared with the model."""
-    twin = scrambled(model, 0, precision(bp, model))
-    numbers = dict(_tensors(twin))
-    drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
-    other = scrambled(module, 0, precision(bp, model), drawn)
-    example, answer = proof_input(bp.example, precision(bp, model), lambda x: run(twin, x, bp.output), pixels=False)
-    prove(
-        lambda: run(other, example, bp.output),
-        lambda: run(twin, example, bp.output) if answer is None else answer,
-        "this network with explicit gathers",
-    )
+    dtype = precision(bp, model)
+
+    def sides(how: Drawn) -> Sides:
+        twin = scrambled(model, 0, dtype, how=how)
+        numbers = dict(_tensors(twin))
+        drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
+        other = scrambled(module, 0, dtype, drawn, how)
+        ask = partial(run, twin, output=bp.output)
+        example, answer = proof_input(bp.example, dtype, ask, pixels=False, how=how)
+        return lambda: run(other, example, bp.output), lambda: ask(example) if answer is None else answer
+
+    prove(sides, "this network with explicit gathers")
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
