@@ -23,7 +23,7 @@ from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import fitting
 from brickwork.moments.gathering import Run, Source, Target
 from brickwork.moments.gram import Moments
-from brickwork.moments.layers import Layer, ancestors, groups_of
+from brickwork.moments.layers import ancestors, groups_of
 from brickwork.moments.processes import summed
 from brickwork.moments.ridge import RIDGES, best_ridge, solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
@@ -99,7 +99,7 @@ def match_responses(
     student.eval()
     size = batch_size or min(fitting(student, s.images) for s in sources)
     runs = [Run(student, s, size) for s in sources]
-    wanted = _wanted(layers, runs[0].layers)
+    wanted = _wanted(layers, runs)
     fits = []
     with without_tf32(), bar("matching", len(wanted), show=progress) as advance:
         for path, use_feedback in _order(runs[0], wanted):
@@ -144,8 +144,9 @@ def _check(
             raise RequestError(f"the weight of source {k} must be a positive number, not {source.weight}")
 
 
-def _wanted(layers: Any, known: list[Layer]) -> list[str]:
-    paths = [layer.path for layer in known]
+def _wanted(layers: Any, runs: list[Run]) -> list[str]:
+    """One that runs over places, once for each channel, has no channels that were cut; nor could its rows be compared."""
+    paths = [layer.path for layer in runs[0].layers if all(run.same_rows(layer.path) for run in runs)]
     if layers is None:
         return paths
     if callable(layers):
