@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.attributes import patch_attributes
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
 from brickwork.blueprint.room import Between
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, Unsupported
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ index, which surgery can cut like any other tensor. The modules, their names and
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from brickwork.blueprint.labels import Units, align, varies
 from brickwork.blueprint.prove import Drawn, Sides, on_meta, precision, proof_input, prove, run, scrambled
 from brickwork.blueprint.record import Value, current_value, record
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BrickworkError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Noting(nn.Module):
         self.values: dict[str, Value] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Noting:
-        twin = _Noting(copy.deepcopy(self.module, memo))
+        twin = _Noting(copy_module(self.module, memo))
         twin.values = self.values  # shared on purpose: the recording runs on the copy
         return twin
 
@@ -93,7 +93,7 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
     if not isinstance(bp.example, Tensor):
         return None
     # a forward may put what passes through it into its module: into a copy then, with the same tensors
-    model = copy.deepcopy(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
+    model = copy_module(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
     try:
         graph = _Tracer().trace(model)
         module = fx.GraphModule(model, graph, class_name=type(model).__name__)

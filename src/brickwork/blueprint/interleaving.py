@@ -5,7 +5,6 @@ Layers become block-diagonal: one grouped convolution where the parts' widths ag
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +17,6 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.attributes import HEADS, WIDTHS
 from brickwork.blueprint.building import locate
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.parts import Parts
@@ -36,6 +34,7 @@ from brickwork.blueprint.prove import (
 )
 from brickwork.blueprint.record import record
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, Unsupported
 
 #: layers that run over all channels of a part at once, and so run part by part
@@ -290,7 +289,7 @@ class Interleaved:
         order = self._norm_order(reads, int(starts[-1])) if norm else self._out_order(path)
         index = None if order is None else torch.as_tensor(order)
         device = next(leaves[0].parameters()).device
-        parts = Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
+        parts = Parts([copy_module(m) for m in leaves], reads, int(starts[-1]), dim, index)
         return parts if device.type == "meta" else parts.to(device)
 
     def _norm_order(self, reads: list[Tensor], total: int) -> Tensor | None:

@@ -7,7 +7,6 @@ layers, in which the dimensions of queries and keys are channels, and those of v
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -23,6 +22,7 @@ from brickwork.blueprint.attention_plans import answer_of, plan_of, same_tokens
 from brickwork.blueprint.prove import alike, on_meta, proof_input, run, scrambled
 from brickwork.blueprint.record import as_call
 from brickwork.blueprint.self_attention import Plan, layers_of, made_open
+from brickwork.copying import copy_module
 from brickwork.errors import BrickworkError, Unsupported
 from brickwork.origin import attach, origin_of
 
@@ -66,7 +66,7 @@ def opened_again(model: nn.Module, modules: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _opened(model: nn.Module, plans: Mapping[str, Plan]) -> nn.Module:
-    new = _with(copy.deepcopy(model), plans)
+    new = _with(copy_module(model), plans)
     step = {"op": "open_heads", "modules": {path: dict(vars(plan)) for path, plan in plans.items()}}
     attach(new, origin_of(model).after(step))
     return new
@@ -107,7 +107,7 @@ def _proved(
         for handle in hooks:
             handle.remove()
         kept = {path: plan for path, plan in plans.items() if holds.get(path)}
-        opened, dtype = _with(copy.deepcopy(twin), kept), torch.float64 if bound < BOUND else torch.float32
+        opened, dtype = _with(copy_module(twin), kept), torch.float64 if bound < BOUND else torch.float32
         if _forms(opened, numbers) != _forms(twin, numbers):  # weights that go out of the network, say
             kept = {path: plan for path, plan in kept.items() if not plan.pair}
             opened = _with(twin, kept)

@@ -14,10 +14,10 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
-from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.labels import Units, align, varies
 from brickwork.blueprint.record import Graph, Value, is_view, record
 from brickwork.blueprint.walk import Site, Walk
+from brickwork.copying import collector_paused
 from brickwork.errors import BadModel, UnknownName
 
 if TYPE_CHECKING:

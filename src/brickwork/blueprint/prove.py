@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.record import as_call
 from brickwork.blueprint.room import Room
+from brickwork.copying import copy_module
 from brickwork.errors import Unsupported
 from brickwork.outputs import logits_of
 

@@ -8,7 +8,6 @@ and refused by name otherwise; nothing wrong leaves this file.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.building import Draft, build, drafted_numbers, locate
-from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.gather import with_gathers
 from brickwork.blueprint.prove import (
     Drawn,
@@ -32,6 +30,7 @@ from brickwork.blueprint.prove import (
     scrambled,
 )
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
+from brickwork.copying import collector_paused, copy_module
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import attach, origin_of
 
@@ -186,7 +185,7 @@ def draft_output(bp: Blueprint, to: dict[int, int]) -> np.ndarray:
 
 def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
     check_model(bp, model)
-    return _blank(bp, copy.deepcopy(model), _gone(bp, kept_indices(bp, keep)))
+    return _blank(bp, copy_module(model), _gone(bp, kept_indices(bp, keep)))
 
 
 def _blank(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from brickwork.blueprint.record import refuse_scripted
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of, pair_of_dataset
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import StreamedImages, unread
@@ -102,7 +102,7 @@ def prepare(
     one_dtype(model)
     origin = origin_of(model)
     where = pick(device, of=model)
-    whole = explicit_attention(copy.deepcopy(model)).eval().to(where)
+    whole = explicit_attention(copy_module(model)).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
     given: dict[str, Any] = {"preprocessing": origin.preprocessing, "device": where, "dtype": dtype}
     alone = isinstance(data, Tensor | np.ndarray | StreamedImages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.copying import copy_module
 from brickwork.errors import BadData, BadModel
 from brickwork.moments.batches import ImageBatches, SlicedImages
 from brickwork.moments.gram import Moments
@@ -199,7 +199,7 @@ def _alike(model: nn.Module, like: Tensor) -> nn.Module:
     floats = [t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()]
     if all(t.device == like.device and t.dtype == like.dtype for t in floats):
         return model
-    return copy.deepcopy(model).to(like)
+    return copy_module(model).to(like)
 
 
 def _answers(batch: _Batch, fit: Ridge) -> Tensor:

@@ -9,7 +9,6 @@ responses that pass, and to its own where both it and the source's are cut off (
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.devices import without_tf32
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import fitting
@@ -94,7 +94,7 @@ def match_responses(
         raise RequestError(f"refits must be 0 or more, not {refits}")
     if shrink_to not in ("weights", "zero"):
         raise RequestError(f"shrink_to must be 'weights' or 'zero', not {shrink_to!r}")
-    student = copy.deepcopy(student)
+    student = copy_module(student)
     modes = [(m, m.training) for m in student.modules()]
     student.eval()
     size = batch_size or min(fitting(student, s.images) for s in sources)
