@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from brickwork.blueprint.in_place import writes
 from brickwork.blueprint.labels import Units, align, varies
@@ -50,6 +51,16 @@ _MOVES = {
     "index_select",
     "clone",
     "detach",
+}
+
+
+_DROPOUTS: dict[Any, Any] = {  # whose calls say "training" as a constant once they are written down
+    F.dropout: nn.Dropout,
+    F.dropout1d: nn.Dropout1d,
+    F.dropout2d: nn.Dropout2d,
+    F.dropout3d: nn.Dropout3d,
+    F.alpha_dropout: nn.AlphaDropout,
+    F.feature_alpha_dropout: nn.FeatureAlphaDropout,
 }
 
 
@@ -95,8 +106,7 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
     # a forward may put what passes through it into its module: into a copy then, with the same tensors
     model = copy_module(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
     try:
-        graph = _Tracer().trace(model)
-        module = fx.GraphModule(model, graph, class_name=type(model).__name__)
+        module = _traced(model)
     except Exception:  # symbolic tracing gives up in many ways; then the plain refusal stands
         return None
     noting = _Noting(module)
@@ -110,6 +120,37 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
         return module, trace(module, bp.example, output=bp.output)
     except BrickworkError:
         return None
+
+
+def _traced(model: nn.Module) -> fx.GraphModule:
+    """The forward written down, for training and evaluation alike; ValueError where more than dropouts tells them apart.
+
+    In place: the model is left in training mode.
+    """
+    plain, training = (_Tracer().trace(model.train(mode)) for mode in (False, True))
+    module = fx.GraphModule(model, plain, class_name=type(model).__name__)
+    pairs = list(zip(module.graph.nodes, training.nodes, strict=True))
+    for node, other in [
+        pair for pair in pairs if len({(n.op, n.target, str(n.args), str(n.kwargs)) for n in pair}) > 1
+    ]:
+        x, rate = _dropped(node)
+        if node.target is not other.target or str((x, rate)) != str(_dropped(other)):
+            raise ValueError(f"{node} is another operation in training")
+        name = f"{node.name}_of_training"
+        module.add_submodule(name, _DROPOUTS[node.target](rate))
+        with module.graph.inserting_after(node):
+            node.replace_all_uses_with(module.graph.call_module(name, (x,)))
+        module.graph.erase_node(node)
+    module.recompile()
+    return module
+
+
+def _dropped(node: fx.Node) -> tuple[Any, float]:
+    """What a call of a dropout drops of, and how much of it."""
+    if node.target not in _DROPOUTS:
+        raise ValueError(f"{node} is no dropout")
+    given: dict[str, Any] = {"p": 0.5, **dict(zip(("input", "p"), node.args, strict=False)), **node.kwargs}
+    return given["input"], given["p"]
 
 
 def _prove_same(model: nn.Module, module: nn.Module, bp: Blueprint) -> None:

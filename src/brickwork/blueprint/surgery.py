@@ -277,9 +277,9 @@ def finish(bp: Blueprint, model: nn.Module, new: nn.Module, step: dict[str, Any]
         classes = tuple(classes[i] for i in sorted(step["keep"]["classes"]))
     attach(new, origin.after(step, classes=classes))
     new.train(model.training)
-    for mine, theirs in zip(new.modules(), model.modules(), strict=False):
-        if type(mine) is type(theirs):
-            mine.training = theirs.training
+    modes = {path: module.training for path, module in model.named_modules(remove_duplicate=False)}
+    for path, module in new.named_modules(remove_duplicate=False):
+        module.training = modes.get(path, module.training)  # by name: a forward written down has another order
 
 
 def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn.Module:

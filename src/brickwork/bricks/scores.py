@@ -50,6 +50,28 @@ class Scores:
         """Of these spaces only; the others are left whole by whoever cuts by these scores."""
         return replace(self, scores={name: t for name, t in self.scores.items() if name in spaces})
 
+    def with_sizes(self, bp: Blueprint, model: nn.Module) -> Scores:
+        """The same; of a space that nothing was seen of, as of layers that run more than once, how large its weights are."""
+        silent = {name: _sizes(bp, model, name) for name, table in self.scores.items() if not table.any()}
+        return replace(
+            self, scores={n: np.tile(silent[n], (len(t), 1)) if n in silent else t for n, t in self.scores.items()}
+        )
+
+
+def _sizes(bp: Blueprint, model: nn.Module, name: str) -> np.ndarray:
+    """Of every channel of a space the share of the squares of all weights that make or read it."""
+    result = np.zeros(bp.spaces[name])
+    for tensor, axes in bp.axes.items():
+        if tensor not in bp.parameters:
+            continue
+        squares = model.get_parameter(tensor).detach().double().square().cpu()
+        for dim, axis in enumerate(axes):
+            for space, mine, there in bp.places(axis.units) if axis is not None else ():
+                if space == name:
+                    beside = [d for d in range(squares.dim()) if d != dim]
+                    np.add.at(result, there, (squares.sum(beside) if beside else squares).numpy()[mine])
+    return result / max(result.sum(), 1e-300)
+
 
 def score_channels(
     model: nn.Module,
@@ -177,7 +199,8 @@ def _score_batch(
             sure = torch.ones_like(objective)
         sure = sure * (torch.arange(size, device=sure.device) < real)
         one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure.detach()[:, None]
-        (objective * sure).sum().backward()
+        if output.requires_grad:  # not where every layer runs more than once: there is nothing to look at
+            (objective * sure).sum().backward()
     counts += one_hot.sum(0).detach().cpu().double().numpy()
     for path, found_here in held.items():
         points[path].scores += found_here.detach().cpu().double().numpy()

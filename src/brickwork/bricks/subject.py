@@ -14,6 +14,7 @@ from brickwork.blueprint.attention import explicit_attention
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
+from brickwork.bricks.attribution import get
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
@@ -68,7 +69,7 @@ class Subject:
         if words:
             self._logits.update(zip(index.tolist(), torch.cat(words), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
-        if silent:
+        if silent and get(attribution).confident:  # of the others all images count, and a class may have none
             raise BadData(
                 f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}; "
                 "train the model further, or choose another attribution, such as taylor."
