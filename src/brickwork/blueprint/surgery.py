@@ -290,6 +290,10 @@ def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn
     order = {}
     for name, ids in kept.items():
         if (np.diff(ids) < 0).any():
+            if name not in fresh.spaces:  # of a layer with one row left nothing says which class it makes
+                raise Unsupported(
+                    f"the channels of {name!r} cannot be put in an order of their own here; give them rising"
+                )
             order[name] = np.argsort(np.argsort(np.sort(ids)))[np.argsort(np.argsort(ids))]
     moved = permute(fresh, small, order)
     origin = origin_of(small)
