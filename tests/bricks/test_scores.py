@@ -159,9 +159,8 @@ class Repeated(nn.Module):
         self.stem, self.head, self.once = nn.Conv2d(3, 12, 3, padding=1), nn.Linear(12, 4), stem_once
         self.up, self.down = nn.Conv2d(12, 24, 3, padding=1), nn.Conv2d(24, 12, 1)
         with torch.no_grad():
-            self.up.weight[::2] *= 1e-3
-            self.up.bias[::2] *= 1e-3
-            self.down.weight[:, ::2] *= 1e-3
+            self.up.weight[::2] *= 30  # large in the one layer, and next to nothing in the other
+            self.down.weight[:, ::2] *= 1e-4
 
     def features(self, x):
         x = self.stem(x).relu()

@@ -59,17 +59,20 @@ class Scores:
 
 
 def _sizes(bp: Blueprint, model: nn.Module, name: str) -> np.ndarray:
-    """Of every channel of a space the share of the squares of all weights that make or read it."""
-    result = np.zeros(bp.spaces[name])
-    for tensor, axes in bp.axes.items():
-        if tensor not in bp.parameters:
-            continue
+    """Of every channel of a space the squares of what makes it times those of what reads it, as shares of all.
+
+    A product, since a layer may be larger by what the next is smaller.
+    """
+    made, read = np.zeros((2, bp.spaces[name]))
+    transposed = {site.weight: site.transposed for site in bp.sites if site.kind in ("conv", "linear")}
+    for tensor in [name for name in bp.parameters if name in transposed]:
         squares = model.get_parameter(tensor).detach().double().square().cpu()
-        for dim, axis in enumerate(axes):
+        for dim, axis in enumerate(bp.axes[tensor][:2]):
+            into = read if (dim == 1) != transposed[tensor] else made
             for space, mine, there in bp.places(axis.units) if axis is not None else ():
                 if space == name:
-                    beside = [d for d in range(squares.dim()) if d != dim]
-                    np.add.at(result, there, (squares.sum(beside) if beside else squares).numpy()[mine])
+                    np.add.at(into, there, squares.sum([d for d in range(squares.dim()) if d != dim]).numpy()[mine])
+    result = made * read if made.any() and read.any() else made + read
     return result / max(result.sum(), 1e-300)
 
 
