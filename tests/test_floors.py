@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "brickwork"
 #: from the ground up; parts of one floor may know each other, but for the five methods
 FLOORS = (
     "errors lazy words atomic html_table progress options results recipes origin outputs devices tensor_file ownership limits "
-    "forward_fault",
+    "forward_fault copying",
     "data",
     "prediction",
     "zoo",

@@ -259,7 +259,7 @@ it must be parameters or macs; did you mean 'macs'?
         problems = [*filter(None, problems)]
         try:
             problems += self.rules()
-        except TypeError:  # of a value that was refused already
+        except (TypeError, ValueError):  # of a value that was refused already
             if not problems:
                 raise
         refuse(problems)

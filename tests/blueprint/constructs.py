@@ -70,13 +70,26 @@ def narrowed(x: Tensor, extra: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Self-attention behind learned positions: one fused projection, or three."""
+    """Self-attention behind learned positions: one fused projection, or three.
 
-    def __init__(self, width: int = 12, heads: int = 3, *, fused: bool = True, inside: int = 6) -> None:
+    tokens: of its own, beside those it is given; a parameter, or looked up in a table. normed: queries and keys, each head's.
+    """
+
+    def __init__(
+        self,
+        width: int = 12,
+        heads: int = 3,
+        *,
+        fused: bool = True,
+        inside: int = 6,
+        tokens: nn.Module | nn.Parameter | None = None,
+        normed: bool = False,
+    ) -> None:
         super().__init__()
         self.num_heads, self.size, self.fused = heads, width // heads, fused
         self.embed, self.position = nn.Linear(inside, width), nn.Parameter(torch.zeros(1, 5, width))
-        self.norm = nn.LayerNorm(width)
+        self.norm, self.tokens = nn.LayerNorm(width), tokens
+        self.norms = nn.ModuleList(nn.LayerNorm(width // heads) for _ in range(2 * normed))
         if fused:
             self.qkv = nn.Linear(width, 3 * width)
         else:
@@ -87,12 +100,17 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embed(x) + self.position
+        if self.tokens is not None:
+            own = self.tokens if isinstance(self.tokens, Tensor) else self.tokens(torch.arange(2))
+            x = torch.cat([own.expand(len(x), -1, -1), x], 1)
         n, t, _ = x.shape
         y = self.norm(x)
         if self.fused:
             q, k, v = self.qkv(y).reshape(n, t, 3, self.num_heads, self.size).permute(2, 0, 3, 1, 4)
         else:
             q, k, v = (p(y).view(n, t, -1, self.size).transpose(1, 2) for p in (self.q, self.k, self.v))
+        if self.norms:
+            q, k = self.norms[0](q), self.norms[1](k)
         y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, t, -1)
         x = x + self.out(y)
         return self.head((x + self.mlp(x)).mean(1))
@@ -251,6 +269,9 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
     "attention": Attention,
     "attention_separate": lambda: Attention(fused=False),
     "attention_one_head": lambda: Attention(heads=1, fused=False),
+    "attention_registers": lambda: Attention(fused=False, tokens=nn.Parameter(torch.zeros(1, 2, 12))),
+    "attention_table": lambda: Attention(fused=False, tokens=nn.Embedding(3, 12)),
+    "attention_normed": lambda: Attention(fused=False, normed=True),
     "segmentation": lambda: Net(
         lambda s, x: F.interpolate(s.head(s.stem(x)), scale_factor=2, mode="bilinear"),
         stem=block(3, 8),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
 from checks import check_select, fingerprint, randomise, same
 from constructs import CONSTRUCTS, IMAGE, Net, block, conv, linear, pooled
 from torch import nn
+from torch.nn.utils import prune
 
 import brickwork
 from brickwork.errors import BadModel, BrickworkError, RequestError, UnknownName, Unsupported
@@ -231,6 +234,25 @@ def test_hooks(kind):
 
     getattr(model[1], kind)(spy)
     refused(model, IMAGE, "1 has a forward hook", "spy", error=Unsupported)
+
+
+@pytest.mark.parametrize("how", ["new weight norm", "old weight norm", "old spectral norm", "pruned"])
+def test_weights_that_are_computed_are_named_with_the_way_out(how):
+    ways = {"new weight norm": nn.utils.parametrizations.weight_norm, "old weight norm": nn.utils.weight_norm}
+    ways |= {"old spectral norm": nn.utils.spectral_norm, "pruned": lambda m: prune.l1_unstructured(m, "weight", 0.3)}
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(288, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the older ways are to go one day
+        ways[how](model[0])
+    x = torch.randn(30, 3, 8, 8)
+    for verb in (lambda: brickwork.trace(model, x), lambda: brickwork.compress(model, (x, torch.arange(30) % 4))):
+        with pytest.raises(Unsupported, match=r"the weight of 0 is computed from others .* make it a plain parameter"):
+            verb()
+
+
+def test_inference_mode_is_named():
+    with torch.inference_mode(), pytest.raises(RequestError, match=r"inference_mode.*no_grad"):
+        brickwork.trace(chain(), IMAGE)
 
 
 def _raises(s, x):

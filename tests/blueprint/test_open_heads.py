@@ -109,6 +109,21 @@ class Own(nn.Module):
         return self.head((tokens + self.attention(tokens, *more)[0]).mean(1))
 
 
+class Shown(Own):
+    """Gives out the weights of its attention, too."""
+
+    def forward(self, x):
+        tokens = self.embed(x.flatten(2).mT)
+        mixed, weights = self.attention(tokens)
+        return {"logits": self.head((tokens + mixed).mean(1)), "attentions": [weights]}
+
+
+def test_weights_that_go_out_of_the_network_still_do():
+    net, x = Shown().double().eval(), torch.randn(2, 3, 4, 4, dtype=torch.float64)
+    opened = open_heads(net, x, "logits")
+    assert torch.equal(opened(x)["attentions"][0], net(x)["attentions"][0]) and not open_attentions(opened)
+
+
 class Normed(OwnAttention):
     """Queries and keys are normalised: their dimensions cannot be turned into each other."""
 

@@ -128,3 +128,48 @@ def test_a_fault_in_the_code_that_cuts_is_seen_by_the_proof(monkeypatch):
     bp = brickwork.trace(model, torch.randn(2, 3, 8, 8))
     with pytest.raises(Unsupported):
         bp.select(model, {"0": range(4)})
+
+
+class Averaged(nn.Module):
+    """A mean over the channels, as one may write it, behind a function that is not defined for every number."""
+
+    def __init__(self, width: int, function: str) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, width, 3), nn.Linear(width, 4)
+        self.gain, self.function = nn.Parameter(torch.rand(width, 1) + 0.5), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.function == "log of the image":
+            x = (x + 1e-3).log()
+        x = self.conv(x).relu().mean((2, 3))
+        if self.function == "root":
+            x = x * self.gain.sqrt()[:, 0]
+        if self.function == "arcosh":  # of positive numbers, too, not for all
+            x = x * (self.gain[:, 0] + 0.7).acosh()
+        if self.function == "quotient":
+            x = x / self.gain[:, 0]
+        if self.function == "never a number":
+            x = x / (x - x)
+        return self.head(x) * torch.full((), x.shape[1]).float().rsqrt().to(x)
+
+
+FUNCTIONS = ["root", "log of the image", "arcosh", "quotient"]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_numbers_that_are_not_finite_do_not_switch_the_proof_off(function):
+    model, x = Averaged(8, function).eval(), torch.rand(2, 3, 8, 8)
+    bp = brickwork.trace(model, x)
+    with pytest.raises(Unsupported, match="not exact"):
+        bp.select(model, {"conv": range(4)})
+    same = bp.select(model, {"classes": [0, 2]})  # nothing in it depends on that width
+    assert torch.equal(same(x), model(x)[:, [0, 2]])
+    two = brickwork.join([model, model], x)
+    assert torch.allclose(two(x), torch.cat([model(x)] * 2, 1))
+
+
+def test_a_network_that_answers_no_number_is_not_cut():
+    model, x = Averaged(8, "never a number").eval(), torch.rand(2, 3, 8, 8)
+    bp = brickwork.trace(model, x)
+    with pytest.raises(Unsupported, match="NaN or infinite"):
+        bp.select(model, {"conv": range(4)})

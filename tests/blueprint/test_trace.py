@@ -30,6 +30,9 @@ SPACES = {
     "tied": {"stem.0": 6, "classes": 5},
     "attention": {"embed": 12, "qkv": 3, "mlp.1": 10, "classes": 5},
     "attention_separate": {"embed": 12, "q": 3, "mlp.1": 10, "classes": 5},
+    "attention_registers": {"embed": 12, "q": 3, "mlp.1": 10, "classes": 5},
+    "attention_table": {"embed": 12, "q": 3, "mlp.1": 10, "classes": 5},
+    "attention_normed": {"embed": 12, "q": 1, "mlp.1": 10, "classes": 5},
 }
 
 LAYOUTS = {

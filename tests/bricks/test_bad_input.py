@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import brickwork
-from brickwork.errors import BadModel, RequestError, Unsupported
+from brickwork.errors import BadData, BadModel, RequestError, Unsupported
 from brickwork.store import state_hash
 
 QUIET = {"progress": False}
@@ -118,3 +118,10 @@ def test_wrong_requests(nets, digits):
     ):
         with pytest.raises(RequestError, match=message):
             getattr(brickwork, name)(model, few, **{**ROUTED[name], **options})
+
+
+def test_a_budget_in_words_and_labels_that_are_none_are_named(nets, pair):
+    with pytest.raises(RequestError, match="budget is 'half'; it must be a "):
+        brickwork.compress(nets["A"], pair, budget="half", **QUIET)
+    with pytest.raises(BadData, match="labels are None.*the images alone"):
+        brickwork.compress(nets["A"], (pair[0], None), budget=0.5, **QUIET)

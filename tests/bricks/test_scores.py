@@ -148,3 +148,41 @@ def test_where_the_derivative_is_taken(at):
     bp = brickwork.trace(net, x[:2])
     scores = score_channels(net, bp, x, y, attribution="frat", at=at, batch_size=50, progress=False).scores["0"]
     np.testing.assert_allclose(scores / scores.sum(), (wanted / wanted.sum()).numpy(), rtol=1e-9)
+
+
+class Repeated(nn.Module):
+    """A block that runs three times; every other channel within it is nearly nothing."""
+
+    def __init__(self, stem_once: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem, self.head, self.once = nn.Conv2d(3, 12, 3, padding=1), nn.Linear(12, 4), stem_once
+        self.up, self.down = nn.Conv2d(12, 24, 3, padding=1), nn.Conv2d(24, 12, 1)
+        with torch.no_grad():
+            self.up.weight[::2] *= 30  # large in the one layer, and next to nothing in the other
+            self.down.weight[:, ::2] *= 1e-4
+
+    def features(self, x):
+        x = self.stem(x).relu()
+        for _ in range(3):
+            x = x + self.down(self.up(x).relu())
+        return self.head(x.mean((2, 3)))
+
+    def forward(self, x):
+        return self.features(x) if self.once else (self.features(x) + self.features(x.flip(3))) / 2
+
+
+@pytest.mark.parametrize("stem_once", [True, False])
+@pytest.mark.parametrize("how", [{"keep": 0.5}, {"budget": 0.6}, {"keep": 0.5, "attribution": "taylor"}])
+def test_channels_of_layers_that_run_more_than_once_go_by_their_weights(stem_once, how):
+    net, x = Repeated(stem_once).eval(), torch.randn(80, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    brick = brickwork.compress(net, (x, torch.arange(80) % 4), **how, progress=False)
+    kept = brick.kept["up"]
+    assert sum(k % 2 for k in kept) == min(12, len(kept)) and len(kept) < 24
+
+
+def test_a_class_that_the_network_never_answers_is_no_hindrance():
+    net, x = Repeated(True).eval(), torch.randn(80, 3, 8, 8)
+    with torch.no_grad():
+        net.head.bias[3] = -1e3
+    assert brickwork.compress(net, x, keep=0.5, progress=False).parameters < 1

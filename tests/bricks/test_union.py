@@ -198,3 +198,17 @@ def test_heads_that_each_brick_turned_in_its_own_way_are_whole_in_the_union():
         for c in (0, 3)
     ]
     assert unite(plain, source=net).note == ""
+
+
+def test_plain_cuts_of_a_network_of_ones_own_stay_apart_where_nobody_can_build_it(tmp_path):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 12, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(48, 3))
+    images = torch.randn(40, 1, 8, 8)
+    how = {"keep": 0.8, "repair": "none", "progress": False}
+    bricks = [brickwork.disassemble(net, c, (images, torch.arange(40) % 3), **how) for c in ([0], [1, 2])]
+    model = brickwork.assemble(bricks, calibrate="none")
+    assert torch.allclose(model(images), torch.cat([b.model(images) for b in bricks], 1), atol=1e-6)
+    assert origin_of(model).provenance["assemble"]["united"] == 0
+    assert origin_of(brickwork.assemble(bricks, source=net)).provenance["assemble"]["united"] == 1
+    with pytest.raises(RequestError, match="give the network they were cut from"):
+        brickwork.assemble(bricks, shared="union")

@@ -174,6 +174,17 @@ def test_wrong_requests(tmp_path, run):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder"]
 
 
+def test_a_part_of_a_network_of_ones_own_says_which_images_it_takes(tmp_path):
+    """As does a network whose preprocessing has a size."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
+    brick = brickwork.compress(net, (torch.randn(40, 3, 9, 7), torch.arange(40) % 4), keep=0.9, progress=False)
+    assert "N×3×9×7" in brickwork.export_model(brick.model, tmp_path / "part", to="torch").takes
+    assert origin_of(net).input_shape is None
+    attach(net, Origin(preprocessing=PREPARED))
+    assert "N×3×32×32" in brickwork.export_model(net, tmp_path / "whole", to="torch").takes
+
+
 def test_force_replaces_what_was_exported_and_nothing_else(tmp_path):
     model = described(zoo.build("lenet", num_classes=2, seed=0), "ab")
     brickwork.export_model(model, tmp_path / "net", to="torch")

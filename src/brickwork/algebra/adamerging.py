@@ -8,7 +8,6 @@ Batch norms normalise by the batch while λ is learned, every batch holding imag
 all the images, mixed, at the end.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,7 @@ from brickwork.algebra.data_methods import find
 from brickwork.algebra.deltas import delta
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.states import like
+from brickwork.copying import copy_module
 from brickwork.data.streamed import Images
 from brickwork.errors import JobFailed
 from brickwork.outputs import logits_of
@@ -115,7 +115,7 @@ def _learn(
     scale.requires_grad_()
     optimizer = torch.optim.Adam([scale], lr=options["lr"])
     generator = torch.Generator().manual_seed(options["seed"])
-    tops = [copy.deepcopy(h).eval().requires_grad_(False) for h in heads or [nn.Identity()] * len(tasks)]
+    tops = [copy_module(h).eval().requires_grad_(False) for h in heads or [nn.Identity()] * len(tasks)]
     words = None
     if options["goal"] == "teachers":
         words = [_answers(m, top, t.own) for m, top, t in zip(models, tops, tasks, strict=True)]
@@ -152,7 +152,7 @@ class _Space:
     """Networks base + Σ λ (model − base); buffers are the base's, and batch norms use the batch."""
 
     def __init__(self, models: list[nn.Module], base: nn.Module, per: str) -> None:
-        self.net = copy.deepcopy(base).eval().requires_grad_(False)
+        self.net = copy_module(base).eval().requires_grad_(False)
         for module in self.net.modules():
             if isinstance(module, _BatchNorm):
                 module.train()

@@ -7,7 +7,6 @@ really added, with the Hessian at every step of the second; "secant", −βT (L'
 (the Hessian does not see that a ReLU or a maximum switches).
 """
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.algebra.cancellation_data import TaskImages, tasks_for
 from brickwork.algebra.cancellation_result import ALL, Cancellation, Fit, Judged, Terms, layers_of
 from brickwork.algebra.options import CancelOptions
+from brickwork.copying import copy_module
 from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadModel, JobFailed, Unsupported
 from brickwork.options import takes
@@ -112,7 +112,7 @@ class _Slope:
     """Loss, gradient and Hessian-vector products of a network as a function of its trainable weights, one long vector."""
 
     def __init__(self, base: nn.Module, bn: str, loss: Loss | None, where: torch.device) -> None:
-        self.net = copy.deepcopy(base).to(where).double().eval()
+        self.net = copy_module(base).to(where).double().eval()
         if bn == "batch":
             for module in self.net.modules():
                 if isinstance(module, _BatchNorm):  # without statistics of its own it uses the batch's

@@ -1,6 +1,5 @@
 """Accuracies of some cells of a plane: how many at once, how many images a pass, and in which way."""
 
-import copy
 from collections.abc import Callable, Sequence
 
 import torch
@@ -10,6 +9,7 @@ from brickwork.algebra.folded import Folded
 from brickwork.algebra.plan import STATISTICS
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.algebra.stacked import stack
+from brickwork.copying import copy_module
 from brickwork.moments.batch_norm import reestimate_batch_norm
 from brickwork.outputs import logits_of
 from brickwork.prediction import evaluating
@@ -131,7 +131,7 @@ class _Gauge:
     def _one_by_one(self, group: list[Cell]) -> dict[str, Tensor]:
         each: list[dict[str, Tensor]] = []
         for cell in group:
-            model = copy.deepcopy(self.plane.model)
+            model = copy_module(self.plane.model)
             put_state(model, {name: self.plane.at(name, [cell])[0] for name in model.state_dict()})
             state = reestimate_batch_norm(model, self.batches).state_dict()
             each.append({name: value for name, value in state.items() if name.rpartition(".")[2] in STATISTICS})

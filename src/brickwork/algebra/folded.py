@@ -4,7 +4,6 @@ The same answers up to rounding. A network that cannot be recorded is taken as i
 hand stay where they are.
 """
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.algebra.plane import Cell, Plane
 from brickwork.blueprint.record import Graph, record
+from brickwork.copying import copy_module
 from brickwork.errors import BrickworkError
 from brickwork.moments.batch_norm import norm_behind, only_normalises, without_statistics
 
@@ -27,7 +27,7 @@ class Folded:
     def __init__(self, plane: Plane, example: Tensor, *, batch: bool = False) -> None:
         self.plane = plane
         whole = without_statistics(plane.model) if batch else plane.model
-        self.model = copy.deepcopy(whole)
+        self.model = copy_module(whole)
         self.norms: dict[str, str] = {}
         self.graph: Graph | None = None
         self.macs: int | None = None
@@ -37,7 +37,7 @@ class Folded:
             self._fold()
             self.graph = record(self.model, example)
         except BrickworkError:  # its forward depends on values, say: nothing is known but how to call it
-            self.model, self.norms = copy.deepcopy(whole), {}
+            self.model, self.norms = copy_module(whole), {}
             return
         self.macs, self.largest = _costs(self.graph)
 

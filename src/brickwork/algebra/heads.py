@@ -3,7 +3,6 @@
 One head that serves all tasks, or one head a task on one shared trunk. Only the last linear layer changes.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brickwork.algebra.inputs import ModelTask, inputs_of, tasks_of
+from brickwork.copying import copy_module
 from brickwork.data.streamed import Images
 from brickwork.errors import BadModel, JobFailed, RequestError
 from brickwork.moments import Moments, solve_ridge
@@ -100,7 +100,7 @@ def _fitted(
     ridge: float,
     temperature: float,
 ) -> nn.Module:
-    model = copy.deepcopy(trunk)
+    model = copy_module(trunk)
     path, head = _head(model)
     features, answers = [], []
     for network, task in zip(networks, tasks, strict=True):

@@ -1,6 +1,5 @@
 """The plane of networks that α and β span: θ(α, β) = offset + α · first + β · second, tensor by tensor."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from brickwork.algebra.agreement import refuse_differences
 from brickwork.algebra.plan import STATISTICS
+from brickwork.copying import copy_module
 from brickwork.store import state_hash
 
 Cell = tuple[float, float]  # α, β
@@ -33,7 +33,7 @@ class Plane:
         states |= {"base": base.state_dict()} if base is not None else {}
         refuse_differences({n: {k: tuple(t.shape) for k, t in s.items()} for n, s in states.items()})
         self.hashes = {name: state_hash(dict(state)) for name, state in states.items()}
-        self.model = copy.deepcopy(a).to(where).eval()
+        self.model = copy_module(a).to(where).eval()
         self.bn, self.where = bn, where
         self.measured: dict[str, Tensor] = {}  # statistics of the cells at hand, (cells, channels)
         self.formula = "θ₀ + α(a − θ₀)" if base is not None else "αa"

@@ -5,7 +5,6 @@ input up, every channel of a convolution or linear layer gets the mean and the s
 networks that were merged, by a new scale of its weights and a new bias: nothing is added to the network.
 """
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
@@ -15,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from brickwork.algebra.inputs import ModelTask, seen_by
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.record import record
+from brickwork.copying import copy_module
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.moments.gathering import ROOM
@@ -87,7 +87,7 @@ def set_responses(
 ) -> nn.Module:
     """A copy of the merged network whose responses have the mean and spread that are wanted, from the input up."""
     refuse_unrepairable(merged, tasks[0].images[:2])
-    new = copy.deepcopy(merged).eval()
+    new = copy_module(merged).eval()
     run = _Responses(new, seen_by(merged, merged, tasks))
     with bar("repairing", len(run.paths), show=progress) as advance:
         for path in run.paths:

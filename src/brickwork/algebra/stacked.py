@@ -6,7 +6,6 @@ pooling, sums) runs as it is. That this holds for a network is proven on a few i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.record import Graph
 from brickwork.blueprint.walk import rule_name
+from brickwork.copying import copy_module
 from brickwork.devices import without_tf32
 from brickwork.moments.batch_norm import batch_sums, pooled_statistics
 from brickwork.moments.layers import find_layers
@@ -161,7 +161,7 @@ class _Largest(nn.Module):
 
 
 def _build(model: nn.Module, graph: Graph) -> Stack | None:
-    copied = copy.deepcopy(model)
+    copied = copy_module(model)
     layers: dict[str, _Side] = {}
     for layer in find_layers(graph, model):
         module = model.get_submodule(layer.path)
@@ -211,7 +211,7 @@ def _noisy(model: nn.Module, count: int, dtype: torch.dtype) -> dict[str, Tensor
 def _proven(found: Stack, model: nn.Module, example: Tensor) -> bool:
     """Two networks at once answer as each does alone, but for rounding."""
     dtype = torch.promote_types(example.dtype, torch.float32)
-    images, alone = example.to(dtype), copy.deepcopy(model).to(dtype)
+    images, alone = example.to(dtype), copy_module(model).to(dtype)
     state = _noisy(model, 2, dtype)
     found.load(state)
     with torch.no_grad(), without_tf32():  # whose rounding would hide a difference

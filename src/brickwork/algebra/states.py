@@ -1,12 +1,12 @@
 """Networks and dictionaries of tensors, taken and given back alike."""
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.store.weights import put_state
@@ -29,7 +29,7 @@ def like(first: Any, state: dict[str, Tensor], facts: dict[str, Any]) -> Any:
     """A network as the first with these tensors, and a record of how they came about; a dictionary for a dictionary."""
     if not isinstance(first, nn.Module):
         return state
-    model = copy.deepcopy(first)
+    model = copy_module(first)
     put_state(model, state)
     attach(model, replace(origin_of(first), provenance=facts))
     return model

@@ -3,7 +3,6 @@
 These, and RegMean, fold batch norms into the layers before them first (exactly), so that a network is its weights.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,6 +24,7 @@ from brickwork.algebra.repairing import (
     responses_of_pairs,
     set_responses,
 )
+from brickwork.copying import copy_module
 from brickwork.errors import RequestError
 from brickwork.moments import Source, fold_batch_norm, match_responses
 from brickwork.origin import attach, origin_of
@@ -67,7 +67,7 @@ def merge_on(
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
     refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
     tasks = tasks_of(models, data, pairs=chosen.pairs(options, count), labels=chosen.needs_labels)
-    given = [copy.deepcopy(m).eval() for m in models]
+    given = [copy_module(m).eval() for m in models]
     if chosen.folds:
         given = [fold_batch_norm(m, tasks[0].images[:2]) for m in given]
     repair = bool(options.get("repair", False))
@@ -83,9 +83,9 @@ def merge_on(
     elif chosen.weighted:
         options["shares"] = shares
     if heads is not None:
-        options["heads"] = [copy.deepcopy(head).eval() for head in heads]
+        options["heads"] = [copy_module(head).eval() for head in heads]
     if base is not None:
-        options["base"] = copy.deepcopy(base).eval()
+        options["base"] = copy_module(base).eval()
     own = {"method": method} if isinstance(chosen, WeightMethod) else {"progress": progress}
     own |= {n: v for n, v in options.items() if n != "repair" or not chosen.repairs or isinstance(chosen, WeightMethod)}
     merged, facts = chosen.function()(given, tasks, **own)
@@ -163,7 +163,7 @@ def fisher(
     seed: int = 0,
 ) -> tuple[nn.Module, dict[str, Any]]:
     """θ = Σ F_i θ_i / Σ F_i, F the diagonal of the Fisher matrix under each network's own predictions."""
-    merged = copy.deepcopy(models[0])
+    merged = copy_module(models[0])
     tops = heads or [nn.Identity()] * len(models)
     importance = [_information(m, top, t.own, seed) for m, top, t in zip(models, tops, tasks, strict=True)]
     with torch.no_grad():

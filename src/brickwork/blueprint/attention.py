@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from brickwork.copying import copy_module
 from brickwork.origin import attach, origin_of
 
 
@@ -113,7 +112,7 @@ def explicit_attention(model: nn.Module) -> nn.Module:
     """
     if not any(_can_be(module) for module in model.modules()):
         return model
-    new = copy.deepcopy(model)
+    new = copy_module(model)
     done: dict[int, Attention] = {}
     for parent in list(new.modules()):
         if isinstance(parent, nn.TransformerEncoder):

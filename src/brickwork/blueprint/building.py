@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from brickwork.blueprint.attributes import patch_attributes
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.record import Graph, record
 from brickwork.blueprint.room import Between
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, Unsupported
 
 if TYPE_CHECKING:
@@ -303,7 +303,10 @@ def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
         if not isinstance(old, (nn.LayerNorm, nn.GroupNorm)):
             continue
         axis = draft.axes[site.weight][0] if site.weight else None
-        if axis is None or len(axis) == len(site.reads):
+        before = bp.axes[site.weight][0] if site.weight else None
+        if (
+            axis is None or before is None or len(axis) == len(before)
+        ):  # of several heads it reads more than its weight has
             continue
         module = _sparse_norm(bp, site, old, axis)
         module.weight, module.bias = old.weight, old.bias

@@ -7,17 +7,19 @@ index, which surgery can cut like any other tensor. The modules, their names and
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from brickwork.blueprint.in_place import writes
 from brickwork.blueprint.labels import Units, align, varies
-from brickwork.blueprint.prove import on_meta, precision, proof_input, prove, run, scrambled
+from brickwork.blueprint.prove import Drawn, Sides, on_meta, precision, proof_input, prove, run, scrambled
 from brickwork.blueprint.record import Value, current_value, record
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BrickworkError
 
 if TYPE_CHECKING:
@@ -52,6 +54,16 @@ _MOVES = {
 }
 
 
+_DROPOUTS: dict[Any, Any] = {  # whose calls say "training" as a constant once they are written down
+    F.dropout: nn.Dropout,
+    F.dropout1d: nn.Dropout1d,
+    F.dropout2d: nn.Dropout2d,
+    F.dropout3d: nn.Dropout3d,
+    F.alpha_dropout: nn.AlphaDropout,
+    F.feature_alpha_dropout: nn.FeatureAlphaDropout,
+}
+
+
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
         return m.__module__.startswith("brickwork.blueprint") or super().is_leaf_module(m, qualified_name)
@@ -66,7 +78,7 @@ class _Noting(nn.Module):
         self.values: dict[str, Value] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Noting:
-        twin = _Noting(copy.deepcopy(self.module, memo))
+        twin = _Noting(copy_module(self.module, memo))
         twin.values = self.values  # shared on purpose: the recording runs on the copy
         return twin
 
@@ -92,10 +104,9 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
     if not isinstance(bp.example, Tensor):
         return None
     # a forward may put what passes through it into its module: into a copy then, with the same tensors
-    model = copy.deepcopy(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
+    model = copy_module(model, {id(t): t for t in [*model.parameters(), *model.buffers()]})
     try:
-        graph = _Tracer().trace(model)
-        module = fx.GraphModule(model, graph, class_name=type(model).__name__)
+        module = _traced(model)
     except Exception:  # symbolic tracing gives up in many ways; then the plain refusal stands
         return None
     noting = _Noting(module)
@@ -111,18 +122,51 @@ def with_gathers(model: nn.Module, bp: Blueprint) -> tuple[nn.Module, Blueprint]
         return None
 
 
+def _traced(model: nn.Module) -> fx.GraphModule:
+    """The forward written down, for training and evaluation alike; ValueError where more than dropouts tells them apart.
+
+    In place: the model is left in training mode.
+    """
+    plain, training = (_Tracer().trace(model.train(mode)) for mode in (False, True))
+    module = fx.GraphModule(model, plain, class_name=type(model).__name__)
+    pairs = list(zip(module.graph.nodes, training.nodes, strict=True))
+    for node, other in [
+        pair for pair in pairs if len({(n.op, n.target, str(n.args), str(n.kwargs)) for n in pair}) > 1
+    ]:
+        x, rate = _dropped(node)
+        if node.target is not other.target or str((x, rate)) != str(_dropped(other)):
+            raise ValueError(f"{node} is another operation in training")
+        name = f"{node.name}_of_training"
+        module.add_submodule(name, _DROPOUTS[node.target](rate))
+        with module.graph.inserting_after(node):
+            node.replace_all_uses_with(module.graph.call_module(name, (x,)))
+        module.graph.erase_node(node)
+    module.recompile()
+    return module
+
+
+def _dropped(node: fx.Node) -> tuple[Any, float]:
+    """What a call of a dropout drops of, and how much of it."""
+    if node.target not in _DROPOUTS:
+        raise ValueError(f"{node} is no dropout")
+    given: dict[str, Any] = {"p": 0.5, **dict(zip(("input", "p"), node.args, strict=False)), **node.kwargs}
+    return given["input"], given["p"]
+
+
 def _prove_same(model: nn.Module, module: nn.Module, bp: Blueprint) -> None:
     """Later proofs compare the rewritten network with itself; here it is compared with the model."""
-    twin = scrambled(model, 0, precision(bp, model))
-    numbers = dict(_tensors(twin))
-    drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
-    other = scrambled(module, 0, precision(bp, model), drawn)
-    example, answer = proof_input(bp.example, precision(bp, model), lambda x: run(twin, x, bp.output), pixels=False)
-    prove(
-        lambda: run(other, example, bp.output),
-        lambda: run(twin, example, bp.output) if answer is None else answer,
-        "this network with explicit gathers",
-    )
+    dtype = precision(bp, model)
+
+    def sides(how: Drawn) -> Sides:
+        twin = scrambled(model, 0, dtype, how=how)
+        numbers = dict(_tensors(twin))
+        drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
+        other = scrambled(module, 0, dtype, drawn, how)
+        ask = partial(run, twin, output=bp.output)
+        example, answer = proof_input(bp.example, dtype, ask, pixels=False, how=how)
+        return lambda: run(other, example, bp.output), lambda: ask(example) if answer is None else answer
+
+    prove(sides, "this network with explicit gathers")
 
 
 def _tensors(model: nn.Module) -> list[tuple[str, Tensor]]:

@@ -5,7 +5,6 @@ Layers become block-diagonal: one grouped convolution where the parts' widths ag
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -18,14 +17,24 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.attributes import HEADS, WIDTHS
 from brickwork.blueprint.building import locate
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.labels import KnownUnits, Mismatch
 from brickwork.blueprint.norms import SparseGroupNorm, SparseLayerNorm
 from brickwork.blueprint.parts import Parts
 from brickwork.blueprint.plan import Blueprint, LayerSite, shapes_of
-from brickwork.blueprint.prove import draw_together, on_meta, precision, proof_input, prove, run, scrambled
+from brickwork.blueprint.prove import (
+    Drawn,
+    Sides,
+    draw_together,
+    on_meta,
+    precision,
+    proof_input,
+    prove,
+    run,
+    scrambled,
+)
 from brickwork.blueprint.record import record
 from brickwork.blueprint.walk import Walk
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, Unsupported
 
 #: layers that run over all channels of a part at once, and so run part by part
@@ -148,30 +157,35 @@ class Interleaved:
         """Join scrambled copies in the same way and compare numbers."""
         if any(on_meta(m) for m in self.models):
             return
-        dtype = precision(self.bps[0], self.models[0])
-        owned = [name for name in self.tensors[0] if any(self.bps[0].axes[name])]
-        drawn = draw_together(self.tensors, owned, dtype)
+        kept, own = self.models, self.tensors
+        try:
+            prove(lambda how: self._sides(kept, own, example, output, how), "this join")
+        finally:
+            self.models = kept
+
+    def _sides(
+        self, models: list[nn.Module], tensors: list[dict[str, Tensor]], example: Any, output: Any, how: Drawn
+    ) -> Sides:
+        dtype = precision(self.bps[0], models[0])
+        owned = [name for name in tensors[0] if any(self.bps[0].axes[name])]
+        drawn = draw_together(tensors, owned, dtype) if how == "any" else [{} for _ in models]
         # unlike weights: crosstalk must show
-        twins = [scrambled(m, k, dtype, own) for k, (m, own) in enumerate(zip(self.models, drawn, strict=True))]
+        twins = [scrambled(m, k, dtype, own, how) for k, (m, own) in enumerate(zip(models, drawn, strict=True))]
         shared = _tensors(twins[0])
         for twin in twins[1:]:
             for name, tensor in _tensors(twin).items():
                 if not any(self.bps[0].axes[name]):  # belongs to no part, so the parts share it
                     tensor.copy_(shared[name])
-        self.models, kept, self.proving = twins, self.models, True
+        self.models, self.proving = twins, True
         self.tensors = [_tensors(m) for m in twins]
-        try:
-            joined = self._assemble()
-        finally:
-            self.models = kept
+        joined = self._assemble()
         dim = 1 if self.bps[0].output_dim is None else self.bps[0].output_dim
 
         def apart(x: Any) -> Tensor:
             return torch.cat([run(t, x, output) for t in twins], dim)
 
-        numbers, wanted = proof_input(shapes_of(example), dtype, apart)
-        reference = (lambda: apart(numbers)) if wanted is None else (lambda: wanted)
-        prove(lambda: run(joined, numbers, output), reference, "this join")
+        numbers, wanted = proof_input(shapes_of(example), dtype, apart, how=how)
+        return lambda: run(joined, numbers, output), lambda: apart(numbers) if wanted is None else wanted
 
     def _assemble(self) -> nn.Module:
         first = self.models[0]
@@ -275,7 +289,7 @@ class Interleaved:
         order = self._norm_order(reads, int(starts[-1])) if norm else self._out_order(path)
         index = None if order is None else torch.as_tensor(order)
         device = next(leaves[0].parameters()).device
-        parts = Parts([copy.deepcopy(m) for m in leaves], reads, int(starts[-1]), dim, index)
+        parts = Parts([copy_module(m) for m in leaves], reads, int(starts[-1]), dim, index)
         return parts if device.type == "meta" else parts.to(device)
 
     def _norm_order(self, reads: list[Tensor], total: int) -> Tensor | None:

@@ -7,17 +7,16 @@ network again, as in surgery. Networks that cannot be interleaved run as whole b
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
-from brickwork.blueprint.copying import collector_paused, computes_alike
 from brickwork.blueprint.interleaving import Interleaved
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import Blueprint, trace
 from brickwork.blueprint.request import example_to_json
+from brickwork.copying import collector_paused, computes_alike, copy_module
 from brickwork.errors import RequestError, Unsupported
 from brickwork.origin import Origin, attach, origin_of
 
@@ -65,7 +64,7 @@ def _join(models: list[nn.Module], example: Any, how: str, output: str | int | N
             if how == "blocks":
                 raise
     if joined is None:
-        joined = Branches([copy.deepcopy(m) for m in models], [output] * len(models))
+        joined = Branches([copy_module(m) for m in models], [output] * len(models))
         how = "branches"
     else:
         how = "blocks"

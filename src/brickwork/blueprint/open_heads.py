@@ -7,7 +7,6 @@ layers, in which the dimensions of queries and keys are channels, and those of v
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -15,12 +14,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from brickwork.blueprint.attention import Attention
 from brickwork.blueprint.attention_plans import answer_of, plan_of, same_tokens
-from brickwork.blueprint.prove import on_meta, proof_input, prove, run, scrambled
+from brickwork.blueprint.prove import alike, on_meta, proof_input, run, scrambled
+from brickwork.blueprint.record import as_call
 from brickwork.blueprint.self_attention import Plan, layers_of, made_open
+from brickwork.copying import copy_module
 from brickwork.errors import BrickworkError, Unsupported
 from brickwork.origin import attach, origin_of
 
@@ -64,7 +66,7 @@ def opened_again(model: nn.Module, modules: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _opened(model: nn.Module, plans: Mapping[str, Plan]) -> nn.Module:
-    new = _with(copy.deepcopy(model), plans)
+    new = _with(copy_module(model), plans)
     step = {"op": "open_heads", "modules": {path: dict(vars(plan)) for path, plan in plans.items()}}
     attach(new, origin_of(model).after(step))
     return new
@@ -105,12 +107,24 @@ def _proved(
         for handle in hooks:
             handle.remove()
         kept = {path: plan for path, plan in plans.items() if holds.get(path)}
-        opened, dtype = _with(twin, kept), torch.float64 if bound < BOUND else torch.float32
+        opened, dtype = _with(copy_module(twin), kept), torch.float64 if bound < BOUND else torch.float32
+        if _forms(opened, numbers) != _forms(twin, numbers):  # weights that go out of the network, say
+            kept = {path: plan for path, plan in kept.items() if not plan.pair}
+            opened = _with(twin, kept)
         same = "this network with open heads"
-        prove(lambda: run(opened, numbers, output).to(dtype), lambda: wanted.to(dtype), same)
+        if not alike(lambda: run(opened, numbers, output).to(dtype), lambda: wanted.to(dtype), same):
+            return {}  # neither finite nor proved
     except (BrickworkError, RuntimeError, TypeError, ValueError, IndexError, AttributeError, KeyError):
         return {}  # it reads more of a module than what it answers, say; its heads go whole then
     return kept
+
+
+def _forms(model: nn.Module, example: Any) -> list[Any]:
+    """Of everything that a network answers, what it is, and of tensors the shape."""
+    args, kwargs = as_call(example)
+    with torch.no_grad():
+        leaves = tree_leaves(model(*args, **kwargs))
+    return [tuple(x.shape) if isinstance(x, Tensor) else type(x) for x in leaves]
 
 
 def _with(model: nn.Module, plans: Mapping[str, Plan]) -> nn.Module:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -113,7 +113,7 @@ class RescaledInput(nn.Module):
 
 def rescale_input(model: nn.Module, scale: Sequence[float], shift: Sequence[float]) -> RescaledInput:
     """A network that reads x · scale + shift, channel by channel, where `model` read x; recorded for replay."""
-    new = RescaledInput(copy.deepcopy(model), scale, shift)
+    new = RescaledInput(copy_module(model), scale, shift)
     step = {"op": "rescale_input", "scale": [float(v) for v in scale], "shift": [float(v) for v in shift]}
     attach(new, origin_of(model).after(step))
     new.train(model.training)
@@ -149,7 +149,7 @@ class MoreClasses(nn.Module):
 
 def more_classes(model: nn.Module, known: int, new: int, names: Sequence[str] | None = None) -> MoreClasses:
     """A copy of `model` with room for new classes behind its `known` ones (weights zero); recorded for replay."""
-    grown = MoreClasses(copy.deepcopy(model), known, new)
+    grown = MoreClasses(copy_module(model), known, new)
     classes = {} if names is None else {"classes": tuple(names)}
     attach(grown, origin_of(model).after({"op": "add_classes", "known": known, "new": new}, **classes))
     grown.train(model.training)
@@ -174,7 +174,7 @@ class WiderOutput(nn.Module):
 
 def widen_output(model: nn.Module, path: str, new: int, names: Sequence[str] | None = None) -> nn.Module:
     """A copy of `model` whose last layer has room for new classes (weights zero); recorded for replay."""
-    grown = copy.deepcopy(model)
+    grown = copy_module(model)
     layer = grown.get_submodule(path)
     if not isinstance(layer, nn.Linear):
         raise BadModel(f"{path} is a {type(layer).__name__}; only a linear last layer can be widened.")

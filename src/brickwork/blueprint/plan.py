@@ -14,10 +14,10 @@ from scipy.sparse.csgraph import connected_components
 from torch import nn
 
 from brickwork.blueprint import rules_mix, rules_move, rules_reduce  # noqa: F401  (registers the rules)
-from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.labels import Units, align, varies
 from brickwork.blueprint.record import Graph, Value, is_view, record
 from brickwork.blueprint.walk import Site, Walk
+from brickwork.copying import collector_paused
 from brickwork.errors import BadModel, UnknownName
 
 if TYPE_CHECKING:
@@ -356,7 +356,8 @@ class Blueprint:
             name = _layer_of(made[group[0]][0]) or "output"
             if len(self.output_units) and put_out[units].any() and np.isin(self.output_units, units).all():
                 name = CLASSES
-                if group == groups[-1] and len(last) > 1:
+                # in the order of the logits: several heads side by side, or a forward that turns its own
+                if (group == groups[-1] and len(last) > 1) or sorted(set(units)) == sorted(self.output_units):
                     units = self.output_units
             _, first = np.unique(units, return_index=True)
             units = units[np.sort(first)]

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.record import as_call
 from brickwork.blueprint.room import Room
+from brickwork.copying import copy_module
 from brickwork.errors import Unsupported
 from brickwork.outputs import logits_of
 
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 _SMALL = 50_000_000  # multiply-adds up to which float64 costs next to nothing
 
+#: how parameters and images are drawn: of either sign; of one, for a root or a logarithm; the network's own, a little changed;
+#: these, and where a cut is stood for by zeros, only layers have them: by a gain of 0 a forward may divide
+Drawn = Literal["any", "positive", "own", "own, zeros in layers"]
+DRAWN: tuple[Drawn, ...] = ("any", "positive", "own", "own, zeros in layers")
+Sides = tuple[Callable[[], Tensor], Callable[[], Tensor]]  # what is to be proved, and what it is to give
+
 
 def precision(bp: Blueprint, model: nn.Module) -> torch.dtype:
     """float64 where it is cheap or the model's own; grouped convolution has no fast float64 form on a CPU."""
@@ -39,7 +45,9 @@ def precision(bp: Blueprint, model: nn.Module) -> torch.dtype:
     return torch.float64 if bp.count().macs <= _SMALL and not grouped else torch.float32
 
 
-def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[int, Tensor] | None = None) -> nn.Module:
+def scrambled(
+    model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[int, Tensor] | None = None, how: Drawn = "any"
+) -> nn.Module:
     """A copy on the CPU with parameters and normalisation statistics drawn afresh, in eval mode.
 
     drawn: what is drawn already, by the id of the model's tensor.
@@ -55,9 +63,12 @@ def scrambled(model: nn.Module, seed: int, dtype: torch.dtype, drawn: Mapping[in
         if tensor.is_floating_point():
             if id(tensor) in drawn:
                 new = drawn[id(tensor)]
+            elif how.startswith("own"):  # by factors, which leave every sign; two copies of one network must differ
+                new = noise(tensor.shape, 0.1, 1.0).mul_(tensor.detach().to("cpu", dtype))
             elif isinstance(tensor, nn.Parameter) or id(tensor) in means:
                 centre = 0.6 if tensor.dim() < 2 and id(tensor) not in means else 0.0
                 new = noise(tensor.shape, _spread(tensor), centre)
+                new = new.abs_() if how == "positive" else new
             elif id(tensor) in variances:
                 new = noise(tensor.shape, 0.5, 1.0)
         if new is None:  # kept, in memory of its own: a forward may write to it, and a proof blanks what goes
@@ -127,15 +138,16 @@ class _Noise:
         return numbers.add_(centre) if centre else numbers
 
 
-def random_input(example: Any, seed: int, dtype: torch.dtype) -> Any:
-    """Random numbers in the shape of an example; whole numbers stay within what any table has."""
+def random_input(example: Any, seed: int, dtype: torch.dtype, *, positive: bool = False) -> Any:
+    """Random numbers in the shape of an example; whole numbers stay within what any table has. positive: from 0 to 1."""
     rng = torch.Generator().manual_seed(seed)
 
     def draw(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
         if x.is_floating_point():
-            return torch.randn(x.shape, generator=rng, dtype=dtype)
+            draw_numbers = torch.rand if positive else torch.randn
+            return draw_numbers(x.shape, generator=rng, dtype=dtype)
         return torch.randint(0, 2, x.shape, generator=rng).to(x.dtype)
 
     return tree_map(draw, example)
@@ -157,18 +169,18 @@ def thinned(example: Any, *, pixels: bool = True) -> list[Any]:
 
 
 def proof_input(
-    example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor], *, pixels: bool = True
+    example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor], *, pixels: bool = True, how: Drawn = "any"
 ) -> tuple[Any, Tensor | None]:
     """Random numbers for a proof, as few as the network takes, and then what it answers to those. pixels: on fewer of them."""
     for fewer in thinned(example, pixels=pixels):
-        numbers = random_input(fewer, 1, dtype)
+        numbers = random_input(fewer, 1, dtype, positive=how != "any")
         try:
             said = answer(numbers)
         except Exception:  # a network of one size, or of batches, refuses another in its own way
             continue
         if said.numel():  # a network that halves its batch says nothing of one image
             return numbers, said
-    return random_input(example, 1, dtype), None
+    return random_input(example, 1, dtype, positive=how != "any"), None
 
 
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:
@@ -177,8 +189,17 @@ def run(model: nn.Module, example: Any, output: Any) -> Tensor:
         return logits_of(model(*args, **kwargs), output, guess=False)
 
 
-def prove(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str) -> None:
-    """Refuse unless both functions give the same numbers."""
+def prove(sides: Callable[[Drawn], Sides], what: str) -> None:
+    """Refuse unless both sides give the same numbers: drawn in one way after another until they are finite."""
+    if not any(alike(*sides(how), what) for how in DRAWN):
+        raise Unsupported(
+            f"{what} cannot be proved: on random images the outputs are NaN or infinite, with parameters drawn at random, "
+            "drawn positive, and the network's own; see what its forward divides by, or takes the root or logarithm of"
+        )
+
+
+def alike(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str) -> bool:
+    """Refuse where two functions give other numbers; False where theirs are not finite, which says nothing."""
     try:
         left, right = new(), reference()
     except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
@@ -188,7 +209,7 @@ def prove(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str)
     if not right.numel():
         raise Unsupported(f"{what} cannot be proved: the example gives no output; trace with a larger batch")
     if not bool(torch.isfinite(right).all()):
-        return  # random parameters overflow in this model: the labels' proof must do
+        return False
     scale = max(1e-6, float(right.abs().max()))
     worst = float((left - right).abs().max()) / scale
     if not worst < _TOLERANCE[right.dtype]:
@@ -196,6 +217,7 @@ def prove(new: Callable[[], Tensor], reference: Callable[[], Tensor], what: str)
             f"{what} is not exact (it differs by {worst:.1e} of the largest output): the forward depends on the width "
             "in a way that layouts do not show, such as a number or a choice computed from a channel count"
         )
+    return True
 
 
 def output_places(bp: Blueprint, lost: np.ndarray) -> tuple[int, Tensor] | None:

@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from brickwork.blueprint.copying import copy_module
 from brickwork.blueprint.shapes import quick
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.outputs import logits_of
 
@@ -356,6 +356,8 @@ def record(model: nn.Module, example: Any, *, output: str | int | None = None) -
     """Record one forward of `model` on tensors shaped like `example`."""
     refuse_scripted(model)
     _refuse_hooks(model)
+    if torch.is_inference_mode_enabled():  # torch shows other operations then
+        raise RequestError("a network cannot be recorded under torch.inference_mode(); torch.no_grad() will do")
     args, kwargs = as_call(example)
     twin = meta_copy(model)
     mode = _Recorder()
@@ -405,10 +407,21 @@ def _refuse_hooks(model: nn.Module) -> None:
             if getattr(module, kind, None):
                 hook = next(iter(getattr(module, kind).values()))
                 shown = getattr(hook, "__qualname__", type(hook).__name__)
+                if type(hook).__module__.startswith("torch.nn.utils."):  # weight norm and its kind, the older way
+                    raise Unsupported(computed_weight(path, shown))
                 raise Unsupported(
                     f"{path or 'the model'} has a forward hook ({shown}), which could change values unseen; "
                     "remove it first (handle.remove()) and register it again afterwards"
                 )
+
+
+def computed_weight(path: str, how: str) -> str:
+    """What is said of a layer whose weight is computed in a way that cannot be cut."""
+    return (
+        f"the weight of {path or 'the model'} is computed from others ({how}), in a way that cannot be cut; make it a plain "
+        "parameter first, by remove_weight_norm, remove_spectral_norm, prune.remove or parametrize.remove_parametrizations "
+        "of torch.nn.utils"
+    )
 
 
 def _watch(twin: nn.Module, mode: _Recorder, graph: Graph) -> list[Any]:

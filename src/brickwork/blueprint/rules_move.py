@@ -172,9 +172,17 @@ def cat(walk: Walk, op: Op) -> None:
     parts = [p for p in op.args[0] if len(p.shape) + stack == ndim]  # torch lets an empty 1-d tensor in
     tags = [walk.of(p) for p in parts]
     across, pieces = [], []
-    for value, known in zip(parts, tags, strict=True):
+    placed = [[p.unsqueeze(dim) if stack else align(p, ndim) for p in known.planes] for known in tags]
+    beyond = any(dim not in varies(p) for known, own in zip(tags, placed, strict=True) if not known.weight for p in own)
+    for value, known, planes in zip(parts, tags, placed, strict=True):
         shape = [*value.shape[:dim], 1, *value.shape[dim:]] if stack else list(value.shape)
-        planes = [p.unsqueeze(dim) if stack else align(p, ndim) for p in known.planes]
+        if (
+            beyond and known.weight
+        ):  # the channels run along another axis: tokens of a network's own, beside those of an image
+            for plane in planes:
+                if dim in varies(plane):
+                    walk.units.fix(plane, f"its places stand beside others ({op.place})", channel=False)
+            planes = [p for p in planes if dim not in varies(p)]
         beside = [n if d != dim else 1 for d, n in enumerate(shape)]
         across.append((Value(-1, tuple(beside), torch.int64), Tags([p for p in planes if dim not in varies(p)])))
         mine = next((p for p in planes if dim in varies(p)), None)
@@ -206,12 +214,13 @@ def index(walk: Walk, op: Op) -> None:
     planes = []
     for plane in tags.planes:
         plane = align(plane, len(source.shape))
-        if varies(plane) & dims and not known:
-            walk.units.fix(plane, f"it is picked by an index that is not a constant at {op.place}", channel=False)
+        if varies(plane) & dims and (not known or name == "embedding"):
+            what = "numbers" if known else "an index that is not a constant"
+            walk.units.fix(plane, f"it is picked by {what} at {op.place}", channel=False)
             continue
         full = plane.expand(source.shape)
         args = [full, *(_index_value(a, dims, known) for a in op.args[1:])]
-        if name == "embedding":
+        if name == "embedding":  # the rows are alike: what changes from one to the next has been left out
             args = [full, torch.zeros(op.args[1].shape, dtype=torch.int64)]
         planes.append(compress(op.func(*args) if name != "embedding" else full[args[1]]))
         if name == "index_select" and varies(plane) == dims and indices[0] is not None and indices[0].name:

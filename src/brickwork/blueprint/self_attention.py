@@ -5,7 +5,6 @@ Known are modules by the names of their layers: one that makes queries, keys and
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from torch.nn import functional as F
 
 from brickwork.blueprint.attention import Attention
 from brickwork.blueprint.attributes import HEADS
+from brickwork.copying import copy_module
 from brickwork.errors import Unsupported
 
 #: how public models call the layers of their attention
@@ -133,7 +133,7 @@ def _number_of_heads(module: Any) -> int:
 def made_open(module: Any, plan: Plan) -> nn.Module:
     """The open attention for a module; an `Attention` of ours is opened as it is."""
     if isinstance(module, Attention):
-        opened = copy.deepcopy(module)
+        opened = copy_module(module)
         opened.heads_open = True
         return opened
     known = layers_of(module)

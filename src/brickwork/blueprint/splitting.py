@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import operator
 import random
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from brickwork.blueprint.in_place import without_writes
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, RequestError, UnknownName
 from brickwork.origin import attach, origin_of
 from brickwork.prediction import evaluating
@@ -108,7 +108,7 @@ def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     if like.is_meta:
         return
-    whole = copy.deepcopy(model)  # a forward may keep what it saw
+    whole = copy_module(model)  # a forward may keep what it saw
     x = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)).to(like)
     with evaluating(whole), evaluating(halves.below), evaluating(halves.above):
         try:
@@ -221,7 +221,7 @@ def _halves(model: nn.Module, at: str, carry: Sequence[str]) -> Split:
 
 def _traced(model: nn.Module) -> fx.GraphModule:
     """The network as a graph; arguments that may be left out are left out."""
-    copied = copy.deepcopy(model).eval()
+    copied = copy_module(model).eval()
     given = list(inspect.signature(copied.forward).parameters.values())[1:]
     usual = {p.name: p.default for p in given if p.default is None or isinstance(p.default, bool | int | float | str)}
     try:

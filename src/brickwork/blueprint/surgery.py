@@ -8,8 +8,8 @@ and refused by name otherwise; nothing wrong leaves this file.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +17,20 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.building import Draft, build, drafted_numbers, locate
-from brickwork.blueprint.copying import collector_paused
 from brickwork.blueprint.gather import with_gathers
-from brickwork.blueprint.prove import on_meta, output_places, precision, proof_input, prove, run, scrambled
+from brickwork.blueprint.prove import (
+    Drawn,
+    Sides,
+    on_meta,
+    output_places,
+    precision,
+    proof_input,
+    prove,
+    run,
+    scrambled,
+)
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
+from brickwork.copying import collector_paused, copy_module
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import attach, origin_of
 
@@ -107,18 +117,23 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: np.ndarray, *, guess: bool) 
     small = build(bp, model, draft)
     if not on_meta(model):
         dtype = precision(bp, model)
-        twin = scrambled(model, 0, dtype)
-        part = scrambled(small, 0, dtype, drafted_numbers(bp, twin, small, draft))
-        _blank(bp, twin, gone, finite=True)
-        # a number that only looked like a width may show at full size alone
-        example, answer = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output), pixels=not draft.guessed)
         places = output_places(bp, lost)
 
-        def reference() -> Tensor:
-            full = run(twin, example, bp.output) if answer is None else answer
-            return full if places is None else full.index_select(*places)
+        def sides(how: Drawn) -> Sides:
+            twin = scrambled(model, 0, dtype, how=how)
+            part = scrambled(small, 0, dtype, drafted_numbers(bp, twin, small, draft), how)
+            _blank(bp, twin, gone, finite=not how.startswith("own"), layers=how.endswith("layers"))
+            # a number that only looked like a width may show at full size alone
+            ask = partial(run, twin, output=bp.output)
+            example, answer = proof_input(bp.example, dtype, ask, pixels=not draft.guessed, how=how)
 
-        prove(lambda: run(part, example, bp.output), reference, "this cut")
+            def reference() -> Tensor:
+                full = ask(example) if answer is None else answer
+                return full if places is None else full.index_select(*places)
+
+            return lambda: run(part, example, bp.output), reference
+
+        prove(sides, "this cut")
     return small
 
 
@@ -145,16 +160,21 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
     moved = build(bp, model, draft)
     if not on_meta(model):
         dtype = precision(bp, model)
-        twin = scrambled(model, 0, dtype)
-        turned = scrambled(moved, 0, dtype, drafted_numbers(bp, twin, moved, draft))
-        example, answer = proof_input(bp.example, dtype, lambda x: run(twin, x, bp.output))
         back = torch.from_numpy(locate(bp.output_units, draft_output(bp, to)))
 
-        def reference() -> Tensor:
-            full = run(twin, example, bp.output) if answer is None else answer
-            return full if bp.output_dim is None else full.index_select(bp.output_dim, back)
+        def sides(how: Drawn) -> Sides:
+            twin = scrambled(model, 0, dtype, how=how)
+            turned = scrambled(moved, 0, dtype, drafted_numbers(bp, twin, moved, draft), how)
+            ask = partial(run, twin, output=bp.output)
+            example, answer = proof_input(bp.example, dtype, ask, how=how)
 
-        prove(lambda: run(turned, example, bp.output), reference, "this order")
+            def reference() -> Tensor:
+                full = ask(example) if answer is None else answer
+                return full if bp.output_dim is None else full.index_select(bp.output_dim, back)
+
+            return lambda: run(turned, example, bp.output), reference
+
+        prove(sides, "this order")
     finish(bp, model, moved, {"op": "permute", "order": {n: [int(i) for i in o] for n, o in order.items()}})
     return moved
 
@@ -165,12 +185,18 @@ def draft_output(bp: Blueprint, to: dict[int, int]) -> np.ndarray:
 
 def zero(bp: Blueprint, model: nn.Module, keep: Mapping[str, Any]) -> nn.Module:
     check_model(bp, model)
-    return _blank(bp, copy.deepcopy(model), _gone(bp, kept_indices(bp, keep)))
+    return _blank(bp, copy_module(model), _gone(bp, kept_indices(bp, keep)))
 
 
-def _blank(bp: Blueprint, blank: nn.Module, gone: np.ndarray, *, finite: bool = False) -> nn.Module:
-    """In place: zeros wherever a weight makes or reads what goes. finite: no parameter is NaN or infinite."""
+def _blank(
+    bp: Blueprint, blank: nn.Module, gone: np.ndarray, *, finite: bool = False, layers: bool = False
+) -> nn.Module:
+    """In place: zeros wherever a weight makes or reads what goes.
+
+    finite: no parameter is NaN or infinite. layers: only in weights and biases of layers.
+    """
     lost = _lost(bp, gone)
+    own = {name for s in bp.sites for name in (s.weight, s.bias)} if layers else bp.axes
     tensors = dict([*blank.named_parameters(remove_duplicate=False), *blank.named_buffers(remove_duplicate=False)])
     grouped = {s.weight for s in bp.sites if s.kind == "conv" and s.groups > 1}
     places: dict[int, Tensor] = {}  # of axes that run over the same, found once
@@ -178,7 +204,7 @@ def _blank(bp: Blueprint, blank: nn.Module, gone: np.ndarray, *, finite: bool = 
         for name, axes in bp.axes.items():
             tensor = tensors[name]
             for dim, axis in enumerate(axes):
-                if axis is None or tensor.dim() == 0:
+                if axis is None or tensor.dim() == 0 or name not in own:
                     continue
                 if id(axis) not in places:
                     places[id(axis)] = torch.from_numpy(np.flatnonzero(lost[axis.units]))
@@ -251,9 +277,9 @@ def finish(bp: Blueprint, model: nn.Module, new: nn.Module, step: dict[str, Any]
         classes = tuple(classes[i] for i in sorted(step["keep"]["classes"]))
     attach(new, origin.after(step, classes=classes))
     new.train(model.training)
-    for mine, theirs in zip(new.modules(), model.modules(), strict=False):
-        if type(mine) is type(theirs):
-            mine.training = theirs.training
+    modes = {path: module.training for path, module in model.named_modules(remove_duplicate=False)}
+    for path, module in new.named_modules(remove_duplicate=False):
+        module.training = modes.get(path, module.training)  # by name: a forward written down has another order
 
 
 def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn.Module:
@@ -264,6 +290,10 @@ def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn
     order = {}
     for name, ids in kept.items():
         if (np.diff(ids) < 0).any():
+            if name not in fresh.spaces:  # of a layer with one row left nothing says which class it makes
+                raise Unsupported(
+                    f"the channels of {name!r} cannot be put in an order of their own here; give them rising"
+                )
             order[name] = np.argsort(np.argsort(np.sort(ids)))[np.argsort(np.argsort(ids))]
     moved = permute(fresh, small, order)
     origin = origin_of(small)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from brickwork.blueprint.labels import Tags, Units, align, touches, varies
-from brickwork.blueprint.record import Graph, Op, Value
+from brickwork.blueprint.record import Graph, Op, Value, computed_weight
 from brickwork.errors import Unsupported
 
 Rule = Callable[["Walk", Op], None]
@@ -148,6 +148,9 @@ class Walk:
         result = RULES.get(name)
         if result is None and torch.Tag.pointwise in getattr(op.func, "tags", ()):
             result = RULES["pointwise"]
+        layer, computed, _ = op.module.partition(".parametrizations.")
+        if result is None and computed:
+            raise Unsupported(computed_weight(layer, op.name))
         if result is None:
             raise Unsupported(
                 f"no rule for the operation {op.name} in {op.module or 'the top module'}"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from brickwork.bricks.options import AdaptOptions
 from brickwork.bricks.subject import one_dtype
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
@@ -59,8 +58,8 @@ def adapt(
     channels = pair[0].shape[1]
     # Both networks read one tensor, in which a pair lies side by side; each takes its own half.
     both = torch.cat(pair, 1).to(next(model.parameters()).dtype)
-    teacher = _Half(copy.deepcopy(model).eval(), 0, channels)
-    student = _Half(copy.deepcopy(model).eval(), channels, channels)
+    teacher = _Half(copy_module(model).eval(), 0, channels)
+    student = _Half(copy_module(model).eval(), channels, channels)
     result = match_responses(
         student, [Source(teacher, both)], ridge=options.ridge, shrink_to="weights", seed=options.seed, progress=progress
     ).model

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.moments.batches import SlicedImages
 from brickwork.outputs import logits_of
 
@@ -18,7 +18,7 @@ class Answers:
     def __init__(
         self, model: nn.Module, images: SlicedImages, classes: list[int], output: str | int | None, batch_size: int
     ) -> None:
-        self.model = copy.deepcopy(model).eval()
+        self.model = copy_module(model).eval()
         self.images, self.classes, self.output, self.batch = images, classes, output, batch_size
         self.whole = self._logits(self.model, restrict=True)
         self.scale = max(float(self.whole.square().sum(1).mean()), 1e-300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from brickwork.bricks.calibrate import calibrated
 from brickwork.bricks.joinable import check_target, refuse_overlap
 from brickwork.bricks.options import AssembleOptions
 from brickwork.bricks.union import unite
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images
@@ -95,7 +95,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
         if shared == "union":
             raise RequestError("no two of the bricks were cut from the same network; there is nothing to unite.")
         return parts
-    known = state_hash(source) if source is not None else None
+    given_hash = state_hash(source) if source is not None else None
     result = []
     for hashed, group in groups.items():
         trained = [part for part in group if part.used.get("trained")]
@@ -104,8 +104,10 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
                 f"the brick of {', '.join(trained[0].classes)} was trained since it was cut; keep it apart."
             )
         plain = all(part.options.repair == "none" for part in group)
-        own = source if hashed == known else None
-        possible = plain or (own is not None and images is not None)
+        own = source if hashed == given_hash else None
+        # plain cuts of an architecture that Brickwork cannot build stay apart, which loses nothing but the sharing
+        known = own is not None or origin_of(group[0].model).arch is not None
+        possible = (plain and known) or (own is not None and images is not None)
         if len(group) == 1 or trained or not (possible or shared == "union"):
             result += group
             continue
@@ -117,7 +119,7 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
 
 def _alone(model: nn.Module) -> nn.Module:
     """A network of one part: a copy, since bricks stay as they are."""
-    return copy.deepcopy(model)
+    return copy_module(model)
 
 
 def _name(brick: object, number: int) -> str:

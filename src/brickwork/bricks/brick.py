@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from brickwork import store
 from brickwork.bricks.options import DisassembleOptions
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.streamed import Images
 from brickwork.devices import DeviceLike
@@ -67,7 +67,7 @@ class Brick:
         if origin.classes is None or origin.input_shape is None:
             missing = "class names" if origin.classes is None else "input shape"
             raise BadModel(f"the model does not know its {missing}; train or save it with Brickwork first.")
-        copied = copy.deepcopy(model).eval()
+        copied = copy_module(model).eval()
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()
         spread = None
@@ -134,7 +134,7 @@ class Brick:
         # What is said of the whole (its own test accuracy, say) must not read as said of the part.
         whole = {WHOLE: origin.provenance} if origin.provenance else {}
         provenance = {**whole, PROVENANCE: self.to_dict()}
-        attach(self.model, replace(origin, classes=self.classes, provenance=provenance))
+        attach(self.model, replace(origin, classes=self.classes, input_shape=self.input_shape, provenance=provenance))
         return self
 
     def _rows(self) -> list[tuple[str, str]]:

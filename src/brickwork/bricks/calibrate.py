@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import trace
 from brickwork.bricks.brick import Brick
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images
@@ -101,7 +101,7 @@ def fold(model: nn.Module, scale: Tensor, shift: Tensor, example: Tensor, output
     if len(heads) != 1:
         raise Unsupported("calibration needs one linear or convolution layer that makes all logits of a part.")
     head = heads[0]
-    new = copy.deepcopy(model)
+    new = copy_module(model)
     layer = new.get_submodule(head.module)
     weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
     if not isinstance(weight, Tensor) or not isinstance(bias, Tensor):

@@ -62,7 +62,7 @@ def choose(
     name = options.chosen_by
     if name != "rebuild":
         scores = subject.score(name, options.scored, options.seed, progress).within(spaces)
-        return ByScore(subject.bp, scores, subject.wanted, options)
+        return ByScore(subject.bp, scores.with_sizes(subject.bp, subject.whole), subject.wanted, options)
     samples, bp = subject.samples, subject.bp
     widths = UniformWidths(subject.whole, bp, len(subject.wanted)) if options.uniform else None
     index = samples.of_classes(subject.wanted, options.scored, options.seed)
@@ -79,7 +79,7 @@ def choose(
     others = [s for s in bp.spaces if s in spaces and s not in curves and s != CLASSES]
     if others:  # what reads them cannot be solved for: the next best thing is a score, and damage measured all the same
         scores = subject.score("taylor", options.scored, options.seed, progress).within(others)
-        curves |= _scored_curves(subject, scores, answers)
+        curves |= _scored_curves(subject, scores.with_sizes(bp, subject.whole), answers)
     ordered = {s: curves[s] for s in bp.spaces if s in curves}
     if widths is not None:
         return ByConfiguration(subject, ordered, options, widths, len(index))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from brickwork.bricks.disassembly import Cutting
 from brickwork.bricks.options import CompressOptions
 from brickwork.bricks.samples import DataOrImages
 from brickwork.bricks.tradeoff import Tradeoff, timed
+from brickwork.copying import copy_module
 from brickwork.devices import DeviceLike
 from brickwork.options import takes
 
@@ -65,7 +65,7 @@ def _never_worse(bricks: dict[float, Brick]) -> dict[float, Brick]:
             taken = f"the part within {best.options.budget:g}, which has {best.accuracy_after:.4f}"
             taken += f"; its own had {brick.accuracy_after:.4f}"
             note = "; ".join(filter(None, (taken, best.note)))
-            model = copy.deepcopy(best.model)  # provenance is kept with a module
+            model = copy_module(best.model)  # provenance is kept with a module
             brick = replace(best, model=model, options=brick.options, note=note).with_provenance()
             result[budget] = brick
         else:

@@ -103,11 +103,14 @@ def response_rows(bp: Blueprint, keep: dict[str, list[int]]) -> dict[str, np.nda
     """For every layer, which of the whole network's outputs the part's outputs stand for."""
     gone = {int(u) for name, ids in keep.items() for u in np.delete(bp.space(name).units, ids)}
     lost = np.fromiter(gone, np.int64, len(gone))
-    order = keep.get(CLASSES)
+    order, units = keep.get(CLASSES), bp.space(CLASSES).units if CLASSES in bp.spaces else np.zeros(0, np.int64)
+    # classes asked for in an order of their own: where each stood, another one stands
+    to = {} if order is None else dict(zip(units[sorted(order)].tolist(), units[order].tolist(), strict=True))
     rows = {}
     for site in bp.sites:
         if site.kind in ("conv", "linear") and site.makes is not None:
             rows[site.module] = np.flatnonzero(~np.isin(site.makes, lost))
-            if order is not None and list(order) != sorted(order) and np.array_equal(site.makes, bp.output_units):
-                rows[site.module] = locate(site.makes, bp.space(CLASSES).units[order])
+            made = [to.get(u, u) for u in site.makes[rows[site.module]].tolist()]
+            if len(set(made)) == len(made) and np.isin(made, site.makes).all():
+                rows[site.module] = locate(site.makes, np.array(made, np.int64)) if made else rows[site.module]
     return rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from brickwork.blueprint.parts import rescale_input
 from brickwork.bricks.assembly import rescaling
 from brickwork.bricks.brick import Brick
 from brickwork.bricks.options import DistilOptions
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.streamed import Images
 from brickwork.devices import DeviceLike, device_of, pick
@@ -68,10 +68,10 @@ def distil(
         raise RequestError("distil needs at least one teacher.")
     images = images_of(images)  # a Dataset's labels are not used: they may not be the student's numbers
     where = pick(device, of=student)
-    models = [copy.deepcopy(t.model if isinstance(t, Brick) else t).eval().to(where) for t in teachers]
+    models = [copy_module(t.model if isinstance(t, Brick) else t).eval().to(where) for t in teachers]
     for model in models:
         model.requires_grad_(False)
-    pupil = copy.deepcopy(student).to(where)
+    pupil = copy_module(student).to(where)
     models = [_seeing_alike(pupil, model) for model in models]
     columns = teacher_columns(origin_of(student).classes, [origin_of(m).classes for m in models])
     soft = _Soft(models, columns, options.temperature)

@@ -6,7 +6,6 @@ Responses of layers are compared, not the answers alone: on 3000 images that gai
 
 from __future__ import annotations
 
-import copy
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from brickwork.bricks.cut import LogitsAlone, response_rows
 from brickwork.bricks.judge import Judge
 from brickwork.bricks.subject import Subject
 from brickwork.bricks.widths import Kept
+from brickwork.copying import copy_module
 from brickwork.data.streamed import StreamedImages
 from brickwork.errors import BadData
 from brickwork.moments.batches import fitting
@@ -80,7 +80,7 @@ def polish(
 
     def learn(index: np.ndarray, epochs: int, show: bool = False) -> nn.Module:
         images = samples.raw(index) if raw else samples.inputs(index)
-        student = _Student(copy.deepcopy(part), subject, kept, half=on_gpu and how["precision"] == "auto")
+        student = _Student(copy_module(part), subject, kept, half=on_gpu and how["precision"] == "auto")
         prepared = samples.preprocessing or _unscaled(samples.images) if raw else None
         attach(student, Origin(preprocessing=prepared))
         labels = np.zeros(len(images), np.int64)

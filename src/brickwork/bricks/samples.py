@@ -169,6 +169,10 @@ def pair_of(data: Data) -> tuple[Tensor | StreamedImages, np.ndarray]:
             raise BadData(
                 f"data is a pair (images, labels), an ImageData, a Dataset or a DataLoader, not this {what}."
             ) from None
+        if answers is None:
+            raise BadData(
+                "the labels are None; give a class number an image, or the images alone where there are none."
+            )
         images, labels = unread(given), torch.as_tensor(answers).cpu().numpy()
     if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
         raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")

@@ -50,6 +50,31 @@ class Scores:
         """Of these spaces only; the others are left whole by whoever cuts by these scores."""
         return replace(self, scores={name: t for name, t in self.scores.items() if name in spaces})
 
+    def with_sizes(self, bp: Blueprint, model: nn.Module) -> Scores:
+        """The same; of a space that nothing was seen of, as of layers that run more than once, how large its weights are."""
+        silent = {name: _sizes(bp, model, name) for name, table in self.scores.items() if not table.any()}
+        return replace(
+            self, scores={n: np.tile(silent[n], (len(t), 1)) if n in silent else t for n, t in self.scores.items()}
+        )
+
+
+def _sizes(bp: Blueprint, model: nn.Module, name: str) -> np.ndarray:
+    """Of every channel of a space the squares of what makes it times those of what reads it, as shares of all.
+
+    A product, since a layer may be larger by what the next is smaller.
+    """
+    made, read = np.zeros((2, bp.spaces[name]))
+    transposed = {site.weight: site.transposed for site in bp.sites if site.kind in ("conv", "linear")}
+    for tensor in [name for name in bp.parameters if name in transposed]:
+        squares = model.get_parameter(tensor).detach().double().square().cpu()
+        for dim, axis in enumerate(bp.axes[tensor][:2]):
+            into = read if (dim == 1) != transposed[tensor] else made
+            for space, mine, there in bp.places(axis.units) if axis is not None else ():
+                if space == name:
+                    np.add.at(into, there, squares.sum([d for d in range(squares.dim()) if d != dim]).numpy()[mine])
+    result = made * read if made.any() and read.any() else made + read
+    return result / max(result.sum(), 1e-300)
+
 
 def score_channels(
     model: nn.Module,
@@ -177,7 +202,8 @@ def _score_batch(
             sure = torch.ones_like(objective)
         sure = sure * (torch.arange(size, device=sure.device) < real)
         one_hot = torch.nn.functional.one_hot(y, len(counts)).to(output.dtype) * sure.detach()[:, None]
-        (objective * sure).sum().backward()
+        if output.requires_grad:  # not where every layer runs more than once: there is nothing to look at
+            (objective * sure).sum().backward()
     counts += one_hot.sum(0).detach().cpu().double().numpy()
     for path, found_here in held.items():
         points[path].scores += found_here.detach().cpu().double().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -15,9 +14,11 @@ from brickwork.blueprint.attention import explicit_attention
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
+from brickwork.bricks.attribution import get
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of, pair_of_dataset
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import StreamedImages, unread
@@ -68,7 +69,7 @@ class Subject:
         if words:
             self._logits.update(zip(index.tolist(), torch.cat(words), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
-        if silent:
+        if silent and get(attribution).confident:  # of the others all images count, and a class may have none
             raise BadData(
                 f"{attribution} scores only images the model is sure of, and there are none of {', '.join(silent)}; "
                 "train the model further, or choose another attribution, such as taylor."
@@ -102,7 +103,7 @@ def prepare(
     one_dtype(model)
     origin = origin_of(model)
     where = pick(device, of=model)
-    whole = explicit_attention(copy.deepcopy(model)).eval().to(where)
+    whole = explicit_attention(copy_module(model)).eval().to(where)
     dtype = next((p.dtype for p in whole.parameters() if p.is_floating_point()), torch.float32)
     given: dict[str, Any] = {"preprocessing": origin.preprocessing, "device": where, "dtype": dtype}
     alone = isinstance(data, Tensor | np.ndarray | StreamedImages)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from brickwork.blueprint.plan import Blueprint
 from brickwork.bricks.prices import Shares, axis_shares, left_of
+from brickwork.copying import copy_module
 from brickwork.latency import latency
 from brickwork.prediction import works_channels_last
 
@@ -91,7 +91,7 @@ class Clock:
 
     def seconds(self, model: nn.Module) -> float:
         if self.layout == torch.channels_last:
-            model = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = copy_module(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         return _seconds(model, self.images)
 
     def share(self, part: nn.Module) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from brickwork.bricks.prices import prices_of
 from brickwork.bricks.rebuild import Curve
 from brickwork.bricks.subject import Subject
 from brickwork.bricks.widths import Kept, best_channels
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
 from brickwork.store.valueless import shapes_of
@@ -100,7 +100,7 @@ class UniformWidths:
 
 def _plain_norms(part: nn.Module) -> nn.Module:
     """A copy in which a LayerNorm looks at the channels that are there alone."""
-    part = copy.deepcopy(part)
+    part = copy_module(part)
     for module in part.modules():
         if isinstance(module, SparseLayerNorm):
             module.full = len(module.weight)

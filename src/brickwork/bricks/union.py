@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from brickwork.bricks.brick import Brick
 from brickwork.bricks.cut import cut_and_repair
 from brickwork.bricks.narrow_heads import turns_heads
 from brickwork.bricks.options import DisassembleOptions
+from brickwork.copying import copy_module
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.origin import attach, origin_of
@@ -118,7 +118,7 @@ def _from_weights(bricks: Sequence[Brick]) -> Brick:
 
 def _numbered(model: nn.Module) -> nn.Module:
     """A copy whose every number is its own place in its tensor, counted from 1: a cut of it says what came from where."""
-    twin = copy.deepcopy(model).double()
+    twin = copy_module(model).double()
     with torch.no_grad():
         for tensor in (*twin.parameters(), *twin.buffers()):
             if tensor.is_floating_point():

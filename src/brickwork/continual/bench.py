@@ -1,6 +1,5 @@
 """Where a method works: the scenario, the network everything starts from, the folder its files go to, the budget."""
 
-import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from brickwork.continual.files import write_tensors
 from brickwork.continual.networks import halved, head_of, with_head
 from brickwork.continual.options import ContinualOptions
 from brickwork.continual.scenario import Scenario
+from brickwork.copying import copy_module
 from brickwork.data.images import ImageData
 from brickwork.moments import reestimate_batch_norm
 from brickwork.pools import KernelPool
@@ -79,7 +79,7 @@ class Bench:
     def trunk(self) -> nn.Module:
         """The start as the file of `keep_trunk` has it; not to be changed."""
         if "trunk" not in self.held:
-            model = copy.deepcopy(self.start)
+            model = copy_module(self.start)
             load_partly(model, read_safetensors(self.path(TRUNK)))
             self.held["trunk"] = model
         return self.held["trunk"]

@@ -1,6 +1,5 @@
 """The parts of a network that methods treat differently: kernels, the head, and the small rest."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.pools.layers import head_of as last_layer
@@ -38,7 +38,7 @@ def head_of(model: nn.Module) -> str:
 
 def with_head(model: nn.Module, classes: Sequence[str], *, seed: int) -> nn.Module:
     """A copy with a new head for these classes; everything else as it was."""
-    new, head = copy.deepcopy(model), head_of(model)
+    new, head = copy_module(model), head_of(model)
     replace_head(new, head, len(classes), seed=seed)
     setattr(new, HEAD, head)
     origin = origin_of(model)

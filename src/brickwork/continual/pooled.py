@@ -1,6 +1,5 @@
 """Weight search (paper 4): a task is a choice of kernels from a frozen pool, by training or from a trained network."""
 
-import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from brickwork.continual.base import ContinualMethod
 from brickwork.continual.bench import Bench
 from brickwork.continual.options import passes, rate
 from brickwork.continual.registry import method
+from brickwork.copying import copy_module
 from brickwork.errors import RequestError
 from brickwork.options import fields_of, option
 from brickwork.origin import origin_of
@@ -62,7 +62,7 @@ class Pooled(ContinualMethod):
         """Opened once for a bench: what is in a pool does not change, and what is added it reads by itself."""
         if "pool" not in bench.held:
             # a network that Brickwork did not build has no name to build it by; the start is one of its kind
-            foreign = None if origin_of(bench.start).arch else (lambda **_: copy.deepcopy(bench.start))
+            foreign = None if origin_of(bench.start).arch else (lambda **_: copy_module(bench.start))
             bench.held["pool"] = PoolFolder.open(bench.path("pool"), arch=foreign)
         return bench.held["pool"]
 

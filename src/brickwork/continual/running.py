@@ -1,7 +1,6 @@
 """Run methods over a scenario: learn, judge every task so far, weigh the files, and go on where a killed run stopped."""
 
 import contextlib
-import copy
 import hashlib
 import json
 import os
@@ -27,6 +26,7 @@ from brickwork.continual.readout import readout
 from brickwork.continual.registry import parse
 from brickwork.continual.result import Comparison, ContinualResult
 from brickwork.continual.scenario import Scenario
+from brickwork.copying import copy_module
 from brickwork.data.images import ImageData
 from brickwork.devices import DeviceLike, pick
 from brickwork.errors import RequestError
@@ -261,7 +261,7 @@ def folder_name(name: str) -> str:
 
 def _ready(start: nn.Module, scenario: Scenario, where: torch.device) -> nn.Module:
     """A copy of the start on the device; it prepares images as it always did, or as suits the first task."""
-    model = copy.deepcopy(start).to(where).eval().requires_grad_(True)
+    model = copy_module(start).to(where).eval().requires_grad_(True)
     origin = origin_of(model)
     prepared = origin.preprocessing or scenario.tasks[0].preprocessing()
     attach(model, replace(origin, preprocessing=prepared))

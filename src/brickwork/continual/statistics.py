@@ -6,7 +6,6 @@ can be compared: these are the methods to beat where the task of an image is not
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from brickwork.continual.base import RewrittenFile
 from brickwork.continual.bench import TRUNK, Bench
 from brickwork.continual.files import write_tensors
 from brickwork.continual.registry import method
+from brickwork.copying import copy_module
 from brickwork.data.images import ImageData, hold_out
 from brickwork.errors import BadData
 from brickwork.moments import Moments, solve_ridge
@@ -57,7 +57,7 @@ class ClassStatistics(RewrittenFile):
         return self._with(bench, self.last_layer(bench, after, slice(0, _rows(bench, after).stop)))
 
     def _with(self, bench: Bench, layer: nn.Module) -> nn.Module:
-        model = copy.deepcopy(bench.trunk())
+        model = copy_module(bench.trunk())
         old: Any = model.get_submodule(bench.head)
         model.set_submodule(bench.head, layer.to(old.weight.dtype))
         return model.to(bench.device).eval()

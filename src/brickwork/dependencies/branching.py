@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.parts import zero_linear
 from brickwork.blueprint.splitting import Above, Place, around, places, split
+from brickwork.copying import copy_module
 from brickwork.dependencies.depths import several_depths, watched
 from brickwork.errors import BadModel, RequestError
 from brickwork.origin import attach, origin_of
@@ -61,7 +61,7 @@ def branched_classes(
             "branched; use on='features'."
         )
     branch.net.set_submodule(head, zero_linear(last.in_features, new, like=last))
-    grown = BranchedClasses(copy.deepcopy(model), at, branch)
+    grown = BranchedClasses(copy_module(model), at, branch)
     classes = {} if names is None else {"classes": tuple(names)}
     step = {"op": "branched_classes", "at": at, "head": head, "new": new}
     attach(grown, origin_of(model).after(step, **classes))

@@ -1,6 +1,5 @@
 """What several layers of a network answer, as one row an image; and a classifier with further classes made of that."""
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.parts import zero_linear
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -50,7 +50,7 @@ def deeper_classes(
     absent = [name for name in layers if name not in dict(model.named_modules())]
     if absent:
         raise BadModel(f"the model has no layer {absent[0]!r}.")
-    grown = DeeperClasses(copy.deepcopy(model), layers, width, new)
+    grown = DeeperClasses(copy_module(model), layers, width, new)
     classes = {} if names is None else {"classes": tuple(names)}
     step = {"op": "deeper_classes", "layers": list(layers), "width": width, "new": new}
     attach(grown, origin_of(model).after(step, **classes))

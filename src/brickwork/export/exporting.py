@@ -204,7 +204,7 @@ def _check(out: Path, origin: Origin, options: ExportOptions, force: bool) -> No
         raise RequestError(f"`out` is {out}; by `to` {options.to} it must end in {ending}.")
     if not ending and out.suffix:
         raise RequestError(f"`out` is {out}; by `to` {options.to} a folder is written, whose name has no ending.")
-    if origin.input_shape is None:
+    if origin.input_shape is None and (origin.preprocessing is None or origin.preprocessing.size is None):
         raise BadModel(
             "the network does not say which images it takes; train or import it, or attach an Origin with its input_shape."
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from brickwork.blueprint.plan import shapes_of
 from brickwork.blueprint.record import Graph, Op, record
 from brickwork.blueprint.request import example_to_json
 from brickwork.blueprint.walk import rule_name
+from brickwork.copying import copy_module
 from brickwork.errors import BadData
 from brickwork.origin import attach, origin_of
 
@@ -85,7 +85,7 @@ def fold_batch_norm(model: nn.Module, example: Any) -> nn.Module:
     'Identity'
     """
     graph = record(model, example)
-    folded = copy.deepcopy(model)
+    folded = copy_module(model)
     for path, op in norm_behind(graph, model).items():
         behind = op.module
         layer, norm = folded.get_submodule(path), folded.get_submodule(behind)
@@ -125,7 +125,7 @@ def _neutralise(norm: _BatchNorm) -> None:
 
 def without_statistics(model: nn.Module) -> nn.Module:
     """A copy whose batch norms have no statistics of their own: they take those of every batch, in eval mode too."""
-    new = copy.deepcopy(model)
+    new = copy_module(model)
     for norm in new.modules():
         if isinstance(norm, _BatchNorm):
             norm.running_mean = norm.running_var = norm.num_batches_tracked = None
@@ -138,7 +138,7 @@ def reestimate_batch_norm(model: nn.Module, batches: Iterable[Tensor]) -> nn.Mod
     Every batch norm normalises by the batch while the statistics are gathered, so that later ones see what
     they will see. The first one's do not depend on how the images were split into batches.
     """
-    new = copy.deepcopy(model)
+    new = copy_module(model)
     norms = {n: m for n, m in new.named_modules() if isinstance(m, _BatchNorm) and m.running_mean is not None}
     modes = {m: m.training for m in new.modules()}
     momenta = {n: m.momentum for n, m in norms.items()}

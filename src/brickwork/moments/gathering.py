@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.copying import copy_module
 from brickwork.errors import BadData, BadModel
 from brickwork.moments.batches import ImageBatches, SlicedImages
 from brickwork.moments.gram import Moments
@@ -87,6 +87,16 @@ class Run:
         for program, layers in zip(self.mine, self.by_path, strict=True):
             program.forget(layers[path].output)
 
+    def same_rows(self, path: str) -> bool:
+        """Whether a layer answers as often in student and source; not where it runs over places and once for each channel."""
+        other = self.theirs_by_path[0].get(path)
+        if other is None:
+            return True
+        shapes = [list(layer.output.shape) for layer in (self.by_path[0][path], other)]
+        for shape in shapes:
+            del shape[_channel_dim(other)]
+        return shapes[0] == shapes[1]
+
     def passes(self, target: Target) -> tuple[float, float] | None:
         """Between which bounds the response is read, by student and source alike; None: as it is, or not by rectifiers alone."""
         mine, theirs = self.by_path[0][target.path], self.theirs_by_path[0].get(target.path)
@@ -122,7 +132,7 @@ class Run:
             use = target.feedback and layer.other is not None and other.other is not None
             point = other.response if use else other.own
             index = None if rows is None else torch.as_tensor(rows, device=mine.device)
-            dim = 1 if layer.op is not None else -1
+            dim = _channel_dim(layer)
             asked = [layer.input, layer.other] if use and layer.other is not None else [layer.input]
             assert isinstance(mine.batches, ImageBatches)
             made = zip(mine.batches.bounds, mine.each(asked), theirs.each([point]), strict=True)
@@ -180,12 +190,16 @@ class Run:
         return max(1, needed, min(cheap, room))
 
 
+def _channel_dim(layer: Layer) -> int:
+    return 1 if layer.op is not None else -1
+
+
 def _alike(model: nn.Module, like: Tensor) -> nn.Module:
     """The model itself, or a copy on the device and in the precision of the student."""
     floats = [t for t in [*model.parameters(), *model.buffers()] if t.is_floating_point()]
     if all(t.device == like.device and t.dtype == like.dtype for t in floats):
         return model
-    return copy.deepcopy(model).to(like)
+    return copy_module(model).to(like)
 
 
 def _answers(batch: _Batch, fit: Ridge) -> Tensor:

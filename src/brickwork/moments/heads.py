@@ -7,7 +7,6 @@ the error of the scores after r dimensions is the least that any r could leave, 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.open_heads import open_attentions
+from brickwork.copying import copy_module
 from brickwork.errors import BadData
 from brickwork.moments.processes import agreed
 
@@ -40,7 +40,7 @@ def turn_heads(model: nn.Module, batches: Iterable[Tensor]) -> tuple[nn.Module, 
     What a dimension of queries and keys says is its share of the scores' squares. Unlabelled images are enough; the model
     given is left unchanged.
     """
-    model = copy.deepcopy(model)
+    model = copy_module(model)
     sums = _collect(model, batches)
     energies: dict[str, Tensor] = {}
     for path, own in sums.items():

@@ -9,7 +9,6 @@ responses that pass, and to its own where both it and the source's are cut off (
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.devices import without_tf32
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import fitting
 from brickwork.moments.gathering import Run, Source, Target
 from brickwork.moments.gram import Moments
-from brickwork.moments.layers import Layer, ancestors, groups_of
+from brickwork.moments.layers import ancestors, groups_of
 from brickwork.moments.processes import summed
 from brickwork.moments.ridge import RIDGES, best_ridge, solve_ridge
 from brickwork.moments.writing import effective, write, write_choice
@@ -94,12 +94,12 @@ def match_responses(
         raise RequestError(f"refits must be 0 or more, not {refits}")
     if shrink_to not in ("weights", "zero"):
         raise RequestError(f"shrink_to must be 'weights' or 'zero', not {shrink_to!r}")
-    student = copy.deepcopy(student)
+    student = copy_module(student)
     modes = [(m, m.training) for m in student.modules()]
     student.eval()
     size = batch_size or min(fitting(student, s.images) for s in sources)
     runs = [Run(student, s, size) for s in sources]
-    wanted = _wanted(layers, runs[0].layers)
+    wanted = _wanted(layers, runs)
     fits = []
     with without_tf32(), bar("matching", len(wanted), show=progress) as advance:
         for path, use_feedback in _order(runs[0], wanted):
@@ -144,8 +144,9 @@ def _check(
             raise RequestError(f"the weight of source {k} must be a positive number, not {source.weight}")
 
 
-def _wanted(layers: Any, known: list[Layer]) -> list[str]:
-    paths = [layer.path for layer in known]
+def _wanted(layers: Any, runs: list[Run]) -> list[str]:
+    """One that runs over places, once for each channel, has no channels that were cut; nor could its rows be compared."""
+    paths = [layer.path for layer in runs[0].layers if all(run.same_rows(layer.path) for run in runs)]
     if layers is None:
         return paths
     if callable(layers):

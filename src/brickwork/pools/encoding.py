@@ -1,11 +1,10 @@
 """`encode`: a network that is trained already as a task of a pool, without training and without labels."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.copying import copy_module
 from brickwork.data.datasets import images_of
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images
@@ -81,7 +80,7 @@ def encode(
         codes = {name: _nearest(books, model, name, keep, stay) for name in pool.shapes}
         task = make_task(model)
         return task if images is None else measured_norms(pool, task, images, device=device)
-    source = copy.deepcopy(model).to(where).eval()
+    source = copy_module(model).to(where).eval()
     assert images is not None
     inputs = input_of(source, images, where)
     solved = {layer.path for layer in find_layers(record(source, inputs[:2]), source)}
@@ -105,7 +104,7 @@ def encode(
 
 def _with_kernels(model: nn.Module, books: GrowingCodebooks, codes: dict[str, Tensor], inputs: Tensor) -> nn.Module:
     """A copy with these kernels in place, its batch norms measured anew."""
-    new = copy.deepcopy(model)
+    new = copy_module(model)
     with torch.no_grad():
         for name, index in codes.items():
             weight = new.get_submodule(name).weight

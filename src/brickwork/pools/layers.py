@@ -1,6 +1,5 @@
 """Which weights of a network a pool serves: every convolution and linear layer but the head, found by walking it."""
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import is_parametrized, type_before_parametrizations
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel, UnknownName
 from brickwork.origin import origin_of
 from brickwork.pools.codebook_weight import CodebookWeight
@@ -150,7 +150,7 @@ def _of_its_kind(old: nn.Module, plain: nn.Linear | nn.Conv1d | nn.Conv2d, head:
             f"the head {head!r} is a {type_before_parametrizations(old).__name__}, and {reason}: a new one for {after} "
             "classes cannot be made. Use a network with a plain linear head."
         )
-    new = copy.deepcopy(old)
+    new = copy_module(old)
     new.weight = plain.weight
     if plain.bias is not None:
         new.bias = plain.bias

@@ -1,6 +1,5 @@
 """`learn` a task: train temporary kernels, use the pool's nearest, keep the indices (paper 4)."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from brickwork import zoo
+from brickwork.copying import copy_module
 from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images, unread
@@ -138,7 +138,7 @@ def starting_model(pool: KernelPool, start: Start, names: Sequence[str], seed: i
         model, known = pool.rebuild(start), start.classes
     elif isinstance(start, nn.Module):
         pool.check(start)
-        model, known = copy.deepcopy(start), origin_of(start).classes or ()
+        model, known = copy_module(start), origin_of(start).classes or ()
     elif start == "random":
         model, known = _random(pool, seed), ()
     else:

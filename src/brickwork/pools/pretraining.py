@@ -1,6 +1,5 @@
 """Pools trained together with a network: the kernels follow those that choose them, and the unused start anew (paper 4)."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brickwork.copying import copy_module
 from brickwork.data.datasets import unpacked
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import Images
@@ -53,7 +53,7 @@ def pretrain(
     images, names = labelled(data, labels, classes)
     size, group, seed = options.size, options.group, options.seed
     pool = KernelPool.cluster([model], size=size, group=group, head=options.head, seed=seed)
-    student = copy.deepcopy(model).cpu().requires_grad_(True)
+    student = copy_module(model).cpu().requires_grad_(True)
     known = origin_of(model).classes
     if outputs_of(student, pool.head) != len(names) or (known is not None and known != names):
         replace_head(student, pool.head, len(names), seed=seed)

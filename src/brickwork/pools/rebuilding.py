@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 from torch import nn
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadModel
 from brickwork.origin import attach
 from brickwork.pools.layers import outputs_of, replace_head
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def rebuilt(pool: KernelPool, task: PoolTask) -> nn.Module:
     """An ordinary module in evaluation mode; a task of another pool or network is refused."""
     pool = pool.for_task(task)
-    model = copy.deepcopy(pool.template)
+    model = copy_module(pool.template)
     weight = pool.head_weight
     if weight not in task.own:
         raise BadModel(f"the task has no head {weight!r}; it is of another network.")
@@ -53,5 +53,5 @@ def rebuilt(pool: KernelPool, task: PoolTask) -> nn.Module:
 
 def bare(model: nn.Module) -> nn.Module:
     """A copy without values where the state dict brings them all; else with them."""
-    alike = copy.deepcopy(model).cpu()
+    alike = copy_module(model).cpu()
     return alike.to("meta") if complete_in_state(model) else alike

@@ -1,9 +1,8 @@
 """Two LeNets from one start, each on its own half of the digits: what bricks are cut from, and what is added up."""
 
-import copy
-
 from torch import nn
 
+from brickwork.copying import copy_module
 from brickwork.tour.stage import Stage, as_options
 
 
@@ -13,9 +12,7 @@ def half(stage: Stage, name: str) -> nn.Module:
         if name == "start":
             stage.nets[name] = stage.start(name, "lenet", 5).eval().to(stage.device)
         else:
-            stage.nets[name] = stage.trained(
-                copy.deepcopy(half(stage, "start")), stage.digits(f"digits:{name.upper()}")
-            )
+            stage.nets[name] = stage.trained(copy_module(half(stage, "start")), stage.digits(f"digits:{name.upper()}"))
             stage.save(stage.nets[name], name, f"digits:{name.upper()}")
     return stage.nets[name]
 

@@ -7,7 +7,6 @@ about again, and that the network takes for its classes, can stand for those ima
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from brickwork.blueprint.record import refuse_scripted
+from brickwork.copying import copy_module
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import normalise
 from brickwork.devices import DeviceLike, pick
@@ -48,7 +48,7 @@ def synthesise(
     """
     refuse_scripted(model)
     where = pick(device, of=model)
-    net = copy.deepcopy(model).to(where).eval().requires_grad_(False)
+    net = copy_module(model).to(where).eval().requires_grad_(False)
     if precision_of(net) in (torch.float16, torch.bfloat16):
         net = net.float()  # steps of pixels are smaller than such numbers can tell
     prepared = _prepared(net, options.size)

@@ -4,13 +4,13 @@ With one convolution the pseudo-gradient of the student is linear in its weights
 labels has a closed-form minimum, and no image is needed at all.
 """
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from brickwork.copying import copy_module
 from brickwork.errors import RequestError
 from brickwork.moments.gram import Moments
 from brickwork.moments.ridge import solve_ridge
@@ -37,7 +37,7 @@ def solve_pseudo_gradients(
     of the least squares are places of the maps, unknowns its weights. Biases stay zero: no pseudo-gradient sees them.
     order: for each output of the task the teacher's of the same class, where they stand otherwise.
     """
-    solved = copy.deepcopy(adapter)
+    solved = copy_module(adapter)
     _identity_above(solved)
     first: nn.Conv2d = solved.convs[0]  # type: ignore[assignment]
     kernel = first.kernel_size[0]
@@ -77,7 +77,7 @@ def as_teachers(gradient: Tensor, order: Sequence[int] | None) -> Tensor:
 
 def solve_features(adapter: Adapter, given: Tensor, wanted: Tensor, *, ridge: float = 1e-4) -> Adapter:
     """A copy whose first convolution maps features onto paired ones, image by image: closed-form stitching."""
-    solved = copy.deepcopy(adapter)
+    solved = copy_module(adapter)
     _identity_above(solved)
     first: nn.Conv2d = solved.convs[0]  # type: ignore[assignment]
     kernel = first.kernel_size[0]

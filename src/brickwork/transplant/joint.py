@@ -4,7 +4,6 @@ Everything else in this package leaves every earlier answer bit for bit as it wa
 answers differently on every route that uses it. Which routes those are is told, and all others stay as they were.
 """
 
-import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from brickwork.copying import copy_module
 from brickwork.data import ImageData
 from brickwork.errors import BadData, RequestError
 from brickwork.options import takes
@@ -80,15 +80,15 @@ def _copied(
     for category, task in dict.fromkeys((c, t) for c, t, _ in routes):
         if "categories" in parts and made.categories[category] is net.categories[category]:
             old = net.categories[category]
-            made.categories[category] = replace(old, module=copy.deepcopy(old.module))
+            made.categories[category] = replace(old, module=copy_module(old.module))
             trained.append(made.categories[category].module)
         if "tasks" in parts and made.tasks[task] is net.tasks[task]:
             old_task = net.tasks[task]
-            made.tasks[task] = replace(old_task, module=copy.deepcopy(old_task.module))
+            made.tasks[task] = replace(old_task, module=copy_module(old_task.module))
             trained.append(made.tasks[task].module)
         adapter = made.routes[category, task]
         if "adapters" in parts and adapter is not None:
-            made.routes[category, task] = copy.deepcopy(adapter)
+            made.routes[category, task] = copy_module(adapter)
             trained.append(made.routes[category, task])  # type: ignore[arg-type]
     if not trained:
         raise RequestError(f"there is nothing of the kind {', '.join(parts)} on these routes.")

@@ -3,7 +3,6 @@
 Every way says what it needs. Category and task module are frozen: their tensors are not touched.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brickwork.blueprint.splitting import Above
+from brickwork.copying import copy_module
 from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, JobFailed, RequestError
 from brickwork.options import takes
@@ -78,7 +78,7 @@ def learn_adapter(
         raise RequestError(f"{way} needs `wanted`, the features of the `unlabelled` images that the task is used to.")
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
-    new = copy.deepcopy(adapter).to(looked_at)
+    new = copy_module(adapter).to(looked_at)
     order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
     dummy = Dummy(options.dummy, options.share, options.seed)
     if "own" in chosen.needs:

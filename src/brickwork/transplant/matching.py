@@ -4,13 +4,13 @@ The same images go through the category module and through the one that the task
 are the places of both, paired by image, and prefix tokens by themselves. No label, no teacher and no gradient is needed.
 """
 
-import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from brickwork.copying import copy_module
 from brickwork.errors import BadData
 from brickwork.moments.gram import Moments
 from brickwork.moments.ridge import Ridge, best_ridge, solve_ridge
@@ -42,7 +42,7 @@ def match_features(adapter: AnyAdapter, given: Tensor, wanted: Tensor) -> AnyAda
         )
     if isinstance(adapter, Adapter):
         return solve_features(adapter, given, wanted)
-    solved = copy.deepcopy(adapter)
+    solved = copy_module(adapter)
     first: Any = solved.convs[0]
     for conv in list(solved.convs)[1:]:
         nn.init.zeros_(conv.weight)  # type: ignore[arg-type]

@@ -1,12 +1,12 @@
 """Learn a task module on features that are there already, by their labels; the categories below are not touched."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from brickwork.blueprint.splitting import Above
+from brickwork.copying import copy_module
 from brickwork.errors import BadData
 from brickwork.options import takes
 from brickwork.progress import bar
@@ -30,7 +30,7 @@ def learn_task(
     """
     if len(features) == 0 or len(features) != len(labels):
         raise BadData(f"{len(features)} images and {len(labels)} labels to learn a task from; give as many of both.")
-    new = copy.deepcopy(task).train()
+    new = copy_module(task).train()
     draw = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.Adam(new.parameters(), options.lr)
     where = [features.device] if features.device.type == "cuda" else []

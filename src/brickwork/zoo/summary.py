@@ -1,6 +1,5 @@
 """Layers, parameters and FLOPs of a model, counted by one forward pass without values."""
 
-import copy
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from brickwork.copying import copy_module
 from brickwork.zoo.build import example_input
 
 
@@ -54,10 +54,10 @@ def summarize(model: nn.Module, example: torch.Tensor | None = None) -> Summary:
     parameters = parameters_of(model)
     buffers = sum(b.numel() for b in model.buffers())
     try:
-        light = copy.deepcopy(model).to("meta").eval()
+        light = copy_module(model).to("meta").eval()
         layers, flops, output = _run(light, example.to("meta"))
     except (NotImplementedError, RuntimeError):  # an operation that needs values: count with them
-        layers, flops, output = _run(copy.deepcopy(model).eval(), example)
+        layers, flops, output = _run(copy_module(model).eval(), example)
     return Summary(tuple(layers), parameters, buffers, flops, tuple(example.shape[1:]), output)
 
 

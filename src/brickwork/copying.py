@@ -8,13 +8,14 @@ import functools
 import gc
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from brickwork.origin import ATTRIBUTE
 
+M = TypeVar("M", bound=nn.Module)
 _PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device}
 _TENSORS = ("_parameters", "_buffers")
 _CONTAINERS = (dict, set, list, OrderedDict)
@@ -32,19 +33,38 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def copy_module(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
+def copy_module(model: M, memo: dict[int, Any] | None = None) -> M:
     """`copy.deepcopy` of a module in a fraction of the time: entry by entry, and what is neither number nor tensor deeply.
+
+    What its last forward left in it, as many keep a map of features, deepcopy refuses; the copy has it without its gradient.
 
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     >>> twin = copy_module(net)
     >>> twin[0].weight is net[0].weight, bool((twin[0].weight == net[0].weight).all())
     (False, True)
     """
-    return _copied(model, {} if memo is None else memo)
+    memo = {} if memo is None else memo
+    for module in model.modules():
+        for tensor in _computed([value for name, value in vars(module).items() if name != "_modules"]):
+            memo.setdefault(id(tensor), tensor.detach().clone())
+    return _copied(model, memo)
 
 
-def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
-    known = memo.get(id(module))
+def _computed(held: Any) -> Iterator[Tensor]:
+    """Tensors that a gradient would flow through, also in lists and dictionaries."""
+    pending, seen = [held], set()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            if not value.is_leaf:
+                yield value
+        elif isinstance(value, dict | list | tuple) and id(value) not in seen:
+            seen.add(id(value))
+            pending.extend(value.values() if isinstance(value, dict) else value)
+
+
+def _copied(module: M, memo: dict[int, Any]) -> M:
+    known: M | None = memo.get(id(module))
     if known is not None:
         return known
     kind: type = type(module)

@@ -9,7 +9,7 @@ from torch import nn
 import brickwork
 from brickwork import zoo
 from brickwork.blueprint import joining
-from brickwork.blueprint.copying import computes_alike, copy_module
+from brickwork.copying import computes_alike, copy_module
 
 
 class Own(nn.Module):
@@ -43,6 +43,27 @@ def held():
     net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     net[1].parent = [net]
     return net
+
+
+class Remembering(nn.Module):
+    """Keeps what its last forward computed, as many do for a picture or for a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), nn.Linear(8, 4)
+        self.seen: dict[str, list[torch.Tensor]] = {}
+
+    def forward(self, x):
+        self.map = self.body(x)
+        self.seen["features"] = [self.map.mean((2, 3))]
+        return self.head(self.seen["features"][0])
+
+
+def remembering():
+    torch.manual_seed(0)
+    model, x = Remembering(), torch.randn(60, 3, 6, 6)
+    model(x).sum().backward()
+    return model.eval(), x
 
 
 def networks():
@@ -83,6 +104,32 @@ def test_a_copy_is_that_of_deepcopy(name):
         assert ours[1].parent[0] is ours
     if name == "hooked":
         assert torch.equal(ours(torch.ones(1, 3)), model(torch.ones(1, 3)))
+
+
+def test_a_copy_has_what_a_forward_left_without_its_gradient():
+    model, x = remembering()
+    with pytest.raises(RuntimeError):
+        copy.deepcopy(model)
+    twin = copy_module(model)
+    assert torch.equal(twin.map, model.map) and twin.map.is_leaf and not model.map.is_leaf
+    assert twin.seen["features"][0].is_leaf and twin.seen["features"][0] is not model.seen["features"][0]
+    assert torch.equal(twin(x), model(x))
+
+
+def test_a_network_that_remembers_is_cut_joined_and_merged():
+    model, x = remembering()
+    data = (x, torch.arange(60) % 4)
+    bp = brickwork.trace(model, x[:2])
+    assert bp.select(model, {"body.0": [0, 3]})(x).shape == (60, 4)
+    brick = brickwork.compress(model, data, budget=0.7, progress=False)
+    student = brickwork.disassemble(model, [0, 1], data, keep=1.0, progress=False).model
+    student(x).sum().backward()
+    for cut in (student, brick.model):
+        brickwork.distil(cut, [brick], x, epochs=1, progress=False)
+    assert brickwork.join([model, brick.model], x[:2])(x).shape == (60, 8)
+    brickwork.merge([model, model], method="linear")
+    assert "body.0" in str(brickwork.info(model, input_shape=(3, 6, 6)))
+    assert model.map.grad_fn is not None
 
 
 def test_networks_that_differ_in_their_weights_alone_compute_alike():
