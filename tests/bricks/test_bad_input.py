@@ -123,5 +123,5 @@ def test_wrong_requests(nets, digits):
 def test_a_budget_in_words_and_labels_that_are_none_are_named(nets, pair):
     with pytest.raises(RequestError, match="budget is 'half'; it must be a "):
         brickwork.compress(nets["A"], pair, budget="half", **QUIET)
-    with pytest.raises(BadData, match="labels are None.*the images alone"):
+    with pytest.raises(BadData, match=r"labels are None.*the images alone"):
         brickwork.compress(nets["A"], (pair[0], None), budget=0.5, **QUIET)
