@@ -194,3 +194,19 @@ def test_adapt_needs_no_labels(nets, digits):
     assert origin_of(found).classes == origin_of(base).classes
     with pytest.raises(BadData, match="in pairs"):
         adapt(base, images.train_images[:10], images.train_images[:9], **QUIET)
+
+
+def test_a_transformer_is_fine_tuned_by_adamw_unless_something_else_is_asked_for(nets, digits):
+    from brickwork.bricks.options import DistilOptions
+
+    vit = zoo.build("vit_small", num_classes=3, in_channels=1, image_size=8, patch_size=4, dim=8, heads=2, depth=1)
+    for net, given, decided in (
+        (vit, {}, ("adamw", 1e-4)),
+        (vit, {"optimizer": "sgd"}, ("sgd", 0.01)),
+        (vit, {"lr": 0.5}, ("adamw", 0.5)),
+        (nets["A"], {}, ("sgd", 0.01)),
+    ):
+        training = DistilOptions(**given).training(net)
+        assert (training["optimizer"], training["lr"]) == decided
+    taught = brickwork.distil(vit, vit, torch.rand(8, 1, 8, 8), progress=False)
+    assert origin_of(taught.model).provenance["distil"]["optimizer"] == "adamw"

@@ -75,8 +75,8 @@ def disassemble(
 # from brickwork.bricks.distillation import distil
 def distil(
     student: Module, teachers: Sequence[Module | Brick] | Module | Brick, images: ndarray | Tensor | StreamedImages,
-    labels: ndarray | Tensor | None = None, *, epochs: int = 1, lr: float = 0.01, batch_size: int = 128,
-    optimizer: str = "sgd", schedule: str = "cosine", weight_decay: float = 0.0005, augment: str = "none",
+    labels: ndarray | Tensor | None = None, *, epochs: int = 1, lr: float | None = None, batch_size: int = 128,
+    optimizer: str | None = None, schedule: str = "cosine", weight_decay: float = 0.0005, augment: str = "none",
     seed: int = 0, temperature: float = 2.0, hard: float = 0.5, device: str | device | None = None,
     progress: bool = True, options: DistilOptions | None = None,
 ) -> Distilled: ...
@@ -112,8 +112,8 @@ def routes(
 def transfer(
     model: Module,
     data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any], *,
-    epochs: int = 5, lr: float = 0.01, batch_size: int = 128, optimizer: str = "sgd", schedule: str = "cosine",
-    weight_decay: float = 0.0005, augment: str = "none", seed: int = 0,
+    epochs: int = 5, lr: float | None = None, batch_size: int = 128, optimizer: str | None = None,
+    schedule: str = "cosine", weight_decay: float = 0.0005, augment: str = "none", seed: int = 0,
     what: Literal["independent", "all"] = "independent", threshold: float = 1.0, attribution: str = "frat",
     scored: int = 1000,
     routes: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any] | None = None,
@@ -125,8 +125,8 @@ def transfer(
 def treat(
     model: Module,
     data: tuple[ndarray | Tensor | StreamedImages, ndarray | Tensor] | ImageData | Dataset[Any] | DataLoader[Any], *,
-    epochs: int = 5, lr: float = 0.01, batch_size: int = 128, optimizer: str = "sgd", schedule: str = "cosine",
-    weight_decay: float = 0.0005, augment: str = "none", seed: int = 0,
+    epochs: int = 5, lr: float | None = None, batch_size: int = 128, optimizer: str | None = None,
+    schedule: str = "cosine", weight_decay: float = 0.0005, augment: str = "none", seed: int = 0,
     rule: Literal["route", "doctor", "plain"] = "route", strength: float | None = None, threshold: float = 1.0,
     depth: str | int | None = 2, attribution: str = "frat", scored: int = 1000, device: str | device | None = None,
     progress: bool = True, options: TreatOptions | None = None,

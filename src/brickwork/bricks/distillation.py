@@ -84,13 +84,12 @@ def distil(
         return (1 - weight) * soft(images, logits)
 
     answers = labels if labels is not None else np.zeros(len(images), np.int64)
-    result = train(
-        pupil, images, answers, device=where, loss=loss, penalty=penalty, progress=progress, **options.training()
-    )
+    training = options.training(pupil)
+    result = train(pupil, images, answers, device=where, loss=loss, penalty=penalty, progress=progress, **training)
     if labels is None:  # without labels the loop's accuracy says nothing
         for row in result.history:
             row.pop("accuracy", None)
-    facts = {"teachers": len(models), "labels": labels is not None, **options.to_dict()}
+    facts = {"teachers": len(models), "labels": labels is not None, **options.to_dict(), **training}
     record_step(pupil, "distil", facts, before=origin_of(student).provenance)
     return Distilled(pupil.eval().to(device_of(student)), options, result)
 

@@ -242,7 +242,8 @@ class ForgetOptions(Options):
         default_text="the last third",
     )
     outputs: Literal["drop", "keep"] = option(
-        default="drop", help="What becomes of the outputs of these classes: gone, or left and never the answer."
+        default="drop",
+        help="What becomes of the outputs of these classes: gone, or left, where they may still be the answer.",
     )
     images: int = option(
         default=3000, at_least=1, help="Images of the classes to forget that are used, and of the others, at most."

@@ -64,7 +64,7 @@ def transfer(
     subject = prepare(model, None, data if routes is None else routes, device=device, output=None, seed=seed)
     target = subject if routes is None else prepare(model, None, data, device=device, output=None, seed=seed)
     pupil, handles, free = subject.whole, [], 1.0
-    training = options.training()
+    training = options.training(pupil)
     if options.what == "independent":
         scores = subject.score(options.attribution, options.scored, seed, progress)
         routes_of = scores.routes(options.threshold)
@@ -88,12 +88,7 @@ def transfer(
     finally:
         for handle in handles:
             handle.remove()
-    record_step(
-        pupil,
-        "transfer",
-        options.to_dict() | {"weight_decay": training["weight_decay"], "free": free},
-        before=origin_of(model).provenance,
-    )
+    record_step(pupil, "transfer", options.to_dict() | training | {"free": free}, before=origin_of(model).provenance)
     return Transferred(pupil.eval().to(device_of(model)), options, free, result)
 
 

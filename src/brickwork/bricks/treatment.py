@@ -94,7 +94,7 @@ def treat(
     if chosen.layers == "last":
         points = dict([max(points.items(), key=lambda item: item[1][0])])
     watch = _Watch(patient, {path: mask for path, (_, mask) in points.items()}, chosen, strength)
-    where = subject.samples.device
+    where, training = subject.samples.device, options.training(patient)
     try:
         result = train(
             patient,
@@ -103,7 +103,7 @@ def treat(
             device=where,
             penalty=watch.penalty if points and strength > 0 else None,
             progress=progress,
-            **options.training(),
+            **training,
         )
     finally:
         watch.remove()
@@ -111,7 +111,7 @@ def treat(
     record_step(
         patient,
         "treat",
-        options.to_dict() | {"strength": None if chosen.layers == "none" else strength},
+        options.to_dict() | training | {"strength": None if chosen.layers == "none" else strength},
         before=origin_of(model).provenance,
     )
     shares = {name: round(float(mask.mean()), 4) for name, mask in routes.items()}

@@ -123,12 +123,19 @@ class SynthesiseOptions(Options):
 
 
 class FineTuneOptions(Options, panel=TRAINING):
-    """Fine-tuning a trained network for a few epochs, as paper 2 does: plain SGD, no augmentation."""
+    """Fine-tuning a trained network for a few epochs, as paper 2 does: plain SGD, no augmentation; AdamW for transformers."""
 
     epochs: int = option(default=5, at_least=1, help="Passes over the images.")
-    lr: float = option(default=0.01, above=0, help="Peak learning rate.")
+    lr: float | None = option(
+        default=None, above=0, help="Peak learning rate.", default_text="0.01 by sgd, 1e-4 by adamw, 0.002 by muon"
+    )
     batch_size: int = option(default=128, at_least=1, help="Images per step.")
-    optimizer: str = option(default="sgd", choices=OPTIMIZERS, help="Optimizer.")
+    optimizer: str | None = option(
+        default=None,
+        choices=OPTIMIZERS,
+        help="Optimizer.",
+        default_text="sgd; adamw where layers are normalised by layer norms alone",
+    )
     schedule: str = option(
         default="cosine", choices=("cosine", "onecycle", "constant"), help="Learning rate over time."
     )
@@ -136,6 +143,13 @@ class FineTuneOptions(Options, panel=TRAINING):
     augment: str = option(default="none", choices=AUGMENTATIONS, help="Augmentation.")
     seed: int = seed_option()
 
-    def training(self) -> dict[str, Any]:
-        """As keyword arguments of `train`."""
-        return {name: getattr(self, name) for name in FineTuneOptions.__dataclass_fields__}
+    def training(self, model: Any) -> dict[str, Any]:
+        """As keyword arguments of `train`, with optimizer and rate decided for a network.
+
+        An epoch of SGD at 0.01 left a small ViT of the digits, that learned from itself, 31 % right of 91; AdamW at 1e-4, 91.
+        """
+        kinds = " ".join(type(module).__name__ for module in model.modules())
+        optimizer = self.optimizer or ("adamw" if "LayerNorm" in kinds and "BatchNorm" not in kinds else "sgd")
+        lr = self.lr or {"sgd": 0.01, "muon": 0.002}.get(optimizer, 1e-4)
+        chosen = {name: getattr(self, name) for name in FineTuneOptions.__dataclass_fields__}
+        return chosen | {"optimizer": optimizer, "lr": lr}
