@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import nn
 
 import brickwork
 from brickwork import data, zoo
-from brickwork.algebra import merge, merge_on, rebasin, regmean, repair
+from brickwork.algebra import merge, merge_on, rebasin, regmean, repair, with_data
 from brickwork.algebra.data_methods import DATA_METHODS
 from brickwork.errors import BadData, BadModel, RequestError, UnknownName
 from brickwork.evaluation import evaluate
@@ -168,6 +167,13 @@ def test_fisher_of_trunks_is_that_of_the_whole_networks():
     merged = merge_on(trunks, [x, x], "fisher", heads=[head, head], **QUIET)
     assert (merged[0].weight - whole[0].weight).abs().max() < 1e-6
     assert (merged[0].weight - merge_on(trunks, [x, x], "fisher", **QUIET)[0].weight).abs().max() > 1e-3
+
+
+def test_fisher_keeps_nothing_of_the_images_it_has_seen():
+    """A head's weights want gradients: the sums over images once held the activations of all of them, 20 GB at the end."""
+    head = nn.Linear(4, 3)
+    sums = with_data._information(nn.Linear(2, 4), head, torch.randn(5, 2), 0)
+    assert head.weight.requires_grad and not any(each.requires_grad for each in sums.values())
 
 
 def test_fisher_is_the_mean_where_all_matters_the_same():

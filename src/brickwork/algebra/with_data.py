@@ -195,7 +195,8 @@ def _information(model: nn.Module, head: nn.Module, images: Any, seed: int) -> d
         with torch.no_grad():
             chances = head(logits_of(model(x))).softmax(1).cpu()
         drawn = torch.multinomial(chances, 1, generator=generator)[:, 0].to(x.device)
-        for some, answer in zip(x.split(at_once), drawn.split(at_once), strict=True):
-            for name, result in gradient(state, some, answer).items():
-                total[name] += result.square().sum(0)
+        with torch.no_grad():  # or a head whose weights want gradients would hold every image's activations in the sums
+            for some, answer in zip(x.split(at_once), drawn.split(at_once), strict=True):
+                for name, result in gradient(state, some, answer).items():
+                    total[name] += result.square().sum(0)
     return {n: t / len(images) for n, t in total.items()}

@@ -154,8 +154,10 @@ def _measured(candidate: Candidate, suite: Suite) -> Row:
         options = suite.chosen(candidate)
         trunk, cost = suite.cost(candidate, options)
         return {**_judged(suite, [trunk] * len(suite.tasks)), **cost, "chosen": _said(options)}
-    except (BrickworkError, RuntimeError, MemoryError, np.linalg.LinAlgError) as error:
+    except (BrickworkError, np.linalg.LinAlgError) as error:
         return {"ours": None, "refused": str(error)[:200]}
+    except (RuntimeError, MemoryError) as error:  # of this machine or this hour, memory say: not kept
+        return {"ours": None, "refused": str(error)[:200], "again": True}
 
 
 def _judge_alone(suite: Suite) -> Row:
@@ -196,6 +198,8 @@ def _kept(suite: Suite, facts: Any, measure: Callable[[Suite], Row]) -> Row:
     file = Path(networks) / FOLDER / "rows" / f"{digest([VERSION, suite.digest, facts])[:24]}.json"
     if not file.is_file():
         row = measure(suite)
+        if row.pop("again", False):
+            return row
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(row) + "\n")
     return dict(json.loads(file.read_text()))
