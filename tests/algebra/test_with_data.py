@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import weakref
 from dataclasses import replace
 
 import numpy as np
