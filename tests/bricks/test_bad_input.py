@@ -125,3 +125,20 @@ def test_a_budget_in_words_and_labels_that_are_none_are_named(nets, pair):
         brickwork.compress(nets["A"], pair, budget="half", **QUIET)
     with pytest.raises(BadData, match=r"labels are None.*the images alone"):
         brickwork.compress(nets["A"], (pair[0], None), budget=0.5, **QUIET)
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (nn.Linear(8, 1), "one output, .*give its last layer two rows"),
+        (
+            nn.Sequential(nn.Linear(8, 3), nn.LogSoftmax(1)),
+            r"mixed behind its last layer \(_log_softmax.*put it behind the part",
+        ),
+        (nn.Sequential(nn.Linear(8, 3), nn.Softmax(1)), r"mixed behind its last layer \(_softmax"),
+    ],
+)
+def test_outputs_that_are_no_classes_say_the_way_on(end, said):
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), end)
+    with pytest.raises(BadModel, match=said):
+        brickwork.compress(net, torch.randn(40, 4), budget=0.5, progress=False)

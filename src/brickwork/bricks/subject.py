@@ -14,6 +14,7 @@ from brickwork.blueprint.attention import explicit_attention
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
+from brickwork.blueprint.walk import rule_name
 from brickwork.bricks.attribution import get
 from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
@@ -178,8 +179,25 @@ def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blu
                 "the model is networks side by side (branches), and an output of one is no channel to choose by, as that of "
                 "a single class is not; cut the bricks or models that it was joined from instead."
             )
-        raise BadModel(
-            "the model's outputs are not one channel a class, made by a linear or convolution layer; cut the network below "
-            "what changes them, or name the right output with output=."
-        )
+        raise BadModel(_no_classes(bp))
     return bp
+
+
+def _no_classes(bp: Blueprint) -> str:
+    """Why the outputs are no classes to choose by, and the way on."""
+    shape = bp.graph.output.shape
+    if len(shape) == 2 and shape[1] == 1:
+        return (
+            "the model has one output, and parts are chosen and judged by classes; give its last layer two rows, one of zeros "
+            "and its own: their softmax is the sigmoid of the one."
+        )
+    last = next((op for op in reversed(bp.graph.live()) if bp.graph.output in op.outputs), None)
+    if last is not None and rule_name(last) in ("_softmax", "_log_softmax", "softmax", "log_softmax"):
+        return (
+            f"the model's outputs are mixed behind its last layer ({last.place}); take that away (nn.Identity() in its place), "
+            "cut, and put it behind the part again, as in nn.Sequential(part, nn.Softmax(1))."
+        )
+    return (
+        "the model's outputs are not one channel per class, made by a linear or convolution layer; cut the network below "
+        "what changes them, or name the right output with `output`."
+    )

@@ -37,12 +37,14 @@ def write(module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments) -> 
             var = (fit.weight * (cov @ fit.weight)).sum(-2).reshape(-1).clamp(min=0)
             if module.bias is not None:
                 module.bias.zero_()
+            if norm.weight is None or norm.bias is None:  # its statistics are all that it has, and stand for scale and shift
+                norm.running_mean.copy_(-fit.bias.reshape(-1))
+                norm.running_var.fill_(1 - norm.eps)
+                return
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(var)
             deviation = (norm.running_var.double() + norm.eps).sqrt()
             shift = fit.bias.reshape(-1) + norm.running_mean.double()
-            if norm.weight is None or norm.bias is None:
-                raise BadModel("a batch norm without weight and bias cannot take a matched response")
             norm.weight.copy_(deviation)
             norm.bias.copy_(shift)
         elif module.bias is not None and fit.bias is not None:
@@ -80,7 +82,7 @@ def write_choice(
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(var)
             if norm.weight is None or norm.bias is None:
-                raise BadModel("a batch norm without weight and bias cannot take a matched response")
+                raise BadModel("a batch norm without weight and bias (affine=False) cannot take a weight that is not free")
             norm.weight.copy_(slope * (norm.running_var.double() + norm.eps).sqrt())
             norm.bias.copy_(mean_y + slope * (norm.running_mean.double() - mean))
         elif module.bias is not None:
