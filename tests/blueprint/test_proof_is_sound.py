@@ -173,3 +173,28 @@ def test_a_network_that_answers_no_number_is_not_cut():
     bp = brickwork.trace(model, x)
     with pytest.raises(Unsupported, match="NaN or infinite"):
         bp.select(model, {"conv": range(4)})
+
+
+class Windows(nn.Module):
+    """As transformers' Swin: windows become as small as the smallest image seen, and a table fits those of one size alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.conv, self.fc = nn.Conv2d(3, 6, 16, 16), nn.Conv2d(6, 5, 1), nn.Linear(5, 3)
+        self.table, self.window = nn.Parameter(torch.randn(8)), 8
+
+    def forward(self, x):
+        x = self.stem(x)
+        self.window = min(self.window, x.shape[-1])
+        x = (x.unflatten(-1, (-1, self.window)) + self.table).flatten(-2)
+        return self.fc(self.conv(x.relu()).mean((2, 3)))
+
+
+def test_what_a_network_notes_of_an_input_that_it_does_not_take_is_forgotten():
+    """A proof tries a large image with fewer pixels first; the copy that had refused them took no other image any more."""
+    model, x = Windows().double().eval(), torch.randn(1, 3, 128, 128, dtype=torch.float64)
+    bp = brickwork.trace(model, x)
+    keep = {"stem": [0, 2, 5], "conv": [1, 3]}
+    with torch.no_grad():
+        assert (bp.select(model, keep)(x) - bp.zero(model, keep)(x)).abs().max() < 1e-12
+    assert model.window == 8

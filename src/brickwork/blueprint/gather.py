@@ -163,7 +163,7 @@ def _prove_same(model: nn.Module, module: nn.Module, bp: Blueprint) -> None:
         drawn = {id(tensor): numbers[name] for name, tensor in _tensors(model) if tensor.is_floating_point()}
         other = scrambled(module, 0, dtype, drawn, how)
         ask = partial(run, twin, output=bp.output)
-        example, answer = proof_input(bp.example, dtype, ask, pixels=False, how=how)
+        example, answer = proof_input(bp.example, dtype, ask, asked=[twin], pixels=False, how=how)
         return lambda: run(other, example, bp.output), lambda: ask(example) if answer is None else answer
 
     prove(sides, "this network with explicit gathers")

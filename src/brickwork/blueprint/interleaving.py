@@ -184,7 +184,7 @@ class Interleaved:
         def apart(x: Any) -> Tensor:
             return torch.cat([run(t, x, output) for t in twins], dim)
 
-        numbers, wanted = proof_input(shapes_of(example), dtype, apart, how=how)
+        numbers, wanted = proof_input(shapes_of(example), dtype, apart, asked=twins, how=how)
         return lambda: run(joined, numbers, output), lambda: apart(numbers) if wanted is None else wanted
 
     def _assemble(self) -> nn.Module:

@@ -102,7 +102,8 @@ def _proved(
             hook = partial(compare, path, made_open(module, plan))
             hooks.append(module.register_forward_hook(hook, with_kwargs=True))
         # with all pixels: an attention may see the tokens of a large image in another way than those of a small one
-        numbers, answer = proof_input(example, torch.float64, lambda x: run(twin, x, output), pixels=False)
+        ask = partial(run, twin, output=output)
+        numbers, answer = proof_input(example, torch.float64, ask, asked=[twin], pixels=False)
         wanted = run(twin, numbers, output) if answer is None else answer
         for handle in hooks:
             handle.remove()

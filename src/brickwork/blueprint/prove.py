@@ -169,18 +169,36 @@ def thinned(example: Any, *, pixels: bool = True) -> list[Any]:
 
 
 def proof_input(
-    example: Any, dtype: torch.dtype, answer: Callable[[Any], Tensor], *, pixels: bool = True, how: Drawn = "any"
+    example: Any,
+    dtype: torch.dtype,
+    answer: Callable[[Any], Tensor],
+    *,
+    asked: Iterable[nn.Module],
+    pixels: bool = True,
+    how: Drawn = "any",
 ) -> tuple[Any, Tensor | None]:
-    """Random numbers for a proof, as few as the network takes, and then what it answers to those. pixels: on fewer of them."""
+    """Random numbers for a proof, as few as the network takes, and then what it answers to those. pixels: on fewer of them.
+
+    asked: whom `answer` asks. What they note of an input that they do not take is taken back: transformers' Swin makes its
+    windows as small as the smallest image it has seen, and then fits no larger one.
+    """
+    notes = [(vars(module), _noted(module)) for model in asked for module in model.modules()]
     for fewer in thinned(example, pixels=pixels):
         numbers = random_input(fewer, 1, dtype, positive=how != "any")
         try:
             said = answer(numbers)
         except Exception:  # a network of one size, or of batches, refuses another in its own way
-            continue
-        if said.numel():  # a network that halves its batch says nothing of one image
+            said = None
+        if said is not None and said.numel():  # a network that halves its batch says nothing of one image
             return numbers, said
+        for attributes, before in notes:
+            attributes.update(before)
     return random_input(example, 1, dtype, positive=how != "any"), None
+
+
+def _noted(module: nn.Module) -> dict[str, Any]:
+    """The numbers and words that a module holds, which its forward may change."""
+    return {name: value for name, value in vars(module).items() if isinstance(value, int | float | str | tuple)}
 
 
 def run(model: nn.Module, example: Any, output: Any) -> Tensor:

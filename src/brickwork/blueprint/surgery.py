@@ -125,7 +125,7 @@ def _try_cut(bp: Blueprint, model: nn.Module, gone: np.ndarray, *, guess: bool) 
             _blank(bp, twin, gone, finite=not how.startswith("own"), layers=how.endswith("layers"))
             # a number that only looked like a width may show at full size alone
             ask = partial(run, twin, output=bp.output)
-            example, answer = proof_input(bp.example, dtype, ask, pixels=not draft.guessed, how=how)
+            example, answer = proof_input(bp.example, dtype, ask, asked=[twin], pixels=not draft.guessed, how=how)
 
             def reference() -> Tensor:
                 full = ask(example) if answer is None else answer
@@ -166,7 +166,7 @@ def permute(bp: Blueprint, model: nn.Module, order: Mapping[str, Any]) -> nn.Mod
             twin = scrambled(model, 0, dtype, how=how)
             turned = scrambled(moved, 0, dtype, drafted_numbers(bp, twin, moved, draft), how)
             ask = partial(run, twin, output=bp.output)
-            example, answer = proof_input(bp.example, dtype, ask, how=how)
+            example, answer = proof_input(bp.example, dtype, ask, asked=[twin], how=how)
 
             def reference() -> Tensor:
                 full = ask(example) if answer is None else answer

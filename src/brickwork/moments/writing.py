@@ -37,7 +37,9 @@ def write(module: Any, norm: nn.Module | None, fit: Ridge, moments: Moments) -> 
             var = (fit.weight * (cov @ fit.weight)).sum(-2).reshape(-1).clamp(min=0)
             if module.bias is not None:
                 module.bias.zero_()
-            if norm.weight is None or norm.bias is None:  # its statistics are all that it has, and stand for scale and shift
+            if (
+                norm.weight is None or norm.bias is None
+            ):  # its statistics are all that it has, and stand for scale and shift
                 norm.running_mean.copy_(-fit.bias.reshape(-1))
                 norm.running_var.fill_(1 - norm.eps)
                 return
@@ -82,7 +84,9 @@ def write_choice(
             norm.running_mean.copy_(mean)
             norm.running_var.copy_(var)
             if norm.weight is None or norm.bias is None:
-                raise BadModel("a batch norm without weight and bias (affine=False) cannot take a weight that is not free")
+                raise BadModel(
+                    "a batch norm without weight and bias (affine=False) cannot take a weight that is not free"
+                )
             norm.weight.copy_(slope * (norm.running_var.double() + norm.eps).sqrt())
             norm.bias.copy_(mean_y + slope * (norm.running_mean.double() - mean))
         elif module.bias is not None:

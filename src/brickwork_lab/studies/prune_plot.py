@@ -15,6 +15,8 @@ STYLES = {
     "taylor": ("#8d8d8d", "s", "by Taylor score, repaired alike"),
     "Torch-Pruning taylor": ("#d1495b", "v", "Torch-Pruning, Taylor"),
     "Torch-Pruning l2": ("#edae49", "D", "Torch-Pruning, L2"),
+    "Torch-Pruning taylor, the same ratio in every layer": ("#e8a0a7", "v", "Taylor, every layer alike"),
+    "Torch-Pruning l2, the same ratio in every layer": ("#f3d49b", "D", "L2, every layer alike"),
 }
 
 
@@ -43,8 +45,8 @@ def draw(rows: list[dict[str, Any]], out: Path) -> None:
     figure.supxlabel("multiply-adds left, %", fontsize=10)
     figure.supylabel("test accuracy, %; dotted: the whole", fontsize=10)
     shown = {label: line for a in axes.flat for line, label in zip(*a.get_legend_handles_labels(), strict=True)}
-    figure.legend(shown.values(), shown.keys(), loc="upper center", ncol=6, fontsize=8, frameon=False)
-    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    figure.legend(shown.values(), shown.keys(), loc="upper center", ncol=4, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0, 1, 0.93))
     figure.savefig(out, dpi=110)
 
 
@@ -61,7 +63,7 @@ def _style(row: dict[str, Any]) -> str:
             if row["unlabelled"] > 3000 or row["way"].startswith("rebuild, polished 2")
             else "polished on few"
         )
-    return str(row["way"].split(",")[0])
+    return str(row["way"].removesuffix(", new statistics"))
 
 
 if __name__ == "__main__":
