@@ -33,7 +33,12 @@ PICTURES: dict[str, tuple[str, str, tuple[tuple[str, str, str, int], ...]]] = {
             ("the whole network", f"{VGG}, rebuild", "whole", 2),
             ("half, nothing trained", f"{VGG}, rebuild", "ours", 0),
             ("half, two minutes of polish", f"{VGG}, rebuild, polished 2 min on 40000 images", "ours", 0),
-            ("half, Torch-Pruning, not trained", f"{VGG}, Torch-Pruning l2, new statistics", "ours", 1),
+            (
+                "half, Torch-Pruning, not trained",
+                f"{VGG}, Torch-Pruning l2, the same ratio in every layer, new statistics",
+                "ours",
+                1,
+            ),
         ),
     ),
     "joined": (
