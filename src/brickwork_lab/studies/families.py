@@ -6,6 +6,7 @@ network is left, and what had to stay whole. Families whose smallest network is 
 """
 
 import importlib
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 import brickwork
 from brickwork import zoo
+from brickwork.blueprint import CLASSES
 from brickwork.bricks.brick import Brick
 from brickwork.errors import BrickworkError, RequestError
 from brickwork.export import export_model
@@ -111,7 +113,8 @@ def _through(lab: Lab, arch: str) -> Row | None:
         spaces = brickwork.trace(model, images[:2]).spaces
         facts |= {"ours": round(100 * brick.parameters, 1), "macs": round(100 * brick.macs, 1)}
         facts |= {"pixels": images.shape[-1], "spaces": len(spaces), "repaired": not facts["unrepaired"]}
-        facts |= {"left_whole": len(set(spaces) - set(brick.kept)), "note": brick.note}
+        cut = {name for name, kept in brick.kept.items() if len(kept) < spaces.get(name, math.inf)}
+        facts |= {"left_whole": len(set(spaces) - cut - {CLASSES}), "note": brick.note}
         facts |= _kept(brick, images)
     except BrickworkError as error:
         facts["refused"] = str(error)[:300]
