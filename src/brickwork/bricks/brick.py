@@ -118,15 +118,20 @@ class Brick:
         facts = store.read_config(folder).provenance.get(PROVENANCE)
         if not isinstance(facts, dict):
             raise BadFile(f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}")
-        known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
         try:
-            for name in ("classes", "mean", "std", "input_shape"):
-                known[name] = tuple(known[name])
-            known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
-            known["options"], known["used"] = options_of(facts)
-            return cls(store.load(folder, arch=arch, device=device), **known)
+            return cls.of_facts(store.load(folder, arch=arch, device=device), facts)
         except (KeyError, TypeError) as error:
             raise BadFile(f"the brick's facts in {folder} are incomplete: {error}.") from error
+
+    @classmethod
+    def of_facts(cls, model: nn.Module, facts: dict[str, Any]) -> Brick:
+        """A network that was loaded already, with what its provenance says of the cut."""
+        known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
+        for name in ("classes", "mean", "std", "input_shape"):
+            known[name] = tuple(known[name])
+        known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
+        known["options"], known["used"] = options_of(facts)
+        return cls(model, **known)
 
     def with_provenance(self) -> Brick:
         """Write the facts into the network's own record, so that they are saved with it."""
@@ -137,7 +142,8 @@ class Brick:
         attach(self.model, replace(origin, classes=self.classes, provenance=provenance))
         return self
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
+        """What is printed of it: a name and a value a line."""
         rows = [
             ("classes", ", ".join(self.classes)),
             ("parameters", f"{self.parameters:.1%} of the whole"),
@@ -160,12 +166,12 @@ class Brick:
         return [*rows, ("note", self.note)] if self.note else rows
 
     def __str__(self) -> str:
-        rows = self._rows()
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def _repr_html_(self) -> str:
-        return facts_table(self._rows())
+        return facts_table(self.rows())
 
 
 def options_of(facts: dict[str, Any]) -> tuple[DisassembleOptions, dict[str, Any]]:

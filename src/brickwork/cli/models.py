@@ -18,7 +18,7 @@ from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.options import Setting
 from brickwork.origin import origin_of
 from brickwork.training.options import RunningOptions, SynthesiseOptions, TrainOptions
-from brickwork.words import counted, sides, table
+from brickwork.words import counted, facts_line, sides, table
 
 Images = Annotated[str, Argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", "DATA", check=p.check_data)]
 
@@ -196,13 +196,34 @@ def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
     result = brickwork.info(model, options=options)
     data = {"folder": folder, **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
     facts = {
-        "folder": folder,
+        "folder": str(folder),
         "architecture": origin.arch or "not built by Brickwork",
-        "arguments": origin.args,
+        "arguments": ", ".join(f"{name}={value}" for name, value in origin.args.items()),
         "classes": ", ".join(origin.classes or ()),
-        **origin.provenance,
+        "images": facts_line(origin.preprocessing.to_dict()) if origin.preprocessing else "",
+        **_provenance(model, origin.provenance),
         "surgery": counted(len(origin.steps), "step") if origin.steps else "",
         "state hash": config.weights.state_hash[:16],
     }
-    text = "\n".join(f"{name:14}{value}" for name, value in facts.items() if value not in ("", {}))
+    width = max(map(len, facts))
+    text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items() if value)
     return Report(data, f"{text}\n{result}")
+
+
+def _provenance(model: Any, known: dict[str, Any]) -> dict[str, str]:
+    """How a model came about, a line each; --json has all of it."""
+    from brickwork.bricks.brick import PROVENANCE, WHOLE, Brick
+
+    lines = {
+        name.replace("_", " "): facts_line(value) for name, value in known.items() if name not in (PROVENANCE, WHOLE)
+    }
+    if known.get("train") == known.get("options"):
+        lines.pop("options", None)
+    if PROVENANCE not in known:
+        return lines
+    try:
+        rows = dict(Brick.of_facts(model, known[PROVENANCE]).rows())
+    except (KeyError, TypeError):  # of another version
+        return {**lines, "brick": facts_line(known[PROVENANCE])}
+    rows.pop("classes")
+    return {**lines, **rows, "cut from": facts_line(known.get(WHOLE))}
