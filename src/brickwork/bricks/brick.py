@@ -65,8 +65,11 @@ class Brick:
         """A whole network as a brick of all its classes; unlabelled images of its data give the statistics."""
         origin = origin_of(model)
         if origin.classes is None or origin.input_shape is None:
-            missing = "class names" if origin.classes is None else "input shape"
-            raise BadModel(f"the model does not know its {missing}; train or save it with Brickwork first.")
+            missing = "how its classes are called" if origin.classes is None else "which images it takes"
+            raise BadModel(
+                f"the model does not say {missing}; train it with Brickwork, import it, or say it: "
+                'brickwork.origin.attach(model, Origin(classes=("cat", "dog"), input_shape=(3, 32, 32))).'
+            )
         copied = copy.deepcopy(model).eval()
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()

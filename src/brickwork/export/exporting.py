@@ -24,7 +24,7 @@ from brickwork.export.options import ENDINGS, ExportOptions
 from brickwork.export.plain import NAME, write_plain
 from brickwork.export.quantising import quantise, real_batches
 from brickwork.options import takes
-from brickwork.origin import Origin, Preprocessing, origin_of
+from brickwork.origin import Origin, Preprocessing, check_module, origin_of
 from brickwork.outputs import logits_of
 from brickwork.ownership import RECORD
 from brickwork.prediction import eval_mode
@@ -128,6 +128,7 @@ def export_model(
     >>> sorted(file.name for file in written.path.iterdir())
     ['network.py', 'weights.safetensors']
     """
+    check_module(model)
     out, origin = Path(out), origin_of(model)
     if options.int8 and data is None:
         raise RequestError("`int8` sets its scales on images; give `data`.")
