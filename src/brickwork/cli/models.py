@@ -24,13 +24,17 @@ Images = Annotated[str, Argument("digits:A, cifar10@100, a folder, an .npz, hfds
 
 
 def train(
-    arch: Annotated[
-        str, Argument("lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from.")
+    begin: Annotated[
+        str,
+        Argument(
+            "lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from.", "ARCH|FOLDER"
+        ),
     ],
     data: Images,
     *,
     out: p.OutFolder,
     arg: p.ArchArguments = None,
+    arch: p.Arch = None,
     size: p.ImageSize = None,
     device: p.Device = "auto",
     force: p.Force = False,
@@ -47,18 +51,19 @@ def train(
     from brickwork.evaluation import evaluate_data
     from brickwork.training.starts import find_start
 
-    start = find_start(arch, arg or {}, size)
+    start = find_start(begin, arg or {}, size)
+    start.check_arch(arch)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
     images = start.images(data, options.seed)
     classes = images.mask_classes if start.segments else images.classes
     if start.segments and images.train_masks is None:
-        raise BadData(f"{arch} needs masks to train on, and {images.name} has none.")
+        raise BadData(f"{begin} needs masks to train on, and {images.name} has none.")
     if len(images.test_labels) == 0:
         raise BadData(f"{images.name} has no image to test on; give every class two images or more, or a test/ folder.")
     penalty = links.penalty(classes)
-    model = start.network(len(classes), options.seed)
-    log(f"training {arch} on {images} …")
+    model = start.network(len(classes), options.seed, arch=arch)
+    log(f"training {begin} on {images} …")
     about: dict[str, Any] = {"classes": classes, "penalty": penalty, "device": device}
     about |= {"masks": images.train_masks} if start.segments else {}
     try:
@@ -76,7 +81,7 @@ def train(
     known = {"command": "train", "data": str(data), "options": result.options.to_dict(), **facts}
     known |= {"seconds": round(result.seconds, 2), "test_accuracy": evaluation.accuracy}
     store.save(model, out, force=force, provenance=known)
-    report = {"arch": arch, "data": data, **facts, **result.to_dict(), "test": evaluation.to_dict()}
+    report = {"arch": begin, "data": data, **facts, **result.to_dict(), "test": evaluation.to_dict()}
     trained = f"trained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s"
     return Report.saved(out, report, f"{evaluation}\n{trained}")
 
