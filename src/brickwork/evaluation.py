@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -335,6 +336,8 @@ def _sources(said: Any) -> set[str]:
 def which_to_select(images: ImageData, known: Sequence[str]) -> str:
     """What to ask for instead of a data set that has classes a model does not know."""
     common = [name for name in images.classes if name in known]
+    if not common and images.classes == (Path(images.name).name,):
+        return "Pictures without a folder per class count as one class, called by their folder; labelled ones lie in CLASS/."
     if not common:
         return f"None of them is in {images.name}; give images of the model's classes."
     return f"Select those it knows: {images.name.split(':')[0]}:{','.join(common[:40])}."
