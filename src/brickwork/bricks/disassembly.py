@@ -179,8 +179,8 @@ class Cutting:
                 try:
                     kept = agreed(self.choice.kept(options.budget))
                 except RequestError as error:
-                    whole = f"; {_left_whole(self.stuck)}." if self.stuck else "."
-                    raise RequestError(f"{error.template.removesuffix('.')}{whole}") from error
+                    stuck = f"; {_left_whole(self.stuck)}." if self.stuck else "."
+                    raise RequestError(f"{error.template.removesuffix('.')}{stuck}") from error
                 return self.cut_out(kept=kept), ""
             except _Refused as refused:
                 bp, whole = self.subject.bp, self.subject.whole
