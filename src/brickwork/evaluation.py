@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork import data as data_sets
-from brickwork.data.datasets import TorchData, is_dataset, pair_of_dataset
+from brickwork.data.datasets import TorchData, class_names_of, is_dataset, pair_of_dataset
 from brickwork.data.images import IGNORE, ImageData
 from brickwork.data.streamed import Images, unread
 from brickwork.devices import DeviceLike
@@ -18,7 +19,7 @@ from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
 from brickwork.model_options import EvalOptions
 from brickwork.options import takes
-from brickwork.origin import origin_of
+from brickwork.origin import check_module, origin_of
 from brickwork.prediction import logit_batches, predict
 from brickwork.words import counted, table
 
@@ -163,14 +164,17 @@ def evaluate(
     >>> round(found.accuracy, 3), found.confusion
     (0.667, [[1, 0], [1, 1]])
     """
+    check_module(model)
     if isinstance(data, ImageData):
         if labels is not None or masks is not None or classes is not None:
             raise BadData(f"{data.name} brings its own labels, masks and classes; leave them out, or give arrays.")
         split = options.split or judged_split(model, data)
         return evaluate_data(model, data, split=split, device=device, options=options)
+    named = None
     if is_dataset(data):
         if labels is not None or masks is not None:
             raise BadData("a Dataset brings its own labels; leave labels and masks out, or give arrays.")
+        named = class_names_of(data)
         data, labels = pair_of_dataset(data, classes or origin_of(model).classes)
     images, batch_size = cast(Images, data), options.batch_size
     if len(images) == 0:
@@ -197,7 +201,9 @@ def evaluate(
         raise BadData(
             f"the model gives {tuple(logits.shape)}, not one row of logits an image; a segmenter needs masks."
         )
-    names = _names(classes or origin_of(model).classes, logits.shape[1])
+    if named is not None and len(named) != logits.shape[1]:
+        named = None
+    names = _names(classes or origin_of(model).classes or named, logits.shape[1])
     if options.restrict is not None:
         among = data_sets.class_indices(options.restrict, names)
         truth = torch.tensor([among.index(label) for label in truth.tolist()])
@@ -330,6 +336,8 @@ def _sources(said: Any) -> set[str]:
 def which_to_select(images: ImageData, known: Sequence[str]) -> str:
     """What to ask for instead of a data set that has classes a model does not know."""
     common = [name for name in images.classes if name in known]
+    if not common and images.classes == (Path(images.name).name,):
+        return "Pictures without a folder per class count as one class, called by their folder; labelled ones lie in CLASS/."
     if not common:
         return f"None of them is in {images.name}; give images of the model's classes."
     return f"Select those it knows: {images.name.split(':')[0]}:{','.join(common[:40])}."

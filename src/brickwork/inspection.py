@@ -36,7 +36,7 @@ class ModelInfo:
     def __str__(self) -> str:
         if self.dry_run is not None:
             return f"{_cut_text(self.dry_run)}\nnothing was written"
-        rows = [(x.name, x.kind, sides(x.output), x.parameters, x.flops) for x in self.summary.layers]
+        rows = [(x.name or "(model)", x.kind, sides(x.output), x.parameters, x.flops) for x in self.summary.layers]
         layers = table(["layer", "kind", "output", "parameters", "FLOPs"], rows)
         text = f"{layers}\n{self._line()}"
         if self.latency is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from brickwork.errors import RequestError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -84,6 +86,11 @@ class Origin:
     parts: tuple[Origin, ...] = ()  # for arch == "join": the origins of the joined networks
     provenance: dict[str, Any] = field(default_factory=dict)  # command, data, seed, input hashes, metrics
 
+    def __post_init__(self) -> None:
+        known = self.preprocessing
+        if self.input_shape is None and known is not None and known.size is not None:
+            object.__setattr__(self, "input_shape", (known.channels, *known.size))
+
     def after(self, step: dict[str, Any], **changes: Any) -> Origin:
         """The origin of a module made from this one by one more step of surgery."""
         return replace(self, steps=(*self.steps, step), **changes)
@@ -111,6 +118,15 @@ class Origin:
             if data.get(key) is not None:
                 data[key] = tuple(data[key])
         return cls(**data)
+
+
+def check_module(model: object) -> None:
+    """Refuse what is no network; of a brick, and whatever else holds one, its network is wanted."""
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        hint = "; give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
+        raise RequestError(f"a torch.nn.Module is needed, and this is a {type(model).__name__}{hint}.")
 
 
 def origin_of(model: nn.Module) -> Origin:

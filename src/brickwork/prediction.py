@@ -12,7 +12,7 @@ from brickwork.data.streamed import Images, StreamedImages, ahead, tensor_of, un
 from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadData, RequestError
 from brickwork.forward_fault import explained
-from brickwork.origin import origin_of
+from brickwork.origin import check_module, origin_of
 from brickwork.outputs import logits_of
 
 
@@ -38,6 +38,7 @@ def logit_batches(
     """The logits batch by batch, float32 on the device, for what does not fit into memory at once."""
     if batch_size < 1:
         raise RequestError(f"batch_size is {batch_size}; it must be 1 or more.")
+    check_module(model)
     target = pick(device, of=model)
     given = unread(images)
     with evaluating(model), moved(model, target):

@@ -62,3 +62,31 @@ def scores_text(scores: dict[str, float] | None) -> str:
         return "–"
     more = f" (IoU {scores['mean_iou']:.1%})" if "mean_iou" in scores else ""
     return f"{scores['accuracy']:.2%}{more}"
+
+
+def facts_line(value: Any, most: int = 160) -> str:
+    """JSON values in one line for people: hashes shortened, what is empty or unset left out, cut off where it gets long.
+
+    >>> facts_line({"method": "match", "images": [687, 713], "base": None, "accuracy": {"A": 0.98130841}})
+    'method match, images 687 713, accuracy (A 0.9813)'
+    """
+    line = _fact(value)
+    return line if len(line) <= most else f"{line[:most].rstrip(' ,')} …"
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, dict):
+        parts = {
+            name: _fact(one)
+            for name, one in value.items()
+            if one is not None and one is not False and one not in ("", [], {}, ())
+        }
+        return ", ".join(
+            f"{name} ({part})" if isinstance(value[name], dict) else f"{name} {part}" for name, part in parts.items()
+        )
+    if isinstance(value, list | tuple):
+        return " ".join(f"({_fact(one)})" if isinstance(one, dict) else _fact(one) for one in value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "" if value is None else str(value)
+    return text[:16] if len(text) == 64 and set(text) <= set("0123456789abcdef") else text

@@ -277,6 +277,16 @@ def test_data_dependent_forward(name):
     refused(net(DEPENDENT[name]), IMAGE, "top module", "test_bad_input.py", error=BadModel)
 
 
+def test_a_weight_that_is_computed_is_to_be_made_plain_first():
+    net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 1)), nn.Flatten(), nn.Linear(4, 2))
+    way_on = r"remove_parametrizations\(model\.get_submodule\('0'\), 'weight'\)"
+    with pytest.raises(Unsupported, match=way_on) as refused:
+        brickwork.trace(net, torch.zeros(1, 3, 1, 1))
+    assert "the weight of 0 is computed" in str(refused.value)
+    nn.utils.parametrize.remove_parametrizations(net.get_submodule("0"), "weight")
+    assert brickwork.trace(net, torch.zeros(1, 3, 1, 1)).spaces["0"] == 4
+
+
 def test_unknown_operation():
     refused(net(lambda s, x: s.head(torch.fft.fft(pooled(s.stem(x))).real)), IMAGE, "fft", error=Unsupported)
     refused(net(lambda s, x: s.head(torch.linalg.qr(pooled(s.stem(x)))[1])), IMAGE, "qr", error=BrickworkError)

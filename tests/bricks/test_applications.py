@@ -152,7 +152,7 @@ def test_increment(nets, digits, tmp_path):
     assert calibrated(X).shape == (9, 6)
     with pytest.raises(RequestError, match="class '5' is in"):
         increment(model, bricks[0])
-    with pytest.raises(BadModel, match="does not know its class names"):
+    with pytest.raises(BadModel, match="does not say how its classes are called"):
         Brick.whole(nn.Linear(2, 2))
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 import brickwork
 from brickwork.errors import BadData, BadModel, RequestError, Unsupported
+from brickwork.origin import Origin, Preprocessing, attach, origin_of
 from brickwork.store import state_hash
 
 QUIET = {"progress": False}
@@ -142,3 +143,59 @@ def test_outputs_that_are_no_classes_say_the_way_on(end, said):
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), end)
     with pytest.raises(BadModel, match=said):
         brickwork.compress(net, torch.randn(40, 4), budget=0.5, progress=False)
+
+
+class Named(torch.utils.data.Dataset):
+    """Images with the user's own transform, and the names of their classes, as torchvision's folders have them."""
+
+    classes = ("cat", "dog", "emu", "fox", "gnu")
+
+    def __init__(self, images):
+        self.images = torch.from_numpy(images.train_images).permute(0, 3, 1, 2)[:200].float() / 255 - 0.5
+        self.targets = images.train_labels[:200].tolist()
+
+    def __len__(self):
+        return len(self.targets)
+
+    def __getitem__(self, k):
+        return self.images[k], self.targets[k]
+
+
+def test_a_network_without_names_takes_those_of_the_data(digits):
+    """What was cut with a Dataset is judged with it: its parts know the classes by the same names."""
+    named, net = Named(digits["A"]), Net().eval()
+    brick = brickwork.disassemble(net, ["dog", "cat"], named, keep=0.5, **QUIET)
+    assert brick.classes == ("dog", "cat")
+    whole = brickwork.compress(net, named, keep=0.5, **QUIET)
+    assert whole.classes == named.classes
+    assert brickwork.eval(whole.model, named).classes == brickwork.eval(net, named).classes == named.classes
+    with pytest.raises(BadData, match=r"does not know 'emu', 'fox', 'gnu'.*attach"):
+        brickwork.eval(brick.model, named)
+
+
+def test_a_brick_where_a_network_is_due(pair, tmp_path):
+    """Its network is asked for by name; eval once ended in "'float' object is not callable"."""
+    net, data = Net().eval(), pair
+    brick = brickwork.compress(net, data, keep=0.5, **QUIET)
+    for refused in (
+        lambda: brickwork.eval(brick, *data),
+        lambda: brickwork.compress(brick, data, keep=0.5),
+        lambda: brickwork.export_model(brick, tmp_path / "x", to="torch"),
+    ):
+        with pytest.raises(RequestError, match=r"a torch.nn.Module is needed, and this is a Brick; give its \.model\."):
+            refused()
+    with pytest.raises(BadModel, match=r"is a Brick; call its own \.save\(folder\)"):
+        brickwork.save(brick, tmp_path / "x")
+    with pytest.raises(RequestError, match="not a Net; a whole network is the first argument of increment"):
+        brickwork.assemble([net, brick])
+
+
+def test_how_images_are_prepared_says_which_are_taken(nets, digits):
+    """A network with class names and a preprocessing of its own needs nothing more to be joined or exported."""
+    net = Net().eval()
+    attach(net, Origin(classes=Named.classes, preprocessing=Preprocessing((16, 16), 1, (0.5,), (0.5,))))
+    assert origin_of(net).input_shape == (1, 16, 16)
+    part = brickwork.disassemble(nets["B"], ["5"], digits["B"], keep=0.5, **QUIET)
+    assert brickwork.increment(net, part).brickwork_origin.classes == (*Named.classes, "5")
+    with pytest.raises(BadModel, match=r"does not say how its classes are called.*attach\(model, Origin\(classes="):
+        brickwork.increment(Net(), part)

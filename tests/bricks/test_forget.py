@@ -102,6 +102,12 @@ def test_few_images_for_many_features_do_not_cost_the_other_classes_much():
     chosen, least = forget(net, [1], (x, labels), **few), forget(net, [1], (x, labels), ridge=1e-4, **few)
     assert chosen.used["ridge"] > 1e-4 == least.used["ridge"]
     assert chosen.after.retained > least.after.retained + 0.05 and chosen.after.forgotten < 0.2
+    assert least.note == "" and (chosen.used["lost"] <= 0.01) == (chosen.note == "")
+    strict = forget(net, [1], (x, labels), tolerance=0.0, strength=50, **few)
+    assert strict.used["lost"] > 0 and strict.note in str(strict)
+    assert (
+        "every ridge costs the other classes more than the tolerance of 0.00%; the largest, 1, was taken" in strict.note
+    )
 
 
 def test_wrong_requests(nets, digits):

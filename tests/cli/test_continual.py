@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 
 import pytest
 
-from brickwork import store, zoo
+from brickwork import data, store, zoo
+from brickwork.data.arrays import save_npz
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,36 @@ def test_methods_in_processes_give_what_they_give_here(run, start, tmp_path):
         assert one["matrix"] == other["matrix"] and one["total_bytes"] == other["total_bytes"]
     code, _, error = run(*request(start, tmp_path / "wrong", "--methods", "probe", "--engine", "cluster"))
     assert code == 2 and "'cluster'" in error and not (tmp_path / "wrong").exists()
+
+
+def test_a_folder_named_from_here_is_the_same_tasks_in_another_process(run, start, tmp_path, monkeypatch):
+    """Its process finds it by its whole path, and the run is still the one that was asked for."""
+    monkeypatch.chdir(tmp_path)
+    digits = data.load("digits:0-3@5", size=8, channels=1)
+    save_npz(digits, tmp_path / "own.npz")
+    usual = ("--tasks", 2, "--classes-per-task", 2, "--start", start, "--epochs", 1, "--device", "cpu")
+    code, _, error = run(
+        "continual", "own.npz", *usual, "--methods", "probe", "--engine", "processes:1", "--out", "run"
+    )
+    assert code == 0, error
+
+
+def test_a_network_of_ones_own_is_a_start(run, tmp_path, monkeypatch):
+    """Every method takes it, those with a pool too, whose folder names the same code."""
+    (tmp_path / "own_net_for_continual.py").write_text(
+        "from torch import nn\n\ndef net(num_classes=4):\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    own, usual = ("--arch", "own_net_for_continual:net"), ("--epochs", 1, "--device", "cpu")
+    assert run("train", own[1], "digits:0-3@5", "--size", 8, *usual, "--out", "first")[0] == 0
+    assert "give --arch own_net_for_continual:net" in run("train", "first", "digits:0-3@5", *usual, "--out", "more")[2]
+    assert run("train", "first", "digits:0-3@5", *own, *usual, "--out", "more")[0] == 0
+    assert "--arch is for a model folder" in run("train", "lenet", "digits:0-3@5", *own, *usual, "--out", "x")[2]
+    split = ("--tasks", 2, "--classes-per-task", 2, "--start", "more", "--methods", "probe,pool(size=8)")
+    code, _, error = run("continual", "digits:0-3@5", *split, *own, *usual, "--out", "run")
+    assert code == 0, error
+    sys.modules.pop("own_net_for_continual")
 
 
 def test_classes_that_are_left_out_are_told(run, tmp_path):

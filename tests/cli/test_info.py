@@ -145,3 +145,18 @@ def test_the_channels_of_a_dry_run():
     assert InfoOptions(dry_run=["a.b=0 , 2-4", "c=7"]).keep() == {"a.b": [0, 2, 3, 4], "c": [7]}
     with pytest.raises(RequestError, match="SPACE=INDICES"):
         InfoOptions(dry_run=["a=1-"]).keep()
+
+
+def test_a_brick_says_what_its_cut_said_and_no_line_is_long(run, tmp_path):
+    digits = brickwork.data.load("digits:0-2@20", size=8, channels=1)
+    net = zoo.build("lenet", num_classes=3, in_channels=1, seed=0)
+    _ = brickwork.train(net, digits, epochs=1, device="cpu", progress=False)
+    brick = brickwork.disassemble(net, ["0", "1"], digits, keep=0.5, progress=False)
+    code, out, _ = run(brick.save(tmp_path / "brick"))
+    lines = out.split("\nlayer ")[0].splitlines()
+    facts = dict(line.split("  ", 1) for line in lines)
+    facts = {name: value.strip() for name, value in facts.items()}
+    assert code == 0 and max(map(len, lines)) < 200
+    assert facts["arguments"] == "num_classes=3, in_channels=1" and facts["images"].startswith("size 8 8, channels 1")
+    assert {name: facts[name] for name, _ in brick.rows()} == dict(brick.rows())
+    assert facts["cut from"].startswith("train (epochs 1, ")

@@ -301,3 +301,31 @@ def test_zero_or_one(run, tmp_path):
         tmp_path / "n2",
     )
     assert report["judged_by"] == "position" and report["after"]["accuracy"] > report["before"]["accuracy"]
+
+
+def test_a_teacher_of_other_classes_is_told(run, tmp_path):
+    """Its answers are paired by their order, which nobody may have meant; of the same classes nothing is said."""
+    other = zoo.build("lenet", num_classes=3, in_channels=1, seed=3)
+    images = data.load("digits:5-7", size=16, channels=1)
+    train(other, images, epochs=1, device="cpu", progress=False)
+    brickwork.save(other, tmp_path / "other")
+    done(
+        run,
+        "add",
+        tmp_path / "other",
+        "--at",
+        "pool1",
+        "--category",
+        "fox",
+        "--task",
+        "foxes",
+        "--to",
+        "net",
+        "--out",
+        tmp_path / "three",
+    )
+    way = ("--task", "classify", "--way", "closed-form")
+    code, _, error = run("connect", tmp_path / "three", "--category", "fox", *way, "--out", tmp_path / "x")
+    assert code == 0 and "classify and its teacher foxes tell other classes apart; their outputs are paired" in error
+    code, _, error = run("connect", "net", "--category", "cat", *way, "--out", tmp_path / "y")
+    assert code == 0 and "paired" not in error

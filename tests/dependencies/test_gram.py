@@ -188,3 +188,10 @@ def test_a_file_is_fitted_in_chunks(tmp_path, monkeypatch, holdout):
     for name, column in whole.columns.items():
         np.testing.assert_allclose(found.columns[name], column, rtol=1e-6, atol=1e-9, err_msg=name)
     assert found.facts["inputs"] == whole.facts["inputs"] and found.facts["notes"] == whole.facts["notes"]
+
+
+def test_a_network_is_asked_for_its_logits():
+    with pytest.raises(
+        BadData, match=r"the logits are a network; give what it answers: brickwork\.prediction\.predict"
+    ):
+        fit_map(torch.nn.Linear(2, 2))

@@ -101,6 +101,8 @@ def test_onnx_and_pt2_say_the_same_on_raw_images(tmp_path, name):
     torch.testing.assert_close(
         torch.from_numpy(session.run(None, {"images": images})[0]), expected, rtol=1e-3, atol=1e-4
     )
+    if hasattr(torch.onnx.ONNXProgram, "rename_axes"):
+        assert [place.shape[0] for place in (*session.get_inputs(), *session.get_outputs())] == ["batch", "batch"]
     said = session.get_modelmeta().custom_metadata_map
     assert json.loads(said["classes"]) == list(origin_of(model).classes) and written.checked_with == "onnxruntime"
     assert json.loads(said["preprocessing"])["mean"] == [0.1, 0.2, 0.3]

@@ -253,3 +253,18 @@ def test_folders_of_before_are_read_and_written_as_before(tmp_path):
     facts = json.loads((tmp_path / "net" / "config.json").read_text())["preprocessing"]
     assert set(facts) == {"size", "channels", "mean", "std"}
     assert brickwork.load(tmp_path / "net").brickwork_origin.preprocessing == plain
+
+
+def test_a_factory_of_ones_own_is_told_its_number_of_classes(tmp_path):
+    def net(num_classes=10):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, num_classes))
+
+    file = tmp_path / "net.pth"
+    torch.save(net(2).state_dict(), file)
+    how = {"classes": ["cat", "dog"], "mean": [0], "std": [1], "size": [2]}
+    with pytest.raises(BadFile, match=r"2×12, the network has 10×12.*Of 2 classes: arg num_classes=2\.$"):
+        brickwork.import_model(file, arch=net, **how)
+    assert brickwork.import_model(file, arch=net, args={"num_classes": 2}, **how).brickwork_origin.classes == (
+        "cat",
+        "dog",
+    )

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import brickwork
 from brickwork import data, zoo
@@ -48,6 +49,21 @@ def test_in_python_with_plain_images(trained, tmp_path):
     found = brickwork.export_model(net, tmp_path / "x.onnx", to="onnx", int8=True, data=images.train_images[:50])
     assert found.int8["of"] == "calibration" and found.int8["accuracy"] is None and found.int8["calibrated_on"] == 50
     assert "8 bits: the same answer for" in str(found)
+
+
+def test_a_folder_of_pictures_without_labels_will_do(run, trained, tmp_path):
+    (tmp_path / "flat").mkdir()
+    for number, image in enumerate(data.load("digits:A", size=32).train_images[:40]):
+        Image.fromarray(image).save(tmp_path / "flat" / f"{number}.png")
+    flat = ("--data", tmp_path / "flat")
+    code, text, err = run("export", trained, "--to", "onnx", "--int8", *flat, "--out", tmp_path / "x.onnx", "--json")
+    assert code == 0, err
+    facts = json.loads(text)["int8"]
+    assert facts["accuracy"] is None and facts["of"] == "test" and 0 < facts["agreement"] <= 1
+    told = "Pictures without a folder per class count as one class"
+    assert told in run("eval", trained, tmp_path / "flat")[2]
+    assert told in run("compress", trained, *flat, "--budget", 0.5, "--out", tmp_path / "half")[2]
+    assert run("compress", trained, *flat, "--labels", "network", "--keep", 0.9, "--out", tmp_path / "half")[0] == 0
 
 
 def test_eight_bits_need_images_and_onnx(run, trained, tmp_path):

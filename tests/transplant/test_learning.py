@@ -165,6 +165,19 @@ def test_requests(parts):
         Dummy("none")
 
 
+@pytest.mark.parametrize("way", [way for way, about in WAYS.items() if "teacher" in about.needs])
+def test_a_teacher_with_other_outputs_is_refused_in_every_way(parts, way):
+    (cut, _), images, features = parts
+    other = split(zoo.build("lenet", num_classes=3, seed=1, in_channels=1).eval(), "pool1")
+    given = (
+        {"unlabelled": features, "wanted": other.below(images).detach()}
+        if "own" in WAYS[way].needs
+        else {"unlabelled": features}
+    )
+    with pytest.raises(RequestError, match="the task has 3 outputs and its teacher 2,"):
+        learn_adapter(Adapter(6, 6), other.above, way=way, teacher=cut.above, steps=2, progress=False, **given)
+
+
 @pytest.mark.parametrize(
     ("schedule", "first", "last"), [("constant", 1.0, 1.0), ("cosine", 1.0, 0.02), ("onecycle", 0.04, 0.02)]
 )

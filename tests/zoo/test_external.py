@@ -183,6 +183,7 @@ def test_a_function_of_the_users(own_code):
         ("my_nets_for_test:net", {"depth": 2}, "'depth'"),
         ("my_nets_for_test:number", {}, "returned a int"),
         ("no_such_module_here:net", {}, "cannot import"),
+        ("./nets/mine.py:net", {}, "as Python imports it, nets[.]mine:net, from"),
         (":net", {}, "cannot import"),
     ],
 )

@@ -25,6 +25,33 @@ def test_grouped_convolution_and_attention():
     assert vit.flops - sum(layer.flops for layer in vit.layers) == 2 * 2 * 5 * 5 * 6  # QK' and AV, 5 tokens
 
 
+def test_attention_and_computed_weights_have_rows_and_what_runs_twice_counts_once():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.places = nn.Parameter(torch.zeros(1, 4, 6))
+            self.attention = nn.MultiheadAttention(6, 2, batch_first=True)
+            self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(6, 6))
+            self.head = nn.Linear(6, 3)
+
+        def forward(self, x):
+            x = x + self.places
+            x = self.attention(x, x, x, need_weights=False)[0]
+            return self.head(self.normed(self.normed(x)).mean(1))
+
+    summary = summarize(Net().eval(), torch.zeros(1, 4, 6))
+    rows = [(layer.name, layer.kind, layer.parameters) for layer in summary.layers]
+    assert rows == [
+        ("attention", "MultiheadAttention", 4 * 6 * 6 + 4 * 6),
+        ("normed", "Linear", 6 * 6 + 6 + 6),
+        ("normed", "Linear", 0),
+        ("head", "Linear", 21),
+        ("", "Net", 24),
+    ]
+    assert sum(layer.parameters for layer in summary.layers) == summary.parameters
+    assert sum(layer.flops for layer in summary.layers) == summary.flops  # the attention's own products included
+
+
 def test_resnet50_is_the_published_four_gmacs():
     summary = summarize(zoo.build("resnet50", stem="imagenet", num_classes=1000))
     assert summary.flops / 2 == 4_089_184_256

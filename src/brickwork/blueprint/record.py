@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from brickwork.blueprint.shapes import quick
 from brickwork.copying import copy_module
 from brickwork.errors import BadModel, RequestError, Unsupported
+from brickwork.origin import check_module
 from brickwork.outputs import logits_of
 
 
@@ -344,8 +345,7 @@ def current_value(tensor: Tensor) -> Value | None:
 
 def refuse_scripted(model: nn.Module) -> None:
     """A scripted module has no forward in Python that could be recorded, or written again; what is no module has none at all."""
-    if not isinstance(model, nn.Module):
-        raise RequestError(f"a torch.nn.Module is needed, and this is a {type(model).__name__}")
+    check_module(model)
     scripted = next((name for name, m in model.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
     if scripted is not None:
         which = f"its module {scripted!r}" if scripted else "this model"

@@ -10,7 +10,7 @@ import numpy as np
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.prices import PriceList, prices_of
 from brickwork.bricks.rebuild import Curve
-from brickwork.bricks.widths import Kept
+from brickwork.bricks.widths import Kept, too_little
 from brickwork.errors import RequestError
 
 CHUNKS = 48  # a space goes in about so many steps
@@ -57,10 +57,7 @@ def by_damage(
                 width, harm = d.next
                 rates[name] = weight[name] * harm / (cost[name] * (d.width - width) / d.size)
         if not rates:
-            raise RequestError(
-                f"a budget of {budget:g} of the {prices.what} is less than the narrowest network needs, which is "
-                f"{share():.2g}; give more."
-            )
+            raise RequestError(too_little(budget, prices.what, share()))
         chosen = descents[min(rates, key=rates.__getitem__)]
         last = chosen, chosen.width
         chosen.go()

@@ -66,7 +66,10 @@ def assemble(
     bricks = [bricks] if isinstance(bricks, Brick | str | os.PathLike | nn.Module) else list(bricks)
     for given in bricks:
         if not isinstance(given, Brick | str | os.PathLike):
-            raise RequestError(f"assemble takes bricks or their folders, not a {type(given).__name__}.")
+            raise RequestError(
+                f"assemble takes bricks or their folders, not a {type(given).__name__}; a whole network is the first argument "
+                "of increment."
+            )
     parts = [b if isinstance(b, Brick) else Brick.load(Path(b)) for b in bricks]
     if not parts:
         raise RequestError("assemble needs at least one brick.")

@@ -65,8 +65,11 @@ class Brick:
         """A whole network as a brick of all its classes; unlabelled images of its data give the statistics."""
         origin = origin_of(model)
         if origin.classes is None or origin.input_shape is None:
-            missing = "class names" if origin.classes is None else "input shape"
-            raise BadModel(f"the model does not know its {missing}; train or save it with Brickwork first.")
+            missing = "how its classes are called" if origin.classes is None else "which images it takes"
+            raise BadModel(
+                f"the model does not say {missing}; train it with Brickwork, import it, or say it: "
+                'brickwork.origin.attach(model, Origin(classes=("cat", "dog"), input_shape=(3, 32, 32))).'
+            )
         copied = copy_module(model).eval()
         mean: tuple[float, ...] = ()
         std: tuple[float, ...] = ()
@@ -118,15 +121,20 @@ class Brick:
         facts = store.read_config(folder).provenance.get(PROVENANCE)
         if not isinstance(facts, dict):
             raise BadFile(f"{folder} is a model, not a brick; cut one out of it with: brickwork disassemble {folder}")
-        known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
         try:
-            for name in ("classes", "mean", "std", "input_shape"):
-                known[name] = tuple(known[name])
-            known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
-            known["options"], known["used"] = options_of(facts)
-            return cls(store.load(folder, arch=arch, device=device), **known)
+            return cls.of_facts(store.load(folder, arch=arch, device=device), facts)
         except (KeyError, TypeError) as error:
             raise BadFile(f"the brick's facts in {folder} are incomplete: {error}.") from error
+
+    @classmethod
+    def of_facts(cls, model: nn.Module, facts: dict[str, Any]) -> Brick:
+        """A network that was loaded already, with what its provenance says of the cut."""
+        known = {name: value for name, value in facts.items() if name in cls.__dataclass_fields__}
+        for name in ("classes", "mean", "std", "input_shape"):
+            known[name] = tuple(known[name])
+        known["fits"] = tuple(LayerFit(**fit) for fit in known["fits"])
+        known["options"], known["used"] = options_of(facts)
+        return cls(model, **known)
 
     def with_provenance(self) -> Brick:
         """Write the facts into the network's own record, so that they are saved with it."""
@@ -137,7 +145,8 @@ class Brick:
         attach(self.model, replace(origin, classes=self.classes, input_shape=self.input_shape, provenance=provenance))
         return self
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def rows(self) -> list[tuple[str, str]]:
+        """What is printed of it: a name and a value a line."""
         rows = [
             ("classes", ", ".join(self.classes)),
             ("parameters", f"{self.parameters:.1%} of the whole"),
@@ -160,12 +169,12 @@ class Brick:
         return [*rows, ("note", self.note)] if self.note else rows
 
     def __str__(self) -> str:
-        rows = self._rows()
+        rows = self.rows()
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def _repr_html_(self) -> str:
-        return facts_table(self._rows())
+        return facts_table(self.rows())
 
 
 def options_of(facts: dict[str, Any]) -> tuple[DisassembleOptions, dict[str, Any]]:

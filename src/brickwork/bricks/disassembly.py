@@ -179,7 +179,8 @@ class Cutting:
                 try:
                     kept = agreed(self.choice.kept(options.budget))
                 except RequestError as error:
-                    raise RequestError("; ".join(filter(None, (str(error), _left_whole(self.stuck))))) from error
+                    stuck = f"; {_left_whole(self.stuck)}." if self.stuck else "."
+                    raise RequestError(f"{error.template.removesuffix('.')}{stuck}") from error
                 return self.cut_out(kept=kept), ""
             except _Refused as refused:
                 bp, whole = self.subject.bp, self.subject.whole
@@ -232,7 +233,9 @@ def _fixed(bp: Blueprint, spaces: Collection[str]) -> dict[str, str]:
 def _left_whole(stuck: dict[str, str]) -> str:
     if not stuck:
         return ""
-    return f"left whole, since the forward ties their widths: {some_of(list(stuck))} ({next(iter(stuck.values()))})"
+    return (
+        f"left whole, since it cannot be cut: {some_of(list(stuck))} ({next(iter(stuck.values())).removesuffix('.')})"
+    )
 
 
 def _too_few(fits: Sequence[LayerFit], images: int) -> str:

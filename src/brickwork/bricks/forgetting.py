@@ -69,7 +69,8 @@ class Forgotten:
     forgotten: tuple[str, ...]
     before: Knowledge
     after: Knowledge
-    # images of the others and of these classes, the ridge, and on how many images of which split it was judged
+    # images of the others and of these classes, the ridge and what it cost where it was chosen, and on how many images of
+    # which split the result was judged
     used: dict[str, Any]
     options: ForgetOptions
 
@@ -81,7 +82,20 @@ class Forgotten:
     def __str__(self) -> str:
         told = [[about, *(_percent(getattr(at, k)) for at in (self.before, self.after))] for k, about in SHARES.items()]
         seen = f"on {counted(self.used['judged']['images'], 'image')} ({self.used['judged']['of']})"
-        return f"{', '.join(self.forgotten)} forgotten; {seen}\n{table(['', 'before', 'after'], told)}"
+        note = f"\nnote: {self.note}." if self.note else ""
+        return f"{', '.join(self.forgotten)} forgotten; {seen}\n{table(['', 'before', 'after'], told)}{note}"
+
+    @property
+    def note(self) -> str:
+        """That no ridge was good enough, where none was."""
+        lost = self.used.get("lost")
+        if lost is None or lost <= self.options.tolerance:
+            return ""
+        return (
+            f"every ridge costs the other classes more than the tolerance of {self.options.tolerance:.2%}; the largest, "
+            f"{self.used['ridge']:g}, was taken, at {lost:.2%} of a fifth of their training images; more images of them, a "
+            "smaller strength, or only the last layer (depth) costs less"
+        )
 
 
 @takes(ForgetOptions)
@@ -123,7 +137,7 @@ def forget(
     used["judged"] = {"images": len(judged.held), "of": "held out" if judged is samples else "test"}
     probed = np.union1d(retained, wrong)
     before = knowledge(subject.whole, subject, gone, probed)
-    full, used["ridge"] = _within_tolerance(subject, left, retained, wrong, options, progress)
+    full, used["ridge"], used["lost"] = _within_tolerance(subject, left, retained, wrong, options, progress)
     after = knowledge(full, subject, gone, probed)
     told, names = origin_of(model).provenance, tuple(subject.known[k] for k in gone)
     stay = left if options.outputs == "drop" else list(range(len(subject.known)))
@@ -137,28 +151,29 @@ def forget(
 
 def _within_tolerance(
     subject: Subject, left: list[int], retained: np.ndarray, wrong: np.ndarray, options: ForgetOptions, progress: bool
-) -> tuple[nn.Module, float]:
-    """The network, and the ridge that was used.
+) -> tuple[nn.Module, float, float | None]:
+    """The network, the ridge that was used, and what it costs on the images that chose it (None: there are none).
 
     Where there are few images for the inputs of a layer, a small ridge costs the other classes much. So a fifth of their images
     is held out, and the smallest ridge is taken that loses little of them; none does: the largest.
     """
     if options.ridge is not None:
-        return _without(subject, left, retained, wrong, options, options.ridge, progress), options.ridge
+        return _without(subject, left, retained, wrong, options, options.ridge, progress), options.ridge, None
     samples = subject.samples
     use, held = (retained[some] for some in hold_out(samples.labels[retained], key=(options.seed, 7)))
     if not len(held):
-        return _without(subject, left, retained, wrong, options, RIDGES[-1], progress), RIDGES[-1]
+        return _without(subject, left, retained, wrong, options, RIDGES[-1], progress), RIDGES[-1], None
 
     def right(logits: Tensor) -> float:
         return float((np.array(left)[logits[:, left].argmax(1).numpy()] == samples.labels[held]).mean())
 
-    least = right(subject.logits(held)) - options.tolerance
+    before = right(subject.logits(held))
     for ridge in RIDGES:
         full = _without(subject, left, use, wrong, options, ridge, progress)
-        if right(logits_on(full, samples, held, subject.bp.output)) >= least:
+        lost = before - right(logits_on(full, samples, held, subject.bp.output))
+        if lost <= options.tolerance:
             break
-    return full, ridge
+    return full, ridge, lost
 
 
 def _without(

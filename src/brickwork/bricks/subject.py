@@ -20,7 +20,7 @@ from brickwork.bricks.judge import logits_on
 from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.copying import copy_module
-from brickwork.data.datasets import images_of, pair_of_dataset
+from brickwork.data.datasets import class_names_of, images_of, pair_of_dataset
 from brickwork.data.images import ImageData
 from brickwork.data.streamed import StreamedImages, unread
 from brickwork.devices import DeviceLike, pick
@@ -118,7 +118,9 @@ def prepare(
     known, bp = origin.classes, None
     if known is None:  # without names, their number is known only once the network has been traced
         bp = _traced(whole, probe, output)
-        known = tuple(map(str, range(len(bp.output_units))))
+        named = None if answers else data.classes if isinstance(data, ImageData) else class_names_of(data)
+        outputs = len(bp.output_units)
+        known = named if named is not None and len(named) == outputs else tuple(map(str, range(outputs)))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
     if answers:
         bp = bp or _traced(whole, probe, output)

@@ -32,6 +32,16 @@ def timed(models: Sequence[nn.Module], example: Tensor) -> tuple[tuple[float, ..
     return tuple(times), f"{device_of(models[0])}, {counted(torch.get_num_threads(), 'thread')}{at_once}"
 
 
+def cells_of(rows: Sequence[Mapping[str, Any]], judged_by: str) -> tuple[list[str], list[list[str]]]:
+    """The rows of a table of budgets for people, under their head."""
+    cells = []
+    for row in rows:
+        budget = "whole" if row["budget"] is None else f"{row['budget']:g}"
+        accuracy = "–" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
+        cells.append([budget, f"{row['parameters']:.1%}", f"{row['macs']:.1%}", accuracy, f"{row['ms']:.3f}"])
+    return ["budget", "parameters", "multiply-adds", judged_by, "ms per image"], cells
+
+
 @dataclass(frozen=True)
 class Tradeoff:
     """A brick for each budget, and how they compare with the whole network."""
@@ -87,12 +97,7 @@ class Tradeoff:
         return Path(folder)
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
-        cells = []
-        for row in self.table():
-            budget = "whole" if row["budget"] is None else f"{row['budget']:g}"
-            accuracy = "–" if row["accuracy"] is None else f"{row['accuracy']:.2%}"
-            cells.append([budget, f"{row['parameters']:.1%}", f"{row['macs']:.1%}", accuracy, f"{row['ms']:.3f}"])
-        return ["budget", "parameters", "multiply-adds", self.judged_by, "ms per image"], cells
+        return cells_of(self.table(), self.judged_by)
 
     def __str__(self) -> str:
         judged = counted(next(iter(self.bricks.values())).used["judged"]["images"], "image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -115,10 +116,19 @@ def within(
             high = middle
     if best is None:
         least = getattr(bp.count({**make(0.0), **extra}), of) / full
-        raise RequestError(
-            f"a budget of {budget:g} of the {of} is less than the narrowest network needs, which is {least:.2g}; give more."
-        )
+        raise RequestError(too_little(budget, of, least))
     return best
+
+
+def too_little(budget: float, of: str, least: float) -> str:
+    """
+    >>> too_little(0.5, "parameters", 0.50321)
+    'a budget of 0.5 of the parameters is less than the narrowest network needs, which is 0.504; give more.'
+    """
+    least = math.ceil(1000 * least) / 1000 if least > 0.001 else least  # a budget of so much is enough
+    return (
+        f"a budget of {budget:g} of the {of} is less than the narrowest network needs, which is {least:.3g}; give more."
+    )
 
 
 def best_channels(bp: Blueprint, name: str, scores: np.ndarray, count: int, least: int = 1, step: int = 1) -> list[int]:

@@ -57,6 +57,20 @@ VERBS = {
 }
 
 
+#: what others call a verb, for the refusal of a word that there is none of
+WORDS = {
+    **dict.fromkeys(("prune", "shrink", "slim"), "compress"),
+    **dict.fromkeys(("extract", "cut", "split"), "disassemble"),
+    **dict.fromkeys(("join", "stitch"), "assemble"),
+    **dict.fromkeys(("evaluate", "test"), "eval"),
+    **dict.fromkeys(("inspect", "show", "summary"), "info"),
+    **dict.fromkeys(("finetune", "fine-tune"), "train"),
+    **dict.fromkeys(("convert", "quantize", "quantise"), "export"),
+    "unlearn": "forget",
+    "soup": "merge",
+}
+
+
 def find(verb: str) -> click.Command:
     """The command of a verb."""
     module, _, name = VERBS[verb].partition(":")
@@ -89,6 +103,7 @@ def application() -> Group:
         "brickwork",
         {verb: functools.partial(find, verb) for verb in VERBS},
         "Take trained neural networks apart and build new ones from the parts.",
+        WORDS,
         params=[click.Option(["--version"], is_flag=True, is_eager=True, callback=_version, expose_value=False)],
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,

@@ -326,9 +326,17 @@ def _copyable(text: str) -> str:
 class Group(click.Group):
     """Commands by name, imported when they are asked for."""
 
-    def __init__(self, name: str, find: Mapping[str, Callable[[], click.Command]], about: str, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        find: Mapping[str, Callable[[], click.Command]],
+        about: str,
+        words: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(name, help=about, **options)
         self.find = find
+        self.words = words or {}  # what others call a command: its name here
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.find)
@@ -339,7 +347,12 @@ class Group(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in self.find:
             known = f"; it must be {one_of(self.find)}" if len(self.find) < 12 else ""  # all verbs are in -h
-            raise click.UsageError(f"no such command {args[0]!r}{did_you_mean(args[0], self.find) or known}", ctx)
+            meant = (
+                f"; did you mean {self.words[args[0]]!r}?"
+                if args[0] in self.words
+                else did_you_mean(args[0], self.find)
+            )
+            raise click.UsageError(f"no such command {args[0]!r}{meant or known}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import ArchArguments, Device, Force, ImageSize, check_data
+from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, check_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.engine.options import EngineOptions
@@ -48,7 +48,7 @@ def _out(out: Path, given: Mapping[str, Any]) -> Path:
 def _pool(path: Path, given: Mapping[str, Any]) -> Any:
     from brickwork.pools import PoolFolder
 
-    return PoolFolder.open(path)
+    return PoolFolder.open(path, arch=given.get("arch"))
 
 
 def continual(
@@ -78,6 +78,7 @@ def continual(
     ] = None,
     size: ImageSize = None,
     arg: ArchArguments = None,
+    arch: Arch = None,
     device: Device = "auto",
     force: Force = False,
     running: EngineOptions,
@@ -104,7 +105,7 @@ def continual(
     if split.groups is not None:
         class_groups(split.groups)
     check_pool(chosen.values(), given)
-    scenario, network = open_tasks(data, start, arg or {}, size, split, options.seed)
+    scenario, network = open_tasks(data, start, arg or {}, size, split, options.seed, arch)
     if scenario.left_out:
         every = counted(scenario.left_out + sum(len(task.classes) for task in scenario.tasks), "class")
         log(f"{scenario.left_out} of {every} of {data[0]} are left out: {scenario.name}.")
@@ -119,6 +120,7 @@ def continual(
         if running.elsewhere:
             request = {
                 "data": [str(replace(spec, source=_absolute(spec.source))) for spec in specs],
+                "names": [str(spec) for spec in specs],
                 "start": str(Path(start).resolve()) if Path(start).is_dir() else start,
                 "split": {**split.to_dict(), "groups": split.groups and _absolute(split.groups)},
                 "pool": folder and str(folder.path.resolve()),
@@ -126,7 +128,7 @@ def continual(
                 "device": str(device),
                 "options": options.to_dict(),
             }
-            run_methods(list(chosen), running, {**request, "arg": arg or {}, "size": size})
+            run_methods(list(chosen), running, {**request, "arg": arg or {}, "arch": arch and list(arch), "size": size})
         result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")

@@ -116,6 +116,10 @@ def usage_sentence(error: click.ClickException) -> str:
 
 def _instead(name: str, context: click.Context) -> str:
     """Who has the option that was typed, or which of this command's is nearest to it."""
+    places = [p for p in context.command.params if isinstance(p, click.Argument)]
+    if any(p.name == name.lstrip("-") for p in places):
+        line = " ".join([context.command_path, *(p.make_metavar(context) for p in places)])
+        return f"; it is given by its place: {line}"
     group = context.parent.command if context.parent is not None else None
     if isinstance(group, click.Group) and context.parent is not None and context.parent.parent is not None:
         actions = {action: group.get_command(context.parent, action) for action in group.list_commands(context.parent)}

@@ -18,19 +18,23 @@ from brickwork.model_options import EvalOptions, InfoOptions
 from brickwork.options import Setting
 from brickwork.origin import origin_of
 from brickwork.training.options import RunningOptions, SynthesiseOptions, TrainOptions
-from brickwork.words import counted, sides, table
+from brickwork.words import counted, facts_line, sides, table
 
 Images = Annotated[str, Argument("digits:A, cifar10@100, a folder, an .npz, hfds:NAME, …", "DATA", check=p.check_data)]
 
 
 def train(
-    arch: Annotated[
-        str, Argument("lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from.")
+    begin: Annotated[
+        str,
+        Argument(
+            "lenet, vgg16, timm:resnet18, package.module:factory, …, or a model folder to go on from.", "ARCH|FOLDER"
+        ),
     ],
     data: Images,
     *,
     out: p.OutFolder,
     arg: p.ArchArguments = None,
+    arch: p.Arch = None,
     size: p.ImageSize = None,
     device: p.Device = "auto",
     force: p.Force = False,
@@ -47,18 +51,19 @@ def train(
     from brickwork.evaluation import evaluate_data
     from brickwork.training.starts import find_start
 
-    start = find_start(arch, arg or {}, size)
+    start = find_start(begin, arg or {}, size)
+    start.check_arch(arch)
     if options.epochs == 0 and (links.cut or running.checkpoint):
         raise RequestError("`epochs` 0 trains nothing; leave out `cut` and `checkpoint`.")
     images = start.images(data, options.seed)
     classes = images.mask_classes if start.segments else images.classes
     if start.segments and images.train_masks is None:
-        raise BadData(f"{arch} needs masks to train on, and {images.name} has none.")
+        raise BadData(f"{begin} needs masks to train on, and {images.name} has none.")
     if len(images.test_labels) == 0:
         raise BadData(f"{images.name} has no image to test on; give every class two images or more, or a test/ folder.")
     penalty = links.penalty(classes)
-    model = start.network(len(classes), options.seed)
-    log(f"training {arch} on {images} …")
+    model = start.network(len(classes), options.seed, arch=arch)
+    log(f"training {begin} on {images} …")
     about: dict[str, Any] = {"classes": classes, "penalty": penalty, "device": device}
     about |= {"masks": images.train_masks} if start.segments else {}
     try:
@@ -76,7 +81,7 @@ def train(
     known = {"command": "train", "data": str(data), "options": result.options.to_dict(), **facts}
     known |= {"seconds": round(result.seconds, 2), "test_accuracy": evaluation.accuracy}
     store.save(model, out, force=force, provenance=known)
-    report = {"arch": arch, "data": data, **facts, **result.to_dict(), "test": evaluation.to_dict()}
+    report = {"arch": begin, "data": data, **facts, **result.to_dict(), "test": evaluation.to_dict()}
     trained = f"trained {counted(len(result.history), 'epoch')} in {result.seconds:.1f} s"
     return Report.saved(out, report, f"{evaluation}\n{trained}")
 
@@ -196,13 +201,34 @@ def _folder(folder: Path, arch: Any, options: InfoOptions) -> Report:
     result = brickwork.info(model, options=options)
     data = {"folder": folder, **origin.to_dict(), "state_hash": config.weights.state_hash, **result.to_dict()}
     facts = {
-        "folder": folder,
+        "folder": str(folder),
         "architecture": origin.arch or "not built by Brickwork",
-        "arguments": origin.args,
+        "arguments": ", ".join(f"{name}={value}" for name, value in origin.args.items()),
         "classes": ", ".join(origin.classes or ()),
-        **origin.provenance,
+        "images": facts_line(origin.preprocessing.to_dict()) if origin.preprocessing else "",
+        **_provenance(model, origin.provenance),
         "surgery": counted(len(origin.steps), "step") if origin.steps else "",
         "state hash": config.weights.state_hash[:16],
     }
-    text = "\n".join(f"{name:14}{value}" for name, value in facts.items() if value not in ("", {}))
+    width = max(map(len, facts))
+    text = "\n".join(f"{name:<{width}}  {value}" for name, value in facts.items() if value)
     return Report(data, f"{text}\n{result}")
+
+
+def _provenance(model: Any, known: dict[str, Any]) -> dict[str, str]:
+    """How a model came about, a line each; --json has all of it."""
+    from brickwork.bricks.brick import PROVENANCE, WHOLE, Brick
+
+    lines = {
+        name.replace("_", " "): facts_line(value) for name, value in known.items() if name not in (PROVENANCE, WHOLE)
+    }
+    if known.get("train") == known.get("options"):
+        lines.pop("options", None)
+    if PROVENANCE not in known:
+        return lines
+    try:
+        rows = dict(Brick.of_facts(model, known[PROVENANCE]).rows())
+    except (KeyError, TypeError):  # of another version
+        return {**lines, "brick": facts_line(known[PROVENANCE])}
+    rows.pop("classes")
+    return {**lines, **rows, "cut from": facts_line(known.get(WHOLE))}

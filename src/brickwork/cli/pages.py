@@ -44,11 +44,15 @@ def demo(
 def report(
     runs: Annotated[
         tuple[Path, ...],
-        Argument("Figures (.json), study results, folders of sweep, continual, demo, maps, pools.", "RUN..."),
+        Argument(
+            "Figures (.json), study results, folders of sweep, continual, demo, compress with several budgets, maps, pools.",
+            "RUN...",
+        ),
     ],
     *,
     out: out_file("The page to write.", ".html"),
     title: Annotated[str, Setting("Heading of the page.")] = "Brickwork report",
+    arch: Arch = None,
     force: Force = False,
 ) -> Report:
     """Write one page of what other verbs found.
@@ -59,7 +63,7 @@ def report(
     """
     from brickwork.report.runs import report
 
-    book = report(runs, title=title)
+    book = report(runs, title=title, arch=arch)
     book.save(out, force=force)
     chapters = [chapter.title for chapter in book.chapters]
     size = out.stat().st_size

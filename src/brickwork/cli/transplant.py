@@ -13,6 +13,7 @@ from brickwork.cli.command import Argument, Given, Report, make_group
 from brickwork.cli.printing import log
 from brickwork.errors import RequestError
 from brickwork.options import Setting, fields_of, option, parse_shape, refuse
+from brickwork.origin import origin_of
 from brickwork.transplant.options import AdapterOptions, CompareOptions, LearnTaskOptions, TuneOptions
 from brickwork.words import counted, scores_text, table
 
@@ -138,7 +139,16 @@ def connect(
     done.save(out, force=run.force)
     if done.note.get("judged_by") == "position":
         log(f"{task} has other class names than {data}; its outputs stand for the classes in their order.")
+    known, taught = (_names(done.net, name) for name in (task, done.note["teacher"]))
+    if known and taught and set(known) != set(taught):
+        log(
+            f"{task} and its teacher {done.note['teacher']} tell other classes apart; their outputs are paired in their order."
+        )
     return Report.saved(out, {"net": str(net), "category": category, "task": task, **done.note}, done)
+
+
+def _names(net: Any, task: str | None) -> tuple[str, ...] | None:
+    return None if task is None else origin_of(net.task(task).module).classes
 
 
 def tune(

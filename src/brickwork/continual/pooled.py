@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from brickwork import zoo
 from brickwork.continual.base import ContinualMethod
 from brickwork.continual.bench import Bench
 from brickwork.continual.options import passes, rate
@@ -13,7 +14,7 @@ from brickwork.continual.registry import method
 from brickwork.copying import copy_module
 from brickwork.errors import RequestError
 from brickwork.options import fields_of, option
-from brickwork.origin import origin_of
+from brickwork.origin import Origin, origin_of
 from brickwork.pools import KernelPool, PoolFolder, PoolTask, encode, learn, rank_starts
 from brickwork.pools.folder import BASE, TASKS
 from brickwork.pools.options import STORED, GrowOptions, SearchOptions, bits_rule
@@ -61,8 +62,11 @@ class Pooled(ContinualMethod):
     def folder(self, bench: Bench) -> PoolFolder:
         """Opened once for a bench: what is in a pool does not change, and what is added it reads by itself."""
         if "pool" not in bench.held:
-            # a network that Brickwork did not build has no name to build it by; the start is one of its kind
-            foreign = None if origin_of(bench.start).arch else (lambda **_: copy_module(bench.start))
+            # a network that Brickwork did not build has no name to build it by; the start is one of its kind, and what the
+            # user let build the start may build the pool's network
+            origin = origin_of(bench.start)
+            own = [part.arch for part in _leaves(origin) if part.arch and zoo.needs_import(part.arch)]
+            foreign: Any = own or None if origin.arch else (lambda **_: copy_module(bench.start))
             bench.held["pool"] = PoolFolder.open(bench.path("pool"), arch=foreign)
         return bench.held["pool"]
 
@@ -76,6 +80,11 @@ class Pooled(ContinualMethod):
     def growing(self) -> dict[str, Any]:
         """How far the pool may grow for a task: not at all."""
         return {}
+
+
+def _leaves(origin: Origin) -> list[Origin]:
+    """The record of a network, or those of the networks that it was joined from."""
+    return [leaf for part in origin.parts for leaf in _leaves(part)] if origin.parts else [origin]
 
 
 class Started(Pooled):

@@ -73,7 +73,8 @@ def pair_of_dataset(data: Any, known: Sequence[str] | None = None) -> tuple[Imag
         if foreign:
             raise BadData(
                 f"the model does not know {some_of([repr(n) for n in foreign], 10)} of the data; its classes are "
-                f"{some_of(known, 40)}."
+                f"{some_of(known, 40)}. Leave those images out, or give the model these names: "
+                "brickwork.origin.attach(model, Origin(classes=…))."
             )
         if labels.min() < 0 or labels.max() >= len(names):
             raise BadData(f"labels run from {labels.min()} to {labels.max()}; the data name {len(names)} classes.")

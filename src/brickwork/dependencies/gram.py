@@ -72,6 +72,11 @@ def load_rows(logits: Logits, *, what: str = "the logits") -> tuple[np.ndarray, 
 
     A memory map stays one; chunks are put together.
     """
+    if isinstance(logits, torch.nn.Module):
+        raise BadData(
+            f"{what} are a network; give what it answers: brickwork.prediction.predict(model, images), of images that it "
+            "was not trained on."
+        )
     if isinstance(logits, str | os.PathLike):
         logits = open_npy(logits)
     if isinstance(logits, np.ndarray | Tensor):

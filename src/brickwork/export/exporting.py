@@ -24,7 +24,7 @@ from brickwork.export.options import ENDINGS, ExportOptions
 from brickwork.export.plain import NAME, write_plain
 from brickwork.export.quantising import quantise, real_batches
 from brickwork.options import takes
-from brickwork.origin import Origin, Preprocessing, origin_of
+from brickwork.origin import Origin, Preprocessing, check_module, origin_of
 from brickwork.outputs import logits_of
 from brickwork.ownership import RECORD
 from brickwork.prediction import eval_mode
@@ -59,9 +59,10 @@ class Exported:
         }
 
     def __str__(self) -> str:
+        differ = "differs" if self.images == 1 else "differ"
         before = " before it was brought to 8 bits" if self.int8 else ""
         return (
-            f"takes {self.takes}; {self._compared()} in {self.checked_with} differ from the module by at most "
+            f"takes {self.takes}; {self._compared()} in {self.checked_with} {differ} from the module by at most "
             f"{self.largest_difference:.1e}{before}\n{self._eight_bits()}written: {self.path}"
         )
 
@@ -128,6 +129,7 @@ def export_model(
     >>> sorted(file.name for file in written.path.iterdir())
     ['network.py', 'weights.safetensors']
     """
+    check_module(model)
     out, origin = Path(out), origin_of(model)
     if options.int8 and data is None:
         raise RequestError("`int8` sets its scales on images; give `data`.")
@@ -372,6 +374,11 @@ def _write_onnx(program: Any, file: Path, facts: dict[str, Any], given: Tensor) 
             raise BadModel(
                 f"the network cannot be written as ONNX: {_first_line(error)}; give `to` pt2 or torch."
             ) from error
+        axis = written.model.graph.inputs[0].shape[0]
+        if not isinstance(axis, int) and hasattr(
+            written, "rename_axes"
+        ):  # later than torch 2.8; until then it is s34, say
+            written.rename_axes({axis: "batch"})
         for name, value in facts.items():
             written.model.metadata_props[name] = json.dumps(value, ensure_ascii=False)
         written.save(str(file), external_data=False)

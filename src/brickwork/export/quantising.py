@@ -136,8 +136,9 @@ def _judged(images: Any, calibration: Any, known: Sequence[str] | None) -> tuple
     """Images to compare on, their labels by the network's classes where they are known, and which images they are."""
     if isinstance(images, ImageData) and len(images.test_labels):
         judged, answers = _test_images(images)
-        segments = images.test_masks is not None and known == images.mask_classes
-        return unread(judged), None if segments else labels_among(known, images, answers), "test"
+        unlabelled = known is not None and not set(known) & set(images.classes)  # a folder of pictures, say
+        unlabelled |= images.test_masks is not None and known == images.mask_classes
+        return unread(judged), None if unlabelled else labels_among(known, images, answers), "test"
     return calibration, None, "calibration"
 
 

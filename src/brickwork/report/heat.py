@@ -20,12 +20,13 @@ def draw_sweep(sweep: SweepResult) -> Drawing:
     best = sweep.balanced()
     point = f"α = {best['alpha']:g}" + (f", β = {best['beta']:g}" if len(sweep.beta) > 1 else "")
     summary = " and ".join(f"{value:.1%} of {name}" for name, value in best["accuracy"].items())
+    who = "a is the first network" if len(sweep.beta) == 1 else "a is the first network, b the second"
     kind = (
         "A curve is one data set" if len(sweep.beta) == 1 else "A light cell is a network that gets most images right"
     )
     about = (
         "To find how much of each network to take when their weights are added up.\n"
-        f"θ₀ is the start that both were trained from, {sweep.formula} the network that is tried. {kind}; "
+        f"θ₀ is the start that both were trained from, {who}, {sweep.formula} the network that is tried. {kind}; "
         f"{'the red line' if len(sweep.beta) == 1 else 'the red frame'} marks the balanced point, where the worst data set "
         "does best.\n"
         f"At the balanced point, {point}, one network gets {summary} right{_ends(sweep)}."

@@ -1,9 +1,11 @@
 """What a report can be made of: files and folders that other verbs wrote, recognised by what is in them."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brickwork.errors import BadData, RequestError
 from brickwork.report.book import Book
@@ -13,21 +15,28 @@ from brickwork.report.matrix import draw_matrix, draw_times
 from brickwork.report.parts import chapters
 from brickwork.report.study_rows import draw_sizes, draw_study
 
+if TYPE_CHECKING:
+    from brickwork.store import folder
+
+BUDGETS = "tradeoff.json"  # what compress with several budgets writes
 FIGURES = "figures"  # the folder in which a run keeps its figures
 READABLE = (
     "a figure (.json, written by routes, sweep, cancel, transplant show with --out x.json), the result of a study (.json), "
-    "a folder of sweep, continual or demo, a dependency map, or a pool"
+    "a folder of sweep, continual, demo or of compress with several budgets, a dependency map, or a pool"
 )
 
 
-def report(runs: Sequence[str | Path], *, title: str = "Brickwork report") -> Book:
-    """A page of what these runs found; each must be something that a verb of brickwork wrote."""
+def report(runs: Sequence[str | Path], *, title: str = "Brickwork report", arch: folder.Arch | None = None) -> Book:
+    """A page of what these runs found; each must be something that a verb of brickwork wrote.
+
+    arch: what builds the network of a pool, as in `brickwork.load`.
+    """
     if not runs:
         raise RequestError(f"a report needs at least one run: {READABLE}.")
-    return Book(title, chapters([figure for run in runs for figure in figures_of(Path(run))]))
+    return Book(title, chapters([figure for run in runs for figure in figures_of(Path(run), arch)]))
 
 
-def figures_of(run: Path) -> list[Drawing]:
+def figures_of(run: Path, arch: folder.Arch | None = None) -> list[Drawing]:
     """The figures of one run."""
     if run.is_file():
         return _of_file(run)
@@ -40,7 +49,9 @@ def figures_of(run: Path) -> list[Drawing]:
     if (run / "map.json").is_file():
         return [_map(run)]
     if (run / "pool.json").is_file():
-        return _pool(run)
+        return _pool(run, arch)
+    if (run / BUDGETS).is_file():
+        return _of_file(run / BUDGETS)
     raise BadData(f"{run} holds nothing that can be shown; a report is made of {READABLE}.")
 
 
@@ -57,6 +68,10 @@ def _of_file(file: Path) -> list[Drawing]:
         value = json.loads(text)
     except ValueError as error:
         raise BadData(f"{file} is no JSON ({error}); a report is made of {READABLE}.") from error
+    if file.name == BUDGETS:
+        from brickwork.report.tradeoff import read_tradeoff
+
+        return [read_tradeoff(file)]
     if isinstance(value, dict) and value.get("kind") == KIND:
         return [from_json(text, str(file))]
     if isinstance(value, dict) and _is_study(value):
@@ -84,11 +99,11 @@ def _map(run: Path) -> Drawing:
     return map_figure(DependencyMap.load(run), f"brickwork depend show {run}")
 
 
-def _pool(run: Path) -> list[Drawing]:
+def _pool(run: Path, arch: folder.Arch | None) -> list[Drawing]:
     from brickwork.pools import PoolFolder
     from brickwork.report.pools import draw_pool
 
-    folder = PoolFolder.open(run)
-    tasks = {name: folder.task(name) for name in folder.tasks}
-    sizes = {name: folder.bytes(name) for name in tasks}
-    return draw_pool(folder.pool, tasks, sizes=sizes).drawings
+    opened = PoolFolder.open(run, arch=arch)
+    tasks = {name: opened.task(name) for name in opened.tasks}
+    sizes = {name: opened.bytes(name) for name in tasks}
+    return draw_pool(opened.pool, tasks, sizes=sizes).drawings

@@ -1,8 +1,11 @@
 """Budgets drawn: accuracy against the share of the parameters and against milliseconds."""
 
+import json
+from pathlib import Path
 from typing import Any
 
-from brickwork.bricks.tradeoff import Tradeoff
+from brickwork.bricks.tradeoff import FORMAT, Tradeoff, cells_of
+from brickwork.errors import BadData
 from brickwork.report.chart import BLUE, Axis, Panel, heading
 from brickwork.report.drawing import Drawing
 from brickwork.report.ticks import percent_levels, percent_range
@@ -12,11 +15,26 @@ LEFT, TOP, WIDE, HIGH, GAP = 60.0, 96.0, 270.0, 240.0, 80.0
 
 def draw_tradeoff(result: Tradeoff) -> Drawing:
     """Two panels, a point per budget and one for the whole network."""
-    rows = result.table()
+    return _draw(result.to_dict())
+
+
+def read_tradeoff(file: Path) -> Drawing:
+    """The picture of a tradeoff.json."""
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        if facts["format"] != FORMAT:
+            raise ValueError(f"format {facts['format']!r}, not {FORMAT!r}")
+        return _draw(facts)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise BadData(f"{file} is no table of budgets as compress writes it: {error}.") from error
+
+
+def _draw(facts: dict[str, Any]) -> Drawing:
+    rows = facts["rows"]
     known = [row for row in rows if row["accuracy"] is not None]
     low, high = percent_range([100 * row["accuracy"] for row in known] or [0.0, 100.0])
-    title = f"{result.judged_by.capitalize()} against size and time"
-    marks = heading(title, f"on {rows[0]['images']:,} images; time on {result.measured_on}")
+    title = f"{facts['judged_by'].capitalize()} against size and time"
+    marks = heading(title, f"on {rows[0]['images']:,} images; time on {facts['latency']}")
     for number, (key, what, scale, form) in enumerate(
         (("parameters", "share of the parameters, %", 100.0, "{:.0f}"), ("ms", "ms per image", 1.0, "{:.3g}"))
     ):
@@ -24,10 +42,10 @@ def draw_tradeoff(result: Tradeoff) -> Drawing:
         values = [scale * row[key] for row in rows]
         panel = Panel(Axis(0, 1.05 * max(values), left, left + WIDE), Axis(low, high, TOP + HIGH, TOP))
         marks += [*panel.levels(percent_levels(low, high), "{:g}%"), panel.below(what)]
-        marks += panel.ticks([float(form.format(value)) for value in values], room=24)
+        marks += panel.ticks(sorted(float(form.format(value)) for value in values), room=24)
         points = [(scale * row[key], 100 * row["accuracy"], _tip(row)) for row in known]
         marks += panel.curve(sorted(points), BLUE, size=7)
-    head, cells = result._cells()
+    head, cells = cells_of(rows, facts["judged_by"])
     size = LEFT + 2 * WIDE + GAP + 20, TOP + HIGH + 60
     about = (
         "To choose how small the network may become.\n"

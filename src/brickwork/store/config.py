@@ -18,6 +18,7 @@ from brickwork.origin import Interpolation, Origin
 from brickwork.results import check_format
 from brickwork.store.card import card
 from brickwork.tensor_file import inside
+from brickwork.words import some_of
 
 FORMAT: Literal["brickwork.model/1"] = "brickwork.model/1"
 OLDER = 1  # the tag of folders that were written before 0.2
@@ -133,11 +134,18 @@ def read_config(folder: str | Path) -> Config:
     path = folder / CONFIG
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise BadFile(f"{folder} {what}; a model folder holds {WEIGHTS} and {CONFIG}.")
+        way_on = ""
+        if folder.is_file() and (folder.parent / CONFIG).is_file():
+            way_on = f" Give {folder.parent}."
+        elif folder.is_file():
+            way_on = f" Weights become one by brickwork import {folder} --arch … --classes … --out FOLDER."
+        raise BadFile(f"{folder} {what}; a model folder holds {WEIGHTS} and {CONFIG}.{way_on}")
     try:
         data = json.loads(inside(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadFile(f"{folder} is not a model folder: it has no {CONFIG}.") from None
+        held = sorted(str(inner.parent) for inner in folder.glob(f"*/{CONFIG}"))
+        way_on = f" It holds some: give {some_of(held, 3, ' or ')}." if held else ""
+        raise BadFile(f"{folder} is not a model folder: it has no {CONFIG}.{way_on}") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFile(f"{path} is not JSON: {error}.") from error
     except OSError as error:

@@ -49,9 +49,12 @@ def save(
     """
     folder = Path(folder)
     if not isinstance(model, nn.Module):
-        raise BadModel(
-            f"what is to be saved is a {type(model).__name__}; give the torch.nn.Module itself, not its tensors."
+        way_on = (
+            "call its own .save(folder)"
+            if hasattr(model, "save")
+            else "give the torch.nn.Module itself, not its tensors"
         )
+        raise BadModel(f"what is to be saved is a {type(model).__name__}; {way_on}.")
     check_output(folder, force=force)
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper renames every tensor
     origin = origin_of(model)

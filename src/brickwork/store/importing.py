@@ -7,7 +7,8 @@ the architecture is refused by name.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from brickwork.store.foreign import from_processor, from_timm, names_of, read_js
 from brickwork.store.options import ImportOptions
 from brickwork.store.weights import check_finite, load_weights, put_state
 from brickwork.words import counted, sides, some_of
-from brickwork.zoo.external import called, check_recorded, misfits
+from brickwork.zoo.external import called, check_recorded, factory_of, misfits
 
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.")  # of DataParallel, torch.compile, Lightning and habit
 
@@ -101,8 +102,22 @@ def _file(
     if known and options.classes is not None:
         args.setdefault("num_classes", len(options.classes))
     model = zoo.build(arch, **args) if isinstance(arch, str) else _called(arch, args)
-    fill(model, state, file, notes)
+    try:
+        fill(model, state, file, notes)
+    except BadFile as error:
+        raise BadFile(error.template + _count_hint(arch, args, options.classes)) from None
     return model, from_timm(getattr(model, "pretrained_cfg", None) or {}) if known else {}
+
+
+def _count_hint(arch: Any, args: dict[str, Any], classes: Sequence[str] | None) -> str:
+    """How a factory of the user's own is told the number of classes, where it takes one and none was given."""
+    if classes is None or "num_classes" in args or (isinstance(arch, str) and not zoo.needs_import(arch)):
+        return ""
+    factory = factory_of(arch) if isinstance(arch, str) else arch
+    with contextlib.suppress(ValueError, TypeError):  # a factory without a signature
+        if "num_classes" in inspect.signature(factory).parameters:
+            return f" Of {counted(len(classes), 'class')}: `arg` num_classes={len(classes)}."
+    return ""
 
 
 def _called(factory: Callable[..., nn.Module], args: dict[str, Any]) -> nn.Module:

@@ -25,6 +25,11 @@ class Start:
     def segments(self) -> bool:
         return self.arch in zoo.REGISTRY and zoo.REGISTRY[self.arch].task == "segment"
 
+    def check_arch(self, arch: Any) -> None:
+        """What builds a folder's network is asked for where a folder is begun with, and nowhere else."""
+        if arch is not None and self.folder is None:
+            raise RequestError(f"`arch` is for a model folder, and {self.arch} is an architecture; leave it out.")
+
     def images(self, spec: str | DataSpec, seed: int) -> ImageData:
         """The images a spec names, in the size and channels of the network."""
         return data.load(spec, seed=seed, size=self.shape[1:], channels=self.shape[0], framing=self.framing)

@@ -18,6 +18,7 @@ from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, JobFailed, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
+from brickwork.prediction import evaluating
 from brickwork.progress import bar
 from brickwork.training.options import TrainOptions
 from brickwork.training.schedules import learning_rate
@@ -79,6 +80,8 @@ def learn_adapter(
     looked_at = features if features is not None else unlabelled if unlabelled is not None else example
     assert looked_at is not None
     new = copy_module(adapter).to(looked_at)
+    if teacher is not None and "teacher" in chosen.needs:
+        _check_answers(task, new, teacher, looked_at[:1], input_shape)
     order = None if teacher is None else places_in(origin_of(task).classes, origin_of(teacher).classes)
     dummy = Dummy(options.dummy, options.share, options.seed)
     if "own" in chosen.needs:
@@ -155,6 +158,21 @@ def _check(
             raise BadData(f"{name} holds no images.")
     if features is not None and labels is not None and len(features) != len(labels):
         raise BadData(f"{len(features)} images and {len(labels)} labels.")
+
+
+def _check_answers(
+    task: Above, adapter: AnyAdapter, teacher: Above, example: Tensor, input_shape: Sequence[int] | None
+) -> None:
+    """A teacher's answers, or its gradients, say nothing to a task with other outputs."""
+    shape = None if input_shape is None else (len(example), *input_shape[1:])
+    with torch.no_grad(), evaluating(task), evaluating(teacher), evaluating(adapter):
+        answers = [task(adapter(example), image=shape), teacher(example, image=shape)]
+    given, taught = (answer.shape[1] for answer in answers)
+    if given != taught:
+        raise RequestError(
+            f"the task has {given} outputs and its teacher {taught}, so nothing can be learned from that teacher; name one "
+            "with as many outputs, or take direct-learn, with labels, or match, with images."
+        )
 
 
 def _frozen(modules: list[Above]) -> Callable[[], None]:

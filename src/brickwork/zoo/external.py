@@ -314,6 +314,14 @@ def imported(arch: str, args: dict[str, Any]) -> tuple[nn.Module, Origin]:
     return called(factory_of(arch), arch, args)
 
 
+def _dotted(path: str) -> str:
+    """
+    >>> _dotted("./nets/mine.py")
+    'nets.mine'
+    """
+    return ".".join(part for part in path.removesuffix(".py").split("/") if part not in ("", ".", ".."))
+
+
 def factory_of(arch: str) -> Callable[..., Any]:
     """The function that `package.module:factory` names; the module is imported."""
     module_name, _, attribute = arch.partition(":")
@@ -323,7 +331,11 @@ def factory_of(arch: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError, TypeError) as error:
-        raise RequestError(f"architecture {arch!r}: cannot import {module_name!r} ({error}).") from error
+        named = f"{_dotted(module_name)}:{attribute or 'factory'}"
+        hint = (
+            f"; name it as Python imports it, {named}, from the working folder" if module_name.endswith(".py") else ""
+        )
+        raise RequestError(f"architecture {arch!r}: cannot import {module_name!r} ({error}){hint}.") from error
     finally:
         sys.path.reverse()
         sys.path.remove(here)  # the last one: ours

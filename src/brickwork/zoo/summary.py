@@ -13,7 +13,10 @@ from brickwork.zoo.build import example_input
 
 @dataclass(frozen=True)
 class LayerSummary:
-    """One module with tensors of its own; `flops` for one example, two for each multiply-add."""
+    """One pass of a module with parameters of its own; `flops` for one example, two for each multiply-add.
+
+    Of a module with such modules inside, they are counted there.
+    """
 
     name: str
     kind: str
@@ -63,30 +66,50 @@ def summarize(model: nn.Module, example: torch.Tensor | None = None) -> Summary:
 
 def _run(model: nn.Module, example: torch.Tensor) -> tuple[list[LayerSummary], int, tuple[int, ...]]:
     counter = FlopCounterMode(display=False)
-    started: dict[str, int] = {}
+    sizes = _own_parameters(model)
+    started: list[tuple[int, int]] = []  # FLOPs, and rows, when a module that is still running was entered
     layers: list[LayerSummary] = []
+    called: set[str] = set()
 
-    def before(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any) -> None:
-            started[name] = counter.get_total_flops()
-
-        return hook
+    def before(module: nn.Module, inputs: Any) -> None:
+        started.append((counter.get_total_flops(), len(layers)))
 
     def after(name: str) -> Any:
         def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
-            size = sum(p.numel() for p in module.parameters(recurse=False))
-            layers.append(
-                LayerSummary(name, type(module).__name__, shape, size, counter.get_total_flops() - started[name])
-            )
+            flops, rows = started.pop()
+            shape = _shape(output[0] if isinstance(output, tuple) else output)
+            inside = len(layers) > rows  # layers within it, to which its FLOPs belong
+            size = 0 if name in called else sizes[name]  # run again: its parameters are counted already
+            called.add(name)
+            kind = type(module).__name__.removeprefix("Parametrized")
+            layers.append(LayerSummary(name, kind, shape, size, 0 if inside else counter.get_total_flops() - flops))
 
         return hook
 
     for name, module in model.named_modules():
-        if not list(module.children()) and list(module.parameters()):
-            module.register_forward_pre_hook(before(name))
+        if name in sizes:
+            module.register_forward_pre_hook(before)
             module.register_forward_hook(after(name))
     with torch.no_grad(), counter:
         output = model(example)
-    shape = tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
-    return layers, counter.get_total_flops(), shape
+    return layers, counter.get_total_flops(), _shape(output)
+
+
+def _shape(output: Any) -> tuple[int, ...]:
+    return tuple(output.shape[1:]) if isinstance(output, torch.Tensor) else ()
+
+
+def _own_parameters(model: nn.Module) -> dict[str, int]:
+    """How many parameters each module holds itself: those that its weights are made of, and, of attention, those of the
+    projection that is read and never called, count as its own."""
+    sizes: dict[str, int] = {}
+    for name, module in model.named_modules():
+        size = sum(p.numel() for p in module.parameters(recurse=False))
+        if not size:
+            continue
+        holder = name.split(".parametrizations.")[0]
+        above = holder.rpartition(".")[0]
+        if isinstance(model.get_submodule(above), nn.MultiheadAttention):
+            holder = above
+        sizes[holder] = sizes.get(holder, 0) + size
+    return sizes
