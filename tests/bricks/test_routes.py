@@ -179,7 +179,7 @@ def test_wrong_requests(nets, digits, by_hand):
     with pytest.raises(BadData, match="only images the model is sure of"):
         fresh = zoo.build("lenet", num_classes=5, in_channels=1)
         routes(fresh, (torch.randn(10, 1, 16, 16), torch.arange(10) % 5), progress=False)
-    with pytest.raises(BadModel, match="one channel a class"):
+    with pytest.raises(BadModel, match="one channel per class"):
         routes(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), (torch.randn(4, 1, 4, 4), torch.arange(4)))
     with pytest.raises(BadModel, match="output for an image is 3 × 32 × 32"):
         segmenter = zoo.build("fcn8s", num_classes=3)

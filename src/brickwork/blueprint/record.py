@@ -415,12 +415,16 @@ def _refuse_hooks(model: nn.Module) -> None:
                 )
 
 
-def computed_weight(path: str, how: str) -> str:
-    """What is said of a layer whose weight is computed in a way that cannot be cut."""
+def computed_weight(path: str, how: str, parametrized: str = "") -> str:
+    """What is said of a layer whose weight is computed in a way that cannot be cut. parametrized: the tensor, the newer way."""
+    way_on = (
+        f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({path!r}), {parametrized!r})"
+        if parametrized
+        else "remove_weight_norm, remove_spectral_norm or prune.remove of torch.nn.utils"
+    )
     return (
-        f"the weight of {path or 'the model'} is computed from others ({how}), in a way that cannot be cut; make it a plain "
-        "parameter first, by remove_weight_norm, remove_spectral_norm, prune.remove or parametrize.remove_parametrizations "
-        "of torch.nn.utils"
+        f"the {parametrized or 'weight'} of {path or 'the model'} is computed from others ({how}), in a way that cannot be "
+        f"cut; make it a plain parameter first, by {way_on}"
     )
 
 

@@ -148,21 +148,14 @@ class Walk:
         result = RULES.get(name)
         if result is None and torch.Tag.pointwise in getattr(op.func, "tags", ()):
             result = RULES["pointwise"]
-        layer, computed, _ = op.module.partition(".parametrizations.")
+        layer, computed, tensor = op.module.partition(".parametrizations.")
         if result is None and computed:
-            raise Unsupported(computed_weight(layer, op.name))
+            raise Unsupported(computed_weight(layer, op.name, tensor.partition(".")[0]))
         if result is None:
-            holder, computed, tensor = op.module.partition(".parametrizations.")
-            tensor = tensor.partition(".")[0]
-            way_on = (
-                f"the {tensor} of {holder} is computed in every pass, so make it a plain one before: "
-                f"torch.nn.utils.parametrize.remove_parametrizations(model.get_submodule({holder!r}), {tensor!r})"
-                if computed
-                else "replace it by operations of torch.nn, or keep it out of the traced part"
-            )
             raise Unsupported(
                 f"no rule for the operation {op.name} in {op.module or 'the top module'}"
-                f"{f' ({op.line})' if op.line else ''}: what it does to channels is unknown; {way_on}"
+                f"{f' ({op.line})' if op.line else ''}: what it does to channels is unknown; replace it by "
+                "operations of torch.nn, or keep it out of the traced part"
             )
         result(self, op)
 
