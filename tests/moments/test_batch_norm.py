@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from torch import nn
 
 from brickwork import zoo
 from brickwork.errors import BadData
-from brickwork.moments import fold_batch_norm, reestimate_batch_norm
+from brickwork.moments import Source, fold_batch_norm, match_responses, reestimate_batch_norm
 
 WITH_NORMS = ["resnet8", "resnet18", "inception_small", "mobilenetv2", "shuffle_small"]
 FULL = ["simplenetv1", "vgg16", "resnet50"]
@@ -207,3 +209,18 @@ def test_reestimation_refuses():
         reestimate_batch_norm(deep, x.split(2))
     with pytest.raises(BadData, match="no images"):
         reestimate_batch_norm(deep, [x[:0]])
+
+
+def test_a_batch_norm_without_weight_and_bias_takes_a_matched_response():
+    torch.manual_seed(0)
+    model = (
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, affine=False), nn.ReLU(), nn.Conv2d(4, 3, 3))
+        .double()
+        .eval()
+    )
+    model[1].running_mean.uniform_(-1, 1), model[1].running_var.uniform_(0.5, 2)
+    x, student = torch.randn(40, 2, 8, 8, dtype=torch.float64), copy.deepcopy(model)
+    with torch.no_grad():
+        student[0].weight.normal_()
+        result = match_responses(student, [Source(model, x)], ridge=1e-12, shrink_to="zero", progress=False)
+        assert (result.model(x) - model(x)).abs().max() < 1e-6
