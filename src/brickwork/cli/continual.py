@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from brickwork.atomic import write_text
 from brickwork.cli.command import Argument, Report
-from brickwork.cli.parameters import Arch, ArchArguments, Device, Force, ImageSize, check_data
+from brickwork.cli.parameters import ArchArguments, ImageSize, Running, check_data
 from brickwork.cli.printing import log
 from brickwork.continual.options import ContinualOptions, SplitOptions
 from brickwork.engine.options import EngineOptions
@@ -78,9 +78,7 @@ def continual(
     ] = None,
     size: ImageSize = None,
     arg: ArchArguments = None,
-    arch: Arch = None,
-    device: Device = "auto",
-    force: Force = False,
+    run: Running,
     running: EngineOptions,
 ) -> Report:
     """Learn task after task with several methods; accuracy against megabytes on disk, as a page and a CSV file.
@@ -90,7 +88,7 @@ def continual(
 
     brickwork continual digits --tasks 5 --classes-per-task 2 --methods finetune,probe --start lenet --out tasks
     """
-    from brickwork.continual import run
+    from brickwork.continual import run as learn_tasks
     from brickwork.continual.jobs import open_tasks, run_methods
     from brickwork.continual.running import JOURNAL, check_pool, folder_name
     from brickwork.data.class_groups import class_groups
@@ -105,11 +103,11 @@ def continual(
     if split.groups is not None:
         class_groups(split.groups)
     check_pool(chosen.values(), given)
-    scenario, network = open_tasks(data, start, arg or {}, size, split, options.seed, arch)
+    scenario, network = open_tasks(data, start, arg or {}, size, split, options.seed, run.arch)
     if scenario.left_out:
         every = counted(scenario.left_out + sum(len(task.classes) for task in scenario.tasks), "class")
         log(f"{scenario.left_out} of {every} of {data[0]} are left out: {scenario.name}.")
-    for old in [out / folder_name(name) for name in chosen] if force else []:
+    for old in [out / folder_name(name) for name in chosen] if run.force else []:
         if (old / JOURNAL).exists():
             shutil.rmtree(old)
     out.mkdir(parents=True, exist_ok=True)
@@ -125,11 +123,15 @@ def continual(
                 "split": {**split.to_dict(), "groups": split.groups and _absolute(split.groups)},
                 "pool": folder and str(folder.path.resolve()),
                 "out": str(out.resolve()),
-                "device": str(device),
+                "device": str(run.where),
                 "options": options.to_dict(),
             }
-            run_methods(list(chosen), running, {**request, "arg": arg or {}, "arch": arch and list(arch), "size": size})
-        result = run(scenario, list(chosen.values()), network, out=out, pool=given, device=device, options=options)
+            run_methods(
+                list(chosen), running, {**request, "arg": arg or {}, "arch": run.arch and list(run.arch), "size": size}
+            )
+        result = learn_tasks(
+            scenario, list(chosen.values()), network, out=out, pool=given, device=run.where, options=options
+        )
     except KeyboardInterrupt:
         log(f"the tasks learned so far are in {out}; the same command goes on from there.")
         raise
