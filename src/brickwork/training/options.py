@@ -134,7 +134,7 @@ class FineTuneOptions(Options, panel=TRAINING):
         default=None,
         choices=OPTIMIZERS,
         help="Optimizer.",
-        default_text="sgd; adamw where layers are normalised by layer norms alone",
+        default_text="sgd; adamw for networks with layer norms and no batch norms",
     )
     schedule: str = option(
         default="cosine", choices=("cosine", "onecycle", "constant"), help="Learning rate over time."
@@ -149,7 +149,9 @@ class FineTuneOptions(Options, panel=TRAINING):
         An epoch of SGD at 0.01 left a small ViT of the digits, that learned from itself, 31 % right of 91; AdamW at 1e-4, 91.
         """
         kinds = " ".join(type(module).__name__ for module in model.modules())
-        optimizer = self.optimizer or ("adamw" if "LayerNorm" in kinds and "BatchNorm" not in kinds else "sgd")
+        optimizer = self.optimizer or (
+            "adamw" if ("LayerNorm" in kinds or "RMSNorm" in kinds) and "BatchNorm" not in kinds else "sgd"
+        )
         lr = self.lr or {"sgd": 0.01, "muon": 0.002}.get(optimizer, 1e-4)
         chosen = {name: getattr(self, name) for name in FineTuneOptions.__dataclass_fields__}
         return chosen | {"optimizer": optimizer, "lr": lr}
