@@ -19,7 +19,7 @@ from brickwork.transplant import (
     solve_features,
     solve_pseudo_gradients,
 )
-from brickwork.transplant.learning import answer_loss, task_loss
+from brickwork.transplant.terms import answer_loss, task_loss
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from brickwork.training.augment import Batches
 from brickwork.training.muon import Muon
 from brickwork.training.options import TrainOptions
 from brickwork.training.processes import ProcessGroup
+from brickwork.training.recording import RecordedStep
 from brickwork.training.schedules import learning_rate
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits, target)
@@ -49,10 +51,7 @@ class Run:
         "classes"  # of the targets; "several": (B, classes) of 0 and 1, "numbers": whatever the caller's loss takes
     )
     record: bool = False  # as one CUDA graph, replayed step after step
-    recorded: Recording | None = None
-    done: int = 0  # steps of this run; a resumed one begins anew
-
-    EAGER: ClassVar[int] = 5  # steps before the recording: kernels are chosen and buffers allocated in them
+    recorded: RecordedStep | None = None  # of this run; a resumed one begins anew
 
     def epoch(self, epoch: int, model: nn.Module, optimizer: Any) -> dict[str, Any]:
         """Train for one epoch and return its row of numbers."""
@@ -68,6 +67,10 @@ class Run:
         right = torch.zeros((), device=processes.device, dtype=torch.int64)
         seen = rate = 0.0
         began = time.perf_counter()
+        if self.recorded is None:
+            reset = partial(optimizer.zero_grad, set_to_none=True)
+            self.recorded = RecordedStep(reset, record=self.record)
+        gradients = partial(self._forward_backward, model)
         for step in range(steps):
             rate = learning_rate(self.settings, epoch * steps + step, steps)
             for group in optimizer.param_groups:
@@ -83,13 +86,10 @@ class Run:
             if self.before_step is not None:
                 with torch.no_grad():
                     self.before_step(epoch * steps + step, self.settings.epochs * steps)
-            if self.record and self.done >= self.EAGER:
-                self._replay(model, optimizer, images, target, lost, right)
-            else:
-                optimizer.zero_grad(set_to_none=True)
-                self._forward_backward(model, images, target, lost, right, first=step == 0 and epoch == 0)
+            loss, hits = self.recorded(gradients, images, target)
+            lost += loss
+            right += hits
             optimizer.step()
-            self.done += 1
             seen += target.numel()
         counts = processes.total(
             torch.stack([lost, right.double(), torch.tensor(seen, device=processes.device).double()])
@@ -107,10 +107,9 @@ class Run:
             "images_per_second": steps * size / seconds,
         }
 
-    def _forward_backward(
-        self, model: nn.Module, images: Tensor, target: Tensor, lost: Tensor, right: Tensor, *, first: bool
-    ) -> None:
-        """Gradients of one batch; its loss and its hits are added to the sums."""
+    def _forward_backward(self, model: nn.Module, images: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of one batch; its loss and its hits."""
+        first = self.recorded is None or self.recorded.calls == 1
         half = torch.autocast(self.processes.device.type, torch.bfloat16, enabled=self.half)
         with half, explained() if first else nullcontext():
             logits = logits_of(model(images))
@@ -120,42 +119,13 @@ class Run:
         if self.penalty is not None:
             loss = loss + self.penalty(images, logits, target)
         self.processes.backward(loss)
-        lost += loss.detach()
         if self.kind == "classes":
-            right += (logits.detach().argmax(1) == target).sum()
+            right = logits.detach().argmax(1) == target
         elif self.kind == "several":
-            right += ((logits.detach() > 0) == (target > 0.5)).sum()
-
-    def _replay(
-        self, model: nn.Module, optimizer: Any, images: Tensor, target: Tensor, lost: Tensor, right: Tensor
-    ) -> None:
-        """The same by replaying the recording, which is made at the first call."""
-        if self.recorded is None:
-            optimizer.zero_grad(set_to_none=True)  # the recording has gradients of its own, overwritten each time
-            held = Recording(torch.cuda.CUDAGraph(), images.clone(), target.clone(), lost * 0, right * 0)
-            torch.cuda.synchronize(self.processes.device)
-            with torch.cuda.graph(held.graph):
-                self._forward_backward(model, held.images, held.target, held.lost, held.right, first=False)
-            self.recorded = held
-        held = self.recorded
-        held.images.copy_(images)
-        held.target.copy_(target)
-        held.lost.zero_()
-        held.right.zero_()
-        held.graph.replay()
-        lost += held.lost
-        right += held.right
-
-
-@dataclass
-class Recording:
-    """One step as a CUDA graph, and the buffers it reads and writes."""
-
-    graph: torch.cuda.CUDAGraph
-    images: Tensor
-    target: Tensor
-    lost: Tensor
-    right: Tensor
+            right = (logits.detach() > 0) == (target > 0.5)
+        else:
+            right = torch.zeros(1, device=loss.device, dtype=torch.int64)
+        return loss.detach(), right.sum()
 
 
 def mixed_seed(seed: int, epoch: int, *more: int) -> int:

@@ -5,8 +5,10 @@ first dummy) or what a random map says (the second). What is left is linear in t
 feed-forward chain of transposed layers, from the output down; no graph of a forward pass is kept or differentiated twice.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -40,6 +42,13 @@ class Dummy:
         if not 0 < self.share <= 1:
             raise RequestError(f"share is {self.share}; it must be above 0 and at most 1.")
 
+    def reseeded(self, seed: int) -> Dummy:
+        """The same with other maps, in the memory of those that were kept: a recorded step reads them there."""
+        new = replace(self, seed=seed)
+        for (place, where, *shape), kept in self._drawn.items():
+            kept.copy_(new._new_map(shape, where, place))
+        return new
+
     def passes(self, gradient: Tensor, place: int) -> Tensor:
         """The gradient behind ReLU number `place`, counted from the features."""
         if self.kind == "first" or (self.kind == "lowest" and place > 0):
@@ -54,11 +63,14 @@ class Dummy:
         key = (place, where, *shape)
         if key in self._drawn:
             return self._drawn[key]
-        draw = torch.Generator(where).manual_seed(self.seed * 1009 + place)
-        positive = torch.rand(shape, generator=draw, device=where) < self.share
+        positive = self._new_map(shape, where, place)
         if positive.numel() <= KEPT:
             self._drawn[key] = positive
         return positive
+
+    def _new_map(self, shape: list[int], where: torch.device, place: int) -> Tensor:
+        draw = torch.Generator(where).manual_seed(self.seed * 1009 + place)
+        return torch.rand(shape, generator=draw, device=where) < self.share
 
 
 class Chain:

@@ -19,10 +19,11 @@ from brickwork.options import takes
 from brickwork.prediction import eval_mode, input_of
 from brickwork.progress import bar
 from brickwork.transplant.growth import GrownNet
-from brickwork.transplant.learning import take_step, task_loss
+from brickwork.transplant.learning import take_step
 from brickwork.transplant.net import TransplantNet
 from brickwork.transplant.options import TuneOptions
 from brickwork.transplant.route import judge, route_model, targets_for
+from brickwork.transplant.terms import task_loss
 from brickwork.words import scores_text, table
 
 

@@ -5,29 +5,31 @@ Every way says what it needs. Category and task module are frozen: their tensors
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from brickwork.blueprint.splitting import Above
 from brickwork.copying import copy_module
-from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, JobFailed, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.prediction import evaluating
 from brickwork.progress import bar
 from brickwork.training.options import TrainOptions
+from brickwork.training.recording import RecordedStep
+from brickwork.training.run import tuned
 from brickwork.training.schedules import learning_rate
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
 from brickwork.transplant.class_order import places_in
-from brickwork.transplant.closed_form import as_teachers, solve_pseudo_gradients
+from brickwork.transplant.closed_form import solve_pseudo_gradients
 from brickwork.transplant.matching import match_features
 from brickwork.transplant.options import WAYS, AdapterOptions, Way
+from brickwork.transplant.terms import Terms
 from brickwork.transplant.token_adapter import AnyAdapter, TokenAdapter
 
 
@@ -104,27 +106,30 @@ def learn_adapter(
             return LearnedAdapter(new.eval(), options)
     pool = [t for t in (features, unlabelled) if t is not None]
     pooled = torch.cat(pool) if pool else None
-    job = _Job(new, task, teacher, features, labels, pooled, looked_at[:1], input_shape, dummy, options, order)
-    terms = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
-    seen = {"task", "answers", "jacobian"} & set(terms)
+    names = [name.rstrip("?") for name in chosen.terms if not (name == "task?" and labels is None)]
+    terms = Terms(
+        names, new, task, teacher, features, labels, pooled, looked_at[:1], input_shape, dummy, options, order
+    )
+    seen = {"task", "answers", "jacobian"} & set(names)
     trained = [p for name, p in new.named_parameters() if seen or not name.endswith("bias")]
-    optimizer = torch.optim.Adam(trained, options.lr)
+    on_gpu = looked_at.device.type == "cuda"
+    optimizer = torch.optim.Adam(trained, options.lr, fused=on_gpu)
+    recorded = RecordedStep(partial(optimizer.zero_grad, set_to_none=True), record=on_gpu, needed=False)
     course = TrainOptions(epochs=1, lr=options.lr, schedule=options.schedule)
     steps = options.steps
     history = []
     frozen = _frozen([m for m in (task, teacher) if m is not None])
     try:
-        with bar("learning the adapter", steps, show=progress) as advance:
+        with tuned(looked_at.device), bar("learning the adapter", steps, show=progress) as advance:
             for step in range(steps):
                 for group in optimizer.param_groups:
                     group["lr"] = learning_rate(course, step, steps)
-                losses = {name: job.term(name, step) for name in terms}
-                total = torch.stack(list(losses.values())).sum()
-                optimizer.zero_grad(set_to_none=True)
-                total.backward()
+                drawn = terms.drawn(step)
+                gradients = partial(_gradients, terms, [len(some) for some in drawn])
+                losses = recorded(gradients, *(tensor for some in drawn for tensor in some))
                 optimizer.step()
                 if step % 50 == 0 or step == steps - 1:
-                    row = {"step": float(step), **{k: float(v.detach()) for k, v in losses.items()}}
+                    row = {"step": float(step), **{k: float(v) for k, v in zip(names, losses, strict=True)}}
                     if not all(torch.isfinite(torch.tensor(v)) for v in row.values()):
                         raise JobFailed(f"the loss became {row} at step {step}; a smaller lr often helps.")
                     history.append(row)
@@ -132,6 +137,14 @@ def learn_adapter(
     finally:
         frozen()
     return LearnedAdapter(new.eval(), options, history)
+
+
+def _gradients(terms: Terms, counts: Sequence[int], *given: Tensor) -> list[Tensor]:
+    """Each term's loss, and the adapter's gradients by their sum; counts: of the tensors given, how many are each term's."""
+    left = iter(given)
+    losses = terms.losses([list(islice(left, count)) for count in counts])
+    torch.stack(losses).sum().backward()
+    return [loss.detach() for loss in losses]
 
 
 def _check(
@@ -193,16 +206,6 @@ def _frozen(modules: list[Above]) -> Callable[[], None]:
     return restore
 
 
-def task_loss(output: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy over classes or masks; of a single output, against 0 and 1."""
-    if output.shape[1] == 1 and output.dim() == 2:
-        return F.binary_cross_entropy_with_logits(output[:, 0], target.to(output.dtype))
-    if target.dim() == 1:  # a class may have the number that marks a pixel without one
-        return F.cross_entropy(output, target.long())
-    summed = F.cross_entropy(output, target.long(), ignore_index=IGNORE, reduction="sum")
-    return summed / (target != IGNORE).sum().clamp(min=1)  # a batch in which no pixel counts teaches nothing
-
-
 def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, step: int) -> None:
     """One step down a loss; nothing moves where it is no number."""
     if not torch.isfinite(loss.detach()):
@@ -210,126 +213,3 @@ def take_step(optimizer: torch.optim.Optimizer, loss: Tensor, step: int) -> None
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
-
-
-def answer_loss(output: Tensor, answer: Tensor, temperature: float = 1.0) -> Tensor:
-    """Cross-entropy against the teacher's answers, both softened by a temperature; its square keeps gradients as large.
-
-    >>> far, near = torch.tensor([[9.0, 0.0]]), torch.tensor([[6.0, 0.0]])  # as good as the same answer, at temperature 1
-    >>> [round(float(answer_loss(near, far, t) - answer_loss(far, far, t)), 2) for t in (1.0, 10.0)]
-    [0.0, 0.96]
-    """
-    words, wanted = output / temperature, answer / temperature
-    if output.shape[1] == 1:
-        return temperature**2 * F.binary_cross_entropy_with_logits(words, wanted.sigmoid())
-    return temperature**2 * F.cross_entropy(words, wanted.softmax(1))
-
-
-@dataclass
-class _Job:
-    """The terms of the loss, each on a batch of its own."""
-
-    adapter: AnyAdapter
-    task: Above
-    teacher: Above | None
-    features: Tensor | None
-    labels: Tensor | None
-    pool: Tensor | None  # features of all images, labelled or not
-    example: Tensor
-    input_shape: Sequence[int] | None
-    dummy: Dummy
-    options: AdapterOptions
-    order: list[int] | None = None  # for each output of the task the teacher's of the same class
-
-    def __post_init__(self) -> None:
-        self.draw = torch.Generator().manual_seed(self.options.seed)
-        self.chains: tuple[Chain, Chain] | None = None
-        self.alpha = self.options.alpha
-
-    def term(self, name: str, step: int) -> Tensor:
-        return {"task": self._task, "answers": self._answers, "jacobian": self._jacobian, "pseudo": self._pseudo}[name](
-            step
-        )
-
-    def _some(self, count: int) -> Tensor:
-        return torch.randint(0, count, (min(self.options.batch_size, count),), generator=self.draw)
-
-    def _shape(self, x: Tensor) -> Sequence[int] | None:
-        return None if self.input_shape is None else (len(x), *self.input_shape[1:])
-
-    def _task(self, step: int) -> Tensor:
-        assert self.features is not None and self.labels is not None
-        some = self._some(len(self.features))
-        x = self.features[some.to(self.features.device)]
-        output = self.task(self.adapter(x), image=self._shape(x))
-        return task_loss(output, self.labels[some.to(self.labels.device)].to(output.device))
-
-    def _answers(self, step: int) -> Tensor:
-        assert self.pool is not None and self.teacher is not None
-        x = self.pool[self._some(len(self.pool)).to(self.pool.device)]
-        with torch.no_grad():
-            answer = self._paired(self.teacher(x, image=self._shape(x)))
-        output = self.task(self.adapter(x), image=self._shape(x))
-        if output.shape != answer.shape:
-            raise RequestError(
-                f"the task answers with {tuple(output.shape[1:])} and its teacher with {tuple(answer.shape[1:])}, no "
-                "example for it; use direct-learn with labels."
-            )
-        return answer_loss(output, answer, self.options.temperature)
-
-    def _paired(self, answer: Tensor) -> Tensor:
-        """The teacher's answer as the task's outputs stand."""
-        return answer if self.order is None else answer[:, self.order]
-
-    def _jacobian(self, step: int) -> Tensor:
-        """Eq. 3 with true gradients: the student's by double backward."""
-        assert self.pool is not None and self.teacher is not None
-        x = self.pool[self._some(len(self.pool)).to(self.pool.device)].detach().requires_grad_()
-        answer = self._paired(self.teacher(x, image=self._shape(x)))
-        draw = torch.Generator(x.device).manual_seed(self.options.seed * 7919 + step)
-        gradient = 2 * torch.rand(answer.shape, generator=draw, device=x.device, dtype=x.dtype) - 1
-        (wanted,) = torch.autograd.grad(answer, x, gradient)
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention have no second derivative
-            inside = self.adapter(x)
-            output = self.task(inside, image=self._shape(x))
-            result, arrived = torch.autograd.grad(output, (x, inside), gradient, create_graph=True)
-        return self._difference(result, wanted.detach(), arrived.detach())
-
-    def _pseudo(self, step: int) -> Tensor:
-        assert self.teacher is not None
-        like = next(self.adapter.parameters())
-        if self.chains is None:
-            with torch.no_grad():
-                inside = self.adapter(self.example)
-            self.chains = (
-                Chain(self.task, inside, image=self.input_shape),
-                Chain(self.teacher, self.example, image=self.input_shape),
-            )
-        student, teacher = self.chains
-        dummy = Dummy(self.dummy.kind, self.dummy.share, seed=self.options.seed * 100003 + step)
-        gradient = student.random(
-            self.options.batch_size, size=self.options.size, seed=self.options.seed * 7919 + step, like=like
-        )
-        with torch.no_grad():
-            arrived, wanted = student(gradient, dummy), teacher(as_teachers(gradient, self.order), dummy)
-        assert isinstance(self.adapter, Adapter)
-        result = self.adapter.back(arrived)
-        if result.shape != wanted.shape:
-            raise RequestError(
-                f"student and teacher send back {tuple(result.shape[1:])} and {tuple(wanted.shape[1:])}; their task "
-                "modules must shrink features alike, or use a way without pseudo-gradients."
-            )
-        return self._difference(result, wanted, arrived)
-
-    def _difference(self, found: Tensor, wanted: Tensor, arrived: Tensor) -> Tensor:
-        """λ‖α·D_S − D_T‖² a sample, D_S = found what the adapter makes of the gradient that arrives at it.
-
-        α is fixed: were it taken from what the adapter makes, every step would shrink the adapter (its scale would be free,
-        and a gradient never points towards a larger one).
-        """
-        norms = wanted.flatten(1).norm(dim=1)
-        if self.alpha is None:
-            self.alpha = float(norms.mean() / arrived.flatten(1).norm(dim=1).mean().clamp(min=1e-30))
-        size = norms.mean() if self.options.per == "norm" else norms.square().mean()
-        error = (self.alpha * found - wanted).flatten(1).square().sum(1).mean()
-        return self.options.weight * error / size.clamp(min=1e-30)

@@ -10,8 +10,9 @@ from brickwork.copying import copy_module
 from brickwork.errors import BadData
 from brickwork.options import takes
 from brickwork.progress import bar
-from brickwork.transplant.learning import take_step, task_loss
+from brickwork.transplant.learning import take_step
 from brickwork.transplant.options import LearnTaskOptions
+from brickwork.transplant.terms import task_loss
 
 
 @takes(LearnTaskOptions)

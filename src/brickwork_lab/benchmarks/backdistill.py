@@ -25,8 +25,8 @@ from brickwork.devices import pick
 from brickwork.errors import JobFailed, RequestError
 from brickwork.transplant.adapter import Adapter
 from brickwork.transplant.chain import Chain, Dummy
-from brickwork.transplant.learning import _Job
 from brickwork.transplant.options import AdapterOptions
+from brickwork.transplant.terms import Terms
 from brickwork_lab.benchmarks.measure import Contender, Row, Work, ratios
 from brickwork_lab.benchmarks.registry import Contest, Outcome, benchmark
 
@@ -91,7 +91,7 @@ def steps_of(arch: str, size: int, batch: int, steps: int, device: str, who: str
     return work
 
 
-def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = torch.float32) -> _Job:
+def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = torch.float32) -> Terms:
     """Two networks cut behind their first block, and an adapter between them."""
     torch.manual_seed(0)
     halves = [split(zoo.build(arch, num_classes=2, seed=s).eval().to(where, dtype), AT[arch]) for s in (0, 1)]
@@ -104,23 +104,24 @@ def _problem(arch: str, size: int, where: torch.device, dtype: torch.dtype = tor
     task, teacher = halves[1].above, halves[0].above
     unused: dict[str, Any] = dict.fromkeys(("features", "labels", "pool", "input_shape"))
     options = AdapterOptions(way="back-distill", batch_size=1)
-    return _Job(adapter, task, teacher, example=example, dummy=Dummy("second", 0.5), options=options, **unused)
+    given: dict[str, Any] = {"example": example, "dummy": Dummy("second", 0.5), "options": options, **unused}
+    return Terms(["pseudo"], adapter, task, teacher, **given)
 
 
-def by_chain(job: _Job, batch: int) -> Step:
+def by_chain(job: Terms, batch: int) -> Step:
     """The term as learn_adapter computes it."""
     job.options = replace(job.options, batch_size=batch)
 
     def step(number: int) -> Tensor:
         job.adapter.zero_grad(set_to_none=True)
-        loss = job.term("pseudo", number)
+        (loss,) = job.losses(job.drawn(number))
         loss.backward()
         return loss.detach()
 
     return step
 
 
-def by_autograd(job: _Job, batch: int) -> Step:
+def by_autograd(job: Terms, batch: int) -> Step:
     """The same by differentiating twins of both networks, the student's twice."""
     assert job.teacher is not None
     twins = [linear_twin(module) for module in (job.task, job.teacher)]
@@ -139,7 +140,7 @@ def by_autograd(job: _Job, batch: int) -> Step:
         for conv in job.adapter.convs:  # its ReLUs let everything pass
             y = conv(y)
         given, arrived = torch.autograd.grad(twins[0](y), (x, y), gradient, create_graph=True)
-        loss = job._difference(given, wanted, arrived.detach())
+        loss = job.difference(given, wanted, arrived.detach())
         loss.backward()
         return loss.detach()
 
