@@ -168,9 +168,10 @@ class ByConfiguration:
         """From the whole down: always the number that does the least damage for what it saves, then up where there is room."""
         bp, prices = self.subject.bp, prices_of(self.subject.bp, self.options.of)
         full = self.widths.configured.numbers
+        settled = {CLASSES: self.subject.wanted} if bp.by_class else {}
 
         def share(values: Values) -> float:
-            return prices.share(bp, {**self._kept(values), CLASSES: self.subject.wanted})
+            return prices.share(bp, {**self._kept(values), **settled})
 
         values, cost = dict(full), share(full)
         while cost > budget:

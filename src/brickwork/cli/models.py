@@ -116,10 +116,9 @@ def evaluate(
         images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
-    if origin_of(model).preprocessing is None:
-        notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
     result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
-    result = replace(result, note="")  # said above, with the name of the folder
+    notes += [result.note] if result.note else []
+    result = replace(result, note="")  # said with the others
     report = {"folder": folder, "data": data, "split": split, "notes": notes, **result.to_dict()}
     lines = [str(result), *(["", result.confusion_table()] if confusion else []), *(f"note: {n}." for n in notes)]
     if picture is not None:

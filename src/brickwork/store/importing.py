@@ -21,7 +21,7 @@ from brickwork.atomic import file_hash
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.options import takes
 from brickwork.origin import INTERPOLATIONS, Origin, Preprocessing, attach, origin_of
-from brickwork.outputs import logits_of
+from brickwork.outputs import in_rows, logits_of
 from brickwork.store.foreign import from_processor, from_timm, names_of, read_json
 from brickwork.store.options import ImportOptions
 from brickwork.store.weights import check_finite, load_weights, put_state
@@ -298,7 +298,7 @@ def _outputs(model: nn.Module, shape: tuple[int, ...], arch: Any) -> int:
     kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     try:
         with torch.inference_mode():
-            logits = logits_of(model.eval()(noise.to(kind)))
+            logits = in_rows(logits_of(model.eval()(noise.to(kind))))
     except BrickworkError:
         raise
     except Exception as error:  # whatever the network's own code raises
