@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.attention import explicit_attention
+from brickwork.blueprint.computed_weights import plain_weights
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
@@ -121,6 +122,7 @@ def prepare(
         raise BadData("there are no images in the data.")
     none = np.zeros(0, np.int64)
     probe = Samples(images, none, none, none, **given)
+    whole = plain_weights(whole, probe.inputs(np.arange(min(2, len(images)))), output)
     bp = _traced(whole, probe, output, all_stay)
     answers |= bp.outputs == 1
     known = origin.classes

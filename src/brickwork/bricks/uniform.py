@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from brickwork import zoo
+from brickwork.blueprint.computed_weights import plain_layers
 from brickwork.blueprint.norms import SparseLayerNorm
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.options import DisassembleOptions
@@ -39,6 +40,11 @@ class UniformWidths:
             raise RequestError(
                 f"`uniform` is for networks of timm, torchvision and transformers that were built by name or imported, and this "
                 f"is {what}; leave it out."
+            )
+        if plain_layers(model):
+            raise RequestError(
+                f"`uniform` keeps the layers that {origin.arch} builds, which compute their weights ({plain_layers(model)[0]}, "
+                "for one), and those of a cut network are plain; leave it out."
             )
         if origin.steps or origin.parts:
             raise RequestError(
