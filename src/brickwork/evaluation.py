@@ -345,7 +345,19 @@ def judged_split(model: nn.Module, images: ImageData) -> str:
 
     A model that was made from the pile (trained on it, cut with it) is judged on the part that is always held out.
     """
-    return "all" if images.piled and not _sources(images.name) & _sources(origin_of(model).provenance) else "test"
+    return "all" if images.piled and not made_from(model, images) else "test"
+
+
+def made_from(model: nn.Module, images: ImageData) -> bool:
+    """Whether a model says that it was trained on images of this name, or cut with them."""
+    return bool(_sources(images.name) & _sources(origin_of(model).provenance))
+
+
+def images_of_split(images: ImageData, split: str, amount: int | None, seed: int) -> tuple[ImageData, str]:
+    """The images of a split, or so many a class of it, and the split that they lie in then: all of them are test images."""
+    images = images.pooled() if split == "all" else images
+    where = "train" if split == "train" else "test"
+    return images if amount is None else images.take(amount, split=where, seed=seed), where
 
 
 def _sources(said: Any) -> set[str]:

@@ -104,19 +104,16 @@ def evaluate(
 
     brickwork eval a digits:A --restrict 3,4 --confusion
     """
-    from brickwork.evaluation import evaluate_data, judged_split
+    from brickwork.evaluation import evaluate_data, images_of_split, judged_split
 
     model = run.load(folder)
     spec: Any = data  # as the parameter's check has read it
     images, notes = images_for(model, replace(spec, amount=None), seed), []
     split = options.split or judged_split(model, images)
-    if split == "all":
-        images = images.pooled()
-    if spec.amount is not None:
-        images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
+    images, where = images_of_split(images, split, spec.amount, seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
-    result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
+    result = evaluate_data(model, images, split=where, options=options)
     notes += [result.note] if result.note else []
     result = replace(result, note="")  # said with the others
     report = {"folder": folder, "data": data, "split": split, "notes": notes, **result.to_dict()}
