@@ -203,3 +203,35 @@ def test_images_that_the_network_does_not_take_are_refused():
         BadModel, match=r"forward fails at conv1 \(lenet\.py:\d+\).* give images of the size and channels"
     ):
         evaluate_data(net, colour)
+
+
+def test_one_output_takes_labels_of_zero_and_one_in_a_column():
+    """Also where the network answers a number an image, without an axis for it."""
+    logits, truth = torch.tensor([[1.5], [-2.0], [3.0], [-0.5]]), torch.tensor([1, 0, 0, 1])
+    result = evaluate(nn.Identity(), logits, truth[:, None])
+    assert result.accuracy == 0.5 and result.auroc == {"0": 0.5} and not result.note
+    assert evaluate(nn.Flatten(0), logits, truth[:, None]).confusion == result.confusion
+    with pytest.raises(BadData, match=r"one output, and class numbers name its one class.*labels\[:, None\]"):
+        evaluate(nn.Identity(), logits, truth)
+    alone = evaluate(nn.Identity(), logits, torch.zeros(4, dtype=torch.int64))
+    assert "every image is of it; its accuracy says nothing" in alone.note
+
+
+def test_one_output_against_images_of_other_classes():
+    images = data.load("digits:A@20", size=8).select([0, 1])
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 1))
+    attach(net, Origin(classes=("1",)))
+    result = evaluate(net, images)
+    same = evaluate(net, images.test_images, torch.from_numpy(images.test_labels)[:, None], classes=["1"])
+    assert result.classes == ("1",) and result.confusion == same.confusion and result.auroc == same.auroc
+    assert "answers '1' where it is above 0; images of 0 are without" in result.note
+
+
+def test_probabilities_are_read_as_such_and_said():
+    logits, truth = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
+    plain, behind = evaluate(nn.Identity(), logits, truth), evaluate(nn.Softmax(1), logits, truth)
+    assert behind.nll == pytest.approx(plain.nll, abs=1e-5) and behind.confusion == plain.confusion
+    assert behind.calibration_error == pytest.approx(plain.calibration_error, abs=1e-5)
+    assert "sum to 1, as behind a softmax" in behind.note and not plain.note
+    several = evaluate(nn.Sigmoid(), logits, (logits > 0.5).long())
+    assert "all outputs lie in 0..1" in several.note and several.mean_average_precision == 1.0

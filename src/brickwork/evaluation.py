@@ -20,8 +20,9 @@ from brickwork.html_table import rows_table
 from brickwork.model_options import EvalOptions
 from brickwork.options import takes
 from brickwork.origin import check_module, origin_of
+from brickwork.outputs import are_probabilities, in_rows
 from brickwork.prediction import logit_batches, predict
-from brickwork.words import counted, table
+from brickwork.words import counted, some_of, table
 
 __all__ = ["Evaluation", "auroc", "calibration_error", "evaluate", "evaluate_data", "measure_logits", "predict"]
 
@@ -187,7 +188,7 @@ def evaluate(
         return _evaluate_masks(model, images, torch.as_tensor(masks), classes, batch_size, device)
     given = torch.as_tensor(labels).cpu()
     if given.ndim == 2 and options.restrict is None:
-        logits = predict(model, images, batch_size=batch_size, device=device)
+        logits = in_rows(predict(model, images, batch_size=batch_size, device=device))
         return evaluate_labels(logits, given, classes or origin_of(model).classes)
     if given.is_floating_point() and not bool((given == given.round()).all()):
         raise BadData("labels are fractions; an accuracy needs class numbers, or (N, classes) of 0 and 1.")
@@ -196,20 +197,32 @@ def evaluate(
         raise BadData(f"{len(images)} images and labels of shape {tuple(truth.shape)}.")
     if options.restrict is not None:
         images, truth = _of_classes(images, truth, options.restrict, classes or origin_of(model).classes)
-    logits = predict(model, images, batch_size=batch_size, device=device)
+    logits = in_rows(predict(model, images, batch_size=batch_size, device=device))
     if logits.ndim != 2:
         raise BadData(
             f"the model gives {tuple(logits.shape)}, not one row of logits an image; a segmenter needs masks."
         )
+    if logits.shape[1] == 1 and len(truth) and int(truth.max()) == 1:
+        raise BadData(
+            "the model has one output, and class numbers name its one class, 0; where 1 says that an image is of it, and 0 "
+            "that it is not, give the labels as (N, 1), as in labels[:, None]."
+        )
     if named is not None and len(named) != logits.shape[1]:
         named = None
     names = _names(classes or origin_of(model).classes or named, logits.shape[1])
+    softmax = are_probabilities(logits)
+    if softmax:  # restricted to some classes they are those of these alone, too
+        logits = logits.clamp(min=torch.finfo(logits.dtype).tiny).log()
     if options.restrict is not None:
         among = data_sets.class_indices(options.restrict, names)
         truth = torch.tensor([among.index(label) for label in truth.tolist()])
         logits, names = logits[:, among], tuple(names[k] for k in among)
     unsaid = origin_of(model).preprocessing is None and not unread(images[:1]).is_floating_point()
     notes = [UNPREPARED] if unsaid else []
+    notes += [PROBABILITIES] if softmax else []
+    notes += [f"the model has one output, {names[0]!r}, and every image is of it; its accuracy says nothing"] * (
+        logits.shape[1] == 1
+    )
     if broken := int(logits.isnan().any(1).sum()):
         notes.append(
             f"the logits of {counted(broken, 'image')} are no numbers (NaN), and what is said of these means nothing"
@@ -232,6 +245,7 @@ def evaluate_labels(logits: Tensor, truth: Tensor, classes: Sequence[str] | None
     names, wanted = _names(classes, logits.shape[1]), truth > 0.5
     answered, chances = logits > 0, logits.double().sigmoid()
     right = answered == wanted
+    sigmoid = bool(((logits >= 0) & (logits <= 1)).all())
     counts = [wanted, answered & wanted, answered & ~wanted]
     true, hit, false = (part.sum(0).tolist() for part in counts)
     confusion = [[len(truth) - t - f, f, t - h, h] for t, h, f in zip(true, hit, false, strict=True)]
@@ -250,6 +264,10 @@ def evaluate_labels(logits: Tensor, truth: Tensor, classes: Sequence[str] | None
         exact_match=right.all(1).double().mean().item(),
         average_precision=precision,
         mean_average_precision=sum(known) / len(known) if known else None,
+        note="all outputs lie in 0..1 and were read as logits; if a sigmoid makes them, take it away, or only AUROC and "
+        "average precision tell"
+        if sigmoid
+        else "",
     )
 
 
@@ -262,6 +280,7 @@ def _average_precision(scores: Tensor, positive: Tensor) -> float | None:
     return float((hits * hits.cumsum(0) / size.cumsum(0)).sum() / hits.sum())
 
 
+PROBABILITIES = "the model's outputs sum to 1, as behind a softmax; their logarithms were taken for logits"
 UNPREPARED = "the model does not say how its images are prepared; they went in as 0..1, as they are"
 
 
@@ -297,6 +316,12 @@ def evaluate_data(
     raw, labels, masks = images.split(split)
     if masks is not None and known == images.mask_classes:
         return evaluate(model, raw, labels, classes=known, batch_size=batch_size, masks=masks, device=device)
+    if known is not None and len(known) == 1 and known[0] in images.classes and len(images.classes) > 1:
+        own = torch.from_numpy(np.asarray(labels) == images.classes.index(known[0])).long()
+        result = evaluate(model, raw, own[:, None], classes=known, batch_size=batch_size, device=device)
+        others = [name for name in images.classes if name != known[0]]
+        note = f"the one output answers {known[0]!r} where it is above 0; images of {some_of(others, 5)} are without"
+        return replace(result, note="; ".join(filter(None, (result.note, note))))
     labels = labels_among(known, images, labels)
     return evaluate(model, raw, labels, classes=known, batch_size=batch_size, restrict=restrict, device=device)
 
@@ -320,7 +345,19 @@ def judged_split(model: nn.Module, images: ImageData) -> str:
 
     A model that was made from the pile (trained on it, cut with it) is judged on the part that is always held out.
     """
-    return "all" if images.piled and not _sources(images.name) & _sources(origin_of(model).provenance) else "test"
+    return "all" if images.piled and not made_from(model, images) else "test"
+
+
+def made_from(model: nn.Module, images: ImageData) -> bool:
+    """Whether a model says that it was trained on images of this name, or cut with them."""
+    return bool(_sources(images.name) & _sources(origin_of(model).provenance))
+
+
+def images_of_split(images: ImageData, split: str, amount: int | None, seed: int) -> tuple[ImageData, str]:
+    """The images of a split, or so many a class of it, and the split that they lie in then: all of them are test images."""
+    images = images.pooled() if split == "all" else images
+    where = "train" if split == "train" else "test"
+    return images if amount is None else images.take(amount, split=where, seed=seed), where
 
 
 def _sources(said: Any) -> set[str]:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from brickwork.blueprint import Blueprint, trace
+from brickwork.blueprint.computed_weights import plain_layers, plain_weights
 from brickwork.devices import device_of
 from brickwork.errors import BadModel, BrickworkError, RequestError
 from brickwork.html_table import facts_table
@@ -26,16 +27,18 @@ class ModelInfo:
     blueprint: dict[str, Any]  # spaces, macs, activation_bytes; or the refusal
     dry_run: dict[str, Any] | None = None  # what a cut would remove
     latency: dict[str, Any] | None = None  # milliseconds of a pass, by the number of examples
+    computed: tuple[str, ...] = ()  # layers whose weights are computed; the spaces and the cut are those of plain ones
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values only."""
         cut = {} if self.dry_run is None else {"dry_run": self.dry_run}
         timed = {} if self.latency is None else {"latency": self.latency}
-        return {**self.summary.to_dict(), **self.blueprint, **cut, **timed}
+        computed = {"computed_weights": list(self.computed)} if self.computed else {}
+        return {**self.summary.to_dict(), **self.blueprint, **computed, **cut, **timed}
 
     def __str__(self) -> str:
         if self.dry_run is not None:
-            return f"{_cut_text(self.dry_run)}\nnothing was written"
+            return f"{self._computed()}{_cut_text(self.dry_run)}\nnothing was written"
         rows = [(x.name or "(model)", x.kind, sides(x.output), x.parameters, x.flops) for x in self.summary.layers]
         layers = table(["layer", "kind", "output", "parameters", "FLOPs"], rows)
         text = f"{layers}\n{self._line()}"
@@ -46,7 +49,13 @@ class ModelInfo:
             return f"{text}\nchannel spaces: none, {self.blueprint['refused']}"
         macs, activations = self.blueprint["macs"], self.blueprint["activation_bytes"]
         text += f"\n{macs:,} multiply-adds, {activations:,} bytes of activations per example"
-        return f"{text}\n\n{_spaces(self.blueprint['spaces'])}"
+        return f"{text}\n\n{self._computed()}{_spaces(self.blueprint['spaces'])}"
+
+    def _computed(self) -> str:
+        if not self.computed:
+            return ""
+        layers = f"{counted(len(self.computed), 'layer')} ({some_of(self.computed, 3)})"
+        return f"the weights of {layers} are computed; here, as for compress and disassemble, they are plain ones\n"
 
     def _line(self) -> str:
         shapes = f"{sides(self.summary.input_shape)} -> {sides(self.summary.output_shape)}"
@@ -82,14 +91,16 @@ def info(model: nn.Module, *, options: InfoOptions) -> ModelInfo:
         raise BadModel(f"the model does not take an input of {'x'.join(map(str, given))}: {error}") from error
     timed = _latency(model, example) if options.latency else None
     try:
-        bp = trace(model, example)
+        plain = plain_weights(model, example)
+        bp = trace(plain, example)
     except BrickworkError as refusal:
         if keep:
             raise
         return ModelInfo(summary, {"spaces": None, "refused": str(refusal)}, latency=timed)
     counts = bp.count()
     facts = {"spaces": bp.to_dict()["spaces"], "macs": counts.macs, "activation_bytes": counts.activation_bytes}
-    return ModelInfo(summary, facts, _cut(bp, model, keep) if keep else None, timed)
+    computed = () if plain is model else tuple(plain_layers(plain))
+    return ModelInfo(summary, facts, _cut(bp, plain, keep) if keep else None, timed, computed)
 
 
 def _latency(model: nn.Module, example: torch.Tensor) -> dict[str, Any]:

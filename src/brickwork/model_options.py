@@ -6,14 +6,19 @@ from brickwork.errors import RequestError
 from brickwork.options import Options, option, parse_shape
 
 
-class EvalOptions(Options):
-    """Which images a model is measured on."""
+class ShownOptions(Options):
+    """Which images of a data set are looked at."""
 
     split: Literal["test", "train", "all"] | None = option(
         default=None,
         help="Which images of the data; @N limits these.",
         default_text="test, or all of a pile without splits that the model was not made from",
     )
+
+
+class EvalOptions(ShownOptions):
+    """Which images a model is measured on."""
+
     batch_size: int = option(default=512, at_least=1, help="Images at a time.")
     restrict: str | None = option(
         default=None,

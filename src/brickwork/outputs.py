@@ -54,6 +54,26 @@ def logits_of(output: Any, which: str | int | None = None, *, guess: bool = True
     return next(iter(named.values()))
 
 
+def in_rows(logits: Tensor) -> Tensor:
+    """Logits as (images, outputs): a network of one output may answer one number an image, without an axis for it.
+
+    >>> in_rows(torch.zeros(5)).shape, in_rows(torch.zeros(5, 2)).shape
+    (torch.Size([5, 1]), torch.Size([5, 2]))
+    """
+    return logits[:, None] if logits.ndim == 1 else logits
+
+
+def are_probabilities(logits: Tensor) -> bool:
+    """Whether every row is what a softmax gives: none below 0, and a sum of 1.
+
+    >>> are_probabilities(torch.tensor([[1.0, -2.0]]).softmax(1)), are_probabilities(torch.tensor([[1.0, -2.0]]))
+    (True, False)
+    """
+    if logits.ndim != 2 or logits.shape[1] < 2 or not len(logits):
+        return False
+    return bool((logits >= 0).all()) and bool(((logits.double().sum(1) - 1).abs() < 1e-2).all())
+
+
 def _named_tensors(result: Any) -> dict[str, Tensor]:
     if isinstance(result, Mapping):  # transformers' ModelOutput is a mapping too
         items = [(str(k), v) for k, v in result.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -10,7 +11,7 @@ from brickwork import data, store, zoo
 from brickwork.algebra import sweep, sweep_jobs
 from brickwork.algebra.cells import Cells
 from brickwork.algebra.sweep_jobs import sweep_folders
-from brickwork.errors import JobFailed
+from brickwork.errors import JobFailed, RequestError
 from brickwork.training import train
 
 
@@ -136,3 +137,40 @@ def test_on_the_command_line(folders, tmp_path, run):
     for engine, word in (("cluster", "engine is 'cluster'"), ("processes:0", "processes[:N]")):
         code, _, complaint = run(*asked, "--engine", engine, "--out", tmp_path / "three")
         assert code == 2 and word in complaint and not (tmp_path / "three").exists()
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Two networks of somebody's own architecture, and the name of it, which the working folder makes sense of."""
+    (tmp_path / "own_net_for_sweeps.py").write_text(
+        "from torch import nn\n\n\ndef net(num_classes=4):\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, num_classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("AB"):
+        store.save(zoo.build("own_net_for_sweeps:net", seed=seed), tmp_path / name)
+    yield {name: tmp_path / name for name in "AB"}, "own_net_for_sweeps:net", tmp_path / "own_net_for_sweeps.py"
+    sys.modules.pop("own_net_for_sweeps", None)
+
+
+def test_a_network_of_ones_own_is_built_in_other_processes(run, own, tmp_path):
+    folders, arch, _ = own
+    asked = ("sweep", *folders.values(), "--data", "digits:0-3@5", "--alpha", "0,1", "--beta", "0", "--arch", arch)
+    for engine in ("inline", "processes:1"):
+        code, _, error = run(*asked, "--engine", engine, "--device", "cpu", "--out", tmp_path / engine[:6])
+        assert code == 0, error
+    there, here = ((tmp_path / name / "sweep.csv").read_text() for name in ("proces", "inline"))
+    assert there == here and len(here.splitlines()) == 3
+
+
+def test_rows_are_computed_again_where_the_code_is_another(own, tmp_path):
+    folders, arch, file = own
+    how = {"arch": [arch], "engine": "inline", "journal": tmp_path / "kept", "device": "cpu", "progress": False}
+    keys = []
+    for more in ("", "", "\nSIZE = 3\n"):
+        file.write_text(file.read_text() + more)
+        sweep_folders(folders, ["digits:0-3@5"], alpha=[0.0], beta=[0.0], **how)
+        keys.append(len(list((tmp_path / "kept").glob("*.json"))))
+    assert keys == [1, 1, 2]
+    with pytest.raises(RequestError, match="other processes import it by name"):
+        sweep_folders(folders, ["digits:0-3@5"], **{**how, "arch": [dict]}, **GRID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from brickwork.blueprint.parts import Branches
 from brickwork.bricks.calibrate import fold
 from brickwork.errors import BadFile, BadModel, RequestError, Unsupported
 from brickwork.evaluation import evaluate_data
-from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.origin import Origin, Preprocessing, attach, origin_of
+from brickwork.outputs import logits_of
 from brickwork.prediction import predict
 from brickwork.store import state_hash
 
@@ -156,7 +158,7 @@ def test_what_cannot_be_joined(bricks, nets, digits, tmp_path):
         ([bricks[0], bricks[0]], {}, RequestError, "class '0' is in brick 0 and in brick 1"),
         ([bricks[0], other], {}, BadModel, "brick 0 and brick 1 prepare images differently"),
         ([bricks[0], replace(bricks[1], input_shape=(1, 32, 32))], {}, BadModel, "1×16×16 and brick 1 of 1×32×32"),
-        ([bricks[0], replace(bricks[1], output="logits")], {}, BadModel, "output None of brick 0 and 'logits'"),
+        ([bricks[0], replace(bricks[1], output="logits")], {}, BadModel, "has no output 'logits'"),
         (bricks, {"calibrate": "guess"}, RequestError, "it must be one of auto, none, source, classwise, target"),
         (bricks, {"calibrate": "target"}, RequestError, "give both or neither"),
         (bricks, {"how": "magic"}, RequestError, "how is .magic.; it must be"),
@@ -193,3 +195,61 @@ def test_calibration_on_target_images(bricks, digits):
     assert logits.mean(0).abs().max() < 1e-4
     spread = logits.std(0, unbiased=False)
     assert spread.max() - spread.min() < 1e-4 * spread.max()
+
+
+class Packed(nn.Module):
+    """A small network that returns its logits alone, second of two, or under a name."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.a, self.b = how, nn.Conv2d(1, 12, 3), nn.Linear(12, 5)
+
+    def forward(self, x):
+        features = self.a(x).relu().mean((2, 3))
+        logits = self.b(features)
+        return {"second": (features, logits), "g": {"f": features, "g": logits}, "logits": {"logits": logits}}.get(
+            self.how, logits
+        )
+
+
+HOW = {"repair": "none", "progress": False}
+
+
+@pytest.fixture
+def packed():
+    """Bricks of networks that say in different ways where their logits are: {how: brick}."""
+    torch.manual_seed(0)
+    x, bricks = torch.rand(80, 1, 8, 8, dtype=torch.float64), {}
+    for first, (how, output) in enumerate([("alone", None), ("second", 1), ("g", "g"), ("logits", "logits")]):
+        net = Packed(how).double()
+        attach(net, Origin(classes=tuple(f"{how} {k}" for k in range(5))))
+        labels = torch.arange(80) % 5
+        bricks[how] = brickwork.disassemble(net, [0, 1 + first], (x, labels), keep=0.5, output=output, **HOW)
+    return x, bricks
+
+
+def test_parts_whose_logits_are_different_outputs(packed, tmp_path):
+    x, bricks = packed
+    chosen = [bricks["alone"], bricks["second"], bricks["g"]]
+    joined = brickwork.assemble(chosen, calibrate="none")
+    wanted = torch.cat([logits_of(part.model(x), part.output) for part in chosen], 1)
+    assert (joined(x) - wanted).abs().max() < 1e-10
+    classes = tuple(name for part in chosen for name in part.classes)
+    assert origin_of(joined).classes == classes and origin_of(joined).steps[0]["output"] == [None, "1", "g"]
+    brickwork.save(joined, tmp_path / "all")
+    makers = [partial(Packed, how) for how in ("alone", "second", "g")]
+    again = brickwork.load(tmp_path / "all", arch=makers)
+    assert torch.equal(again(x), joined(x))
+    with pytest.raises(Unsupported, match="outputs 'g' and None cannot be interleaved"):
+        brickwork.assemble([bricks["alone"], bricks["g"]], calibrate="none", how="blocks")
+    scaled = brickwork.assemble(chosen, calibrate="source")
+    assert scaled(x).shape == wanted.shape and not torch.equal(scaled(x), joined(x))
+
+
+def test_an_output_that_is_taken_anyway_is_no_other_output(packed):
+    """So that parts of one architecture, one of which was cut with its name, are interleaved as ever."""
+    x, bricks = packed
+    other = replace(bricks["logits"], output=None, classes=("x", "y"))
+    joined = brickwork.assemble([bricks["logits"], other], calibrate="none", shared="apart", how="blocks")
+    wanted = torch.cat([logits_of(part.model(x)) for part in (bricks["logits"], other)], 1)
+    assert (logits_of(joined(x)) - wanted).abs().max() < 1e-10 and origin_of(joined).steps[0]["output"] is None

@@ -142,7 +142,7 @@ def test_a_budget_in_words_and_labels_that_are_none_are_named(nets, pair):
 def test_outputs_that_are_no_classes_say_the_way_on(end, said):
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), end)
     with pytest.raises(BadModel, match=said):
-        brickwork.compress(net, torch.randn(40, 4), budget=0.5, progress=False)
+        brickwork.disassemble(net, [0], torch.randn(40, 4), budget=0.5, progress=False)
 
 
 class Named(torch.utils.data.Dataset):

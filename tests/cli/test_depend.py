@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import brickwork
 from brickwork import zoo
@@ -107,7 +108,68 @@ def test_from_a_model(run, tmp_path):
     code, out, err = run("fit", folder, "--data", "digits@20", "--out", tmp_path / "m", "--json", "--device", "cpu")
     assert code == 0, err
     data = json.loads(out)
-    assert data["rows_fitted"] == 200 and data["measured_on"] == "rows that the fit did not see"
+    assert data["rows_fitted"] == 140 and data["measured_on"] == "60 rows held out of the fit"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A network that says that it was trained on the digits."""
+    folder = tmp_path_factory.mktemp("trained") / "net"
+    return brickwork.save(zoo.build("lenet", num_classes=10, seed=0), folder, provenance={"data": "digits"})
+
+
+@pytest.mark.parametrize(
+    ("how", "split", "fitted", "measured", "noted"),
+    [
+        ([], "test", 251, "108 rows held out of the fit", False),
+        (["--holdout", 0], "test", 359, "the rows of the fit themselves", False),
+        (["--split", "train"], "train", 1438, "rows that the fit did not see", True),
+        (["--split", "train", "--holdout", 0.2], "train", 1151, "287 rows held out of the fit", True),
+        (["--split", "all"], "all", 1258, "539 rows held out of the fit", True),
+    ],
+)
+def test_the_split_is_chosen_and_said(run, trained, tmp_path, how, split, fitted, measured, noted):
+    """Within one network and between two, whose rows are of the same images."""
+    for more in ([], ["--targets", trained]):
+        asked = (
+            "fit",
+            trained,
+            "--data",
+            "digits",
+            "--max-dependencies",
+            2,
+            *how,
+            *more,
+            "--out",
+            tmp_path / "m",
+            "--force",
+        )
+        code, out, err = run(*asked)
+        assert code == 0, err
+        which = "all of them" if split == "all" else f"its {split} split"
+        assert f"fitted on {fitted:,} images of digits ({which})" in out and f"(measured on {measured})" in out
+        assert ("was trained on such images" in out) == noted
+    found = brickwork.DependencyMap.load(tmp_path / "m")
+    assert found.provenance["split"] == split and found.provenance["data"] == "digits"
+    assert found.facts["rows_fitted"] == fitted and found.facts["measured_on"] == measured
+
+
+def test_a_pile_that_no_network_was_made_from_is_used_whole(run, trained, tmp_path):
+    """Of two networks, one of which was, neither is shown images that the other knows."""
+    noise = np.random.default_rng(0).integers(0, 255, (10, 20, 8, 8, 3), dtype=np.uint8)
+    for name, pictures in enumerate(noise):
+        (tmp_path / "pics" / str(name)).mkdir(parents=True)
+        for k, picture in enumerate(pictures):
+            Image.fromarray(picture).save(tmp_path / "pics" / str(name) / f"{k}.png")
+    knows = brickwork.save(
+        zoo.build("lenet", num_classes=10, seed=0), tmp_path / "k", provenance={"data": str(tmp_path / "pics")}
+    )
+    for other, split, rows in ((trained, "all", 200), (knows, "test", 40)):
+        asked = ("fit", trained, "--targets", other, "--data", tmp_path / "pics", "--max-dependencies", 2, "--force")
+        code, out, err = run(*asked, "--out", tmp_path / "m", "--json")
+        assert code == 0, err
+        report = json.loads(out)
+        assert report["split"] == split and report["rows_fitted"] + report["rows_measured"] == rows
 
 
 @pytest.mark.parametrize(
@@ -116,6 +178,7 @@ def test_from_a_model(run, tmp_path):
         (["fit", "{logits}"], "--out is missing: folder to write the map to"),
         (["fit", "{logits}", "--out", "{out}", "--lam", "-1"], "λ must be above 0"),
         (["fit", "{logits}", "--out", "{out}", "--data", "digits"], "--data is for model folders"),
+        (["fit", "{logits}", "--out", "{out}", "--split", "test"], "--split is for model folders"),
         (
             ["fit", "{logits}", "--out", "{out}", "--class", "a"],
             "no such option '--class'; it belongs to brickwork depend show",

@@ -138,3 +138,10 @@ def test_several_budgets_on_the_command_line(cli, trained, tmp_path):
 def test_budgets_that_cannot_be(cli, trained, tmp_path, budgets):
     cli("compress", trained, "--data", "digits:A@40", "--out", tmp_path / "x", "--budget", budgets, code=2)
     assert not (tmp_path / "x").exists()
+
+
+def test_all_images_of_a_data_set(cli, tmp_path):
+    folder = brickwork.save(zoo.build("lenet", num_classes=10, seed=0), tmp_path / "net")
+    for amount, images in (("", 1797), ("@3", 30)):
+        told = cli("eval", folder, f"digits{amount}", "--split", "all", "--json")
+        assert json.loads(told.stdout)["images"] == images

@@ -268,3 +268,43 @@ def test_a_factory_of_ones_own_is_told_its_number_of_classes(tmp_path):
         "cat",
         "dog",
     )
+
+
+def with_heads(here):
+    """The tutorial's weights as a checkpoint of a wrapped network with an auxiliary head and averaged weights."""
+    state = torch.load("net.pth", weights_only=True)
+    head = {
+        "module.aux1.fc.weight": torch.ones(5, 9),
+        "module.aux1.fc.bias": torch.ones(5),
+        "n_averaged": torch.tensor(3),
+    }
+    torch.save({f"module.{name}": value for name, value in state.items()} | head, "heads.pth")
+    return state, head
+
+
+def test_named_tensors_are_left_out_and_said(run, here):
+    """By their names with and without a wrapper's prefix, which is taken off what is left."""
+    state, head = with_heads(here)
+    code, out, err = run(*importing(here, "--skip", "aux*", "--skip", "n_averaged", "--json", file="heads.pth"))
+    assert code == 0, err
+    told = "2 tensors left out by 'aux*': module.aux1.fc.weight, module.aux1.fc.bias"
+    notes = json.loads(out)["notes"]
+    assert notes[:2] == [told, "1 tensor left out by 'n_averaged': n_averaged"]
+    net = brickwork.load("net", arch=NET)
+    assert all(torch.equal(net.state_dict()[name], value) for name, value in state.items())
+    record = net.brickwork_origin.provenance["import"]
+    assert record["skipped"] == list(head) and record["notes"] == notes
+
+
+@pytest.mark.parametrize(
+    ("skip", "told"),
+    [
+        ([], "that the weights were trained in, or leave out by --skip what the network does without."),
+        (["AUX*"], "--skip 'AUX*' fits none of the tensors of heads.pth that are left; it has"),
+        (["aux*", "n_averaged", "fc1.bias"], "it lacks fc1.bias"),
+    ],
+)
+def test_what_is_not_left_out_must_fit(run, here, skip, told):
+    with_heads(here)
+    code, _, err = run(*importing(here, *(word for name in skip for word in ("--skip", name)), file="heads.pth"))
+    assert code == 2 and told in err and not (here / "net").exists()

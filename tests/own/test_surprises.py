@@ -62,7 +62,7 @@ def test_the_other_names_of_a_test_split(shelf, tmp_path, name):
 
 def test_a_network_that_does_not_say_how_images_are_prepared(run, here, whole):
     code, out, _ = run("eval", whole, "pics", "--arch", "tutorialnet:TutorialNet")
-    assert code == 0 and "whole does not say how its images are prepared; they go in as 0..1, as they are." in out
+    assert code == 0 and "the model does not say how its images are prepared; they went in as 0..1, as they are." in out
     code, *_ = run("train", "lenet", "pics", "--epochs", 0, "--out", "fresh")
     assert "go in as 0..1" not in run("eval", "fresh", "pics")[1]
 

@@ -94,3 +94,26 @@ def test_labels_that_cannot_be(several):
         brickwork.train(network(), images, 0.5 * labels, **HOW)
     with pytest.raises(BadData, match=r"labels are \(10, 3\) for 400 images"):
         brickwork.train(network(), images, labels[:10], **HOW)
+
+
+def test_one_output_learns_from_a_column_of_zero_and_one():
+    images = torch.rand(60, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    labels = (images.mean((1, 2, 3)) > 0.5).long()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 1))
+    brickwork.train(net, images, labels[:, None], epochs=30, lr=0.05, optimizer="adamw", progress=False)
+    assert brickwork.eval(net, images, labels[:, None]).accuracy > 0.9
+    for numbers in (labels, torch.zeros_like(labels)):
+        with pytest.raises(BadModel, match=r"one output, and cross-entropy teaches it nothing.*labels\[:, None\]"):
+            brickwork.train(net, images, numbers, epochs=1, progress=False)
+    with pytest.raises(BadModel, match="one number an image without an axis for it"):
+        brickwork.train(nn.Sequential(net, nn.Flatten(0)), images, labels[:, None], epochs=1, progress=False)
+
+
+def test_cross_entropy_is_not_taken_of_probabilities():
+    images, labels = torch.rand(20, 3, 8, 8), torch.arange(20) % 2
+    ended = nn.Sequential(nn.Flatten(), nn.Linear(192, 2), nn.Softmax(1))
+    with pytest.raises(BadModel, match="take the softmax away"):
+        brickwork.train(ended, images, labels, epochs=1, progress=False)
+    own = {"loss": lambda p, y: -p.gather(1, y[:, None]).log().mean()}
+    assert brickwork.train(ended, images, labels, epochs=1, progress=False, **own).history

@@ -1,5 +1,6 @@
 """A sweep of model folders on any engine: every β is a job that loads the folders itself, on whatever machine it runs."""
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,15 +8,17 @@ from typing import Any
 
 from brickwork import data as images_of
 from brickwork import engine as engines
-from brickwork import store
+from brickwork import store, zoo
 from brickwork.algebra.options import SweepOptions
 from brickwork.algebra.sweep_result import SweepResult
 from brickwork.algebra.sweeping import refuse_missing, sweep
+from brickwork.atomic import file_hash
 from brickwork.devices import pick
 from brickwork.engine.options import EngineOptions
 from brickwork.errors import RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of
+from brickwork.zoo.external import factory_of
 
 
 @takes(SweepOptions, running=EngineOptions)
@@ -23,6 +26,7 @@ def sweep_folders(
     folders: Mapping[str, str | Path],
     data: Sequence[str],
     *,
+    arch: str | Sequence[str] | None = None,
     device: str = "auto",
     progress: bool = True,
     options: SweepOptions,
@@ -30,8 +34,9 @@ def sweep_folders(
 ) -> SweepResult:
     """`sweep` of the folders "A", "B" and "base" on data sets by name, a job per row of the grid.
 
-    Workers must see the folders under the same paths. journal: a folder of results; what is in it is not computed again,
-    unless weights or request changed.
+    Workers must see the folders under the same paths. arch: for folders of an architecture of your own what builds it,
+    "package.module:factory", which workers import, too. journal: a folder of results; what is in it is not computed again,
+    unless weights, request or the module that `arch` names changed.
     """
     began = time.perf_counter()
     paths = {name: str(Path(folder).resolve()) for name, folder in folders.items()}
@@ -40,6 +45,7 @@ def sweep_folders(
     if "B" not in paths and any(beta):
         raise RequestError("`beta` belongs to the second network, and there is none.")
     shared = {n: v for n, v in options.to_dict().items() if n not in ("alpha", "beta", "journal")}
+    own = {} if arch is None else {"arch": _files_of([arch] if isinstance(arch, str) else arch)}
     jobs = [
         engines.Job(
             row,
@@ -51,6 +57,7 @@ def sweep_folders(
                 "beta": float(b),
                 "device": device,
                 "options": shared,
+                **own,
             },
             name=f"β = {b:g}",
         )
@@ -62,6 +69,17 @@ def sweep_folders(
     return SweepResult(rows, results[0].value["formula"], round(time.perf_counter() - began, 3), options, weights)
 
 
+def _files_of(arch: Sequence[Any]) -> dict[str, str]:
+    """Of every architecture that other processes are to build, the hash of the module that it names."""
+    result = {}
+    for name in arch:
+        if not isinstance(name, str):
+            raise RequestError(f"`arch` is {name!r}; other processes import it by name, as package.module:factory.")
+        file = getattr(sys.modules[factory_of(name).__module__], "__file__", None) if zoo.needs_import(name) else None
+        result[name] = file_hash(Path(file)) if file else ""
+    return result
+
+
 def row(
     folders: dict[str, str],
     weights: dict[str, str],
@@ -70,11 +88,13 @@ def row(
     beta: float,
     device: str,
     options: dict[str, Any],
+    arch: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """One β of a sweep. `weights` are hashes: they are what makes a kept result this one's."""
+    """One β of a sweep. `weights`, and what `arch` says, are hashes: they are what makes a kept result this one's."""
     del weights
     chosen = SweepOptions(alpha=tuple(alpha), beta=(beta,), **options)
-    result = sweep_here(folders, data, device=pick(device), progress=False, options=chosen)
+    own = list(arch) if arch else None
+    result = sweep_here(folders, data, arch=own, device=pick(device), progress=False, options=chosen)
     return {"rows": [list(r) for r in result.rows], "formula": result.formula}
 
 

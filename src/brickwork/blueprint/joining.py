@@ -15,10 +15,14 @@ from torch import nn
 from brickwork.blueprint.interleaving import Interleaved
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import Blueprint, trace
+from brickwork.blueprint.record import record
 from brickwork.blueprint.request import example_to_json
 from brickwork.copying import collector_paused, computes_alike, copy_module
-from brickwork.errors import RequestError, Unsupported
+from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import Origin, attach, origin_of
+from brickwork.words import counted
+
+Output = str | int | None  # which of several things that a network returns
 
 
 def join(
@@ -26,13 +30,14 @@ def join(
     example: Any,
     *,
     how: str = "auto",
-    output: str | int | None = None,
+    output: Output | Sequence[Output] = None,
     trust: bool = False,
 ) -> nn.Module:
     """A new module whose output is the outputs of `models` side by side; the models are left unchanged.
 
     how: "blocks" interleaves networks of one architecture layer by layer, "branches" runs them whole,
-    "auto" takes blocks where that is exact. trust: the values of shared tensors are known to be equal and
+    "auto" takes blocks where that is exact. output: which of several holds the logits, of all or of each; where it is
+    not the same in all, they run as branches. trust: the values of shared tensors are known to be equal and
     will be filled in later (a replay).
 
     >>> import brickwork, torch
@@ -44,17 +49,23 @@ def join(
         return _join(list(models), example, how, output, trust)
 
 
-def _join(models: list[nn.Module], example: Any, how: str, output: str | int | None, trust: bool) -> nn.Module:
+def _join(models: list[nn.Module], example: Any, how: str, output: Any, trust: bool) -> nn.Module:
     if how not in ("auto", "blocks", "branches"):
         raise RequestError(f"how must be 'auto', 'blocks' or 'branches', not {how!r}")
     if not models:
         raise RequestError("join needs at least one model")
+    outputs = _outputs(models, example, output)
     bps: list[Blueprint] = []
-    for model in models:
-        known = next((bp for bp, m in zip(bps, models, strict=False) if computes_alike(m, model)), None)
-        bps.append(known or trace(model, example, output=output))
+    for model, own in zip(models, outputs, strict=True):
+        alike = (bp for bp, m in zip(bps, models, strict=False) if computes_alike(m, model) and bp.output == own)
+        bps.append(next(alike, None) or trace(model, example, output=own))
     joined: nn.Module | None = None
-    if how != "branches" and len(models) > 1:
+    same = all(own == outputs[0] for own in outputs)
+    if how == "blocks" and not same:
+        named = " and ".join(sorted({repr(own) for own in outputs}))
+        raise Unsupported(f"networks whose logits are outputs {named} cannot be interleaved; join them as branches")
+    output = outputs[0] if same else outputs
+    if how != "branches" and len(models) > 1 and same:
         try:
             layers = Interleaved(models, bps, trust)
             joined = layers.build()
@@ -64,12 +75,37 @@ def _join(models: list[nn.Module], example: Any, how: str, output: str | int | N
             if how == "blocks":
                 raise
     if joined is None:
-        joined = Branches([copy_module(m) for m in models], [output] * len(models))
+        joined = Branches([copy_module(m) for m in models], outputs)
         how = "branches"
     else:
         how = "blocks"
     _finish(models, bps, joined, how, output)
     return joined
+
+
+def _outputs(models: list[nn.Module], example: Any, output: Any) -> list[Output]:
+    """Of every network which output holds the logits; where they differ in name only, that which is taken without one."""
+    if not isinstance(output, list | tuple):
+        return [output] * len(models)
+    if len(output) != len(models):
+        raise RequestError(
+            f"there are {len(output)} outputs for {counted(len(models), 'model')}; give one, or one of each"
+        )
+    outputs: list[Output] = [None if own is None else str(own) for own in output]
+    if all(own == outputs[0] for own in outputs):
+        return outputs
+    unnamed = all(_is_taken(model, example, own) for model, own in zip(models, outputs, strict=True))
+    return [None] * len(models) if unnamed else outputs
+
+
+def _is_taken(model: nn.Module, example: Any, output: Output) -> bool:
+    """Whether an output is the one that is taken where none is named."""
+    if output is None:
+        return True
+    try:
+        return record(model, example).output.index == record(model, example, output=output).output.index
+    except BadModel:  # it returns several, and none is called as logits are
+        return False
 
 
 def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, how: str, output: Any) -> None:

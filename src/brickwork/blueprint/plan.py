@@ -132,6 +132,20 @@ class Blueprint:
         """Every channel space and its size."""
         return {name: space.size for name, space in self._spaces.items()}
 
+    @property
+    def outputs(self) -> int:
+        """How many numbers an example, or a place of it, is answered with."""
+        shape = self.graph.output.shape
+        return len(self.output_units) or (shape[1] if len(shape) > 1 else 1)
+
+    @property
+    def by_class(self) -> bool:
+        """Whether every output is one channel of the last layers, so that some can be had without the others.
+
+        Not behind a softmax, nor where there is one output only: then all stay.
+        """
+        return CLASSES in self._spaces and np.array_equal(self._spaces[CLASSES].units, self.output_units)
+
     def space(self, name: str) -> Space:
         """One space with who makes it, who reads it, and what must stay."""
         if name not in self._spaces:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.copying import copy_module
 from brickwork.moments.batches import SlicedImages
-from brickwork.outputs import logits_of
+from brickwork.outputs import in_rows, logits_of
 
 
 class Answers:
@@ -55,7 +55,7 @@ class Answers:
     def _logits(self, model: nn.Module, *, restrict: bool) -> Tensor:
         rows = []
         for start in range(0, len(self.images), self.batch):
-            logits = logits_of(model(self.images[start : start + self.batch]), self.output).double()
+            logits = in_rows(logits_of(model(self.images[start : start + self.batch]), self.output)).double()
             rows.append(logits[:, self.classes] if restrict else logits)
         logits = torch.cat(rows)
         return logits - logits.mean(1, keepdim=True) if logits.shape[1] > 1 else logits - logits.mean()

@@ -80,7 +80,8 @@ def assemble(
     example = torch.zeros((2, *parts[0].input_shape), dtype=first.dtype, device=first.device)
     models, calibrate = calibrated(parts, example, options.calibrate, target)
     models = _prepared_alike(models)
-    joined = join(models, example, how=options.how, output=parts[0].output) if len(models) > 1 else _alone(models[0])
+    outputs = [part.output for part in parts]
+    joined = join(models, example, how=options.how, output=outputs) if len(models) > 1 else _alone(models[0])
     made_of = [{"source": part.source, "classes": list(part.classes)} for part in parts]
     facts = {"assemble": {"calibrate": calibrate, "united": count - len(parts), "bricks": made_of}}
     classes = tuple(name for part in parts for name in part.classes)
@@ -91,16 +92,16 @@ def assemble(
 
 def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: Images | None) -> list[Brick]:
     """Bricks of one network as one, where that was asked for or loses nothing."""
-    groups: dict[str, list[Brick]] = {}
+    groups: dict[tuple[str, str], list[Brick]] = {}
     for part in parts:
-        groups.setdefault(part.source, []).append(part)
+        groups.setdefault((part.source, str(part.output)), []).append(part)
     if shared == "apart" or len(groups) == len(parts):
         if shared == "union":
             raise RequestError("no two of the bricks were cut from the same network; there is nothing to unite.")
         return parts
     given_hash = state_hash(source) if source is not None else None
     result = []
-    for hashed, group in groups.items():
+    for (hashed, _), group in groups.items():
         trained = [part for part in group if part.used.get("trained")]
         if trained and shared == "union":
             raise RequestError(
@@ -138,8 +139,6 @@ def _check(parts: list[Brick], names: list[str]) -> None:
                 f"{a} and {b} prepare images differently ({prepared[0]} and {prepared[1]}), so no one input suits "
                 "both; train their networks with the same preprocessing."
             )
-        if one.output != two.output:
-            raise BadModel(f"the logits are output {one.output!r} of {a} and {two.output!r} of {b}.")
         kinds = [(next(p.model.parameters()).dtype, device_of(p.model)) for p in (one, two)]
         if kinds[0] != kinds[1]:
             raise BadModel(

@@ -113,7 +113,7 @@ class ByScore:
         if options.keep is not None:
             return by_ratio(bp, joint, options.keep, step=step)
         if budget is not None:
-            settled = {CLASSES: len(classes) / len(bp.output_units)}
+            settled = {CLASSES: len(classes) / bp.outputs} if bp.by_class else {}
             prices = prices_of(bp, options.of)
             wide = partial(by_worth, bp, joint, prices=prices, left=settled, step=step)
             return within(bp, wide, budget, of=options.of, classes=classes)

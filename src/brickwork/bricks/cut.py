@@ -13,7 +13,7 @@ from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
-from brickwork.outputs import logits_of
+from brickwork.outputs import in_rows, logits_of
 
 REPAIRS = ("match", "bn", "none")
 REFITS = 1  # of layers in front of rectifiers, to what passes them; see docs/bricks-studies.md
@@ -95,7 +95,7 @@ class LogitsAlone(nn.Module):
         self.net, self.output, self.classes = net, output, classes
 
     def forward(self, x: Tensor) -> Tensor:
-        logits = logits_of(self.net(x), self.output)
+        logits = in_rows(logits_of(self.net(x), self.output))
         return logits if self.classes is None else logits[:, self.classes]
 
 

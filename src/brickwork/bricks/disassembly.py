@@ -17,7 +17,7 @@ from brickwork.bricks.brick import Brick, spread_of
 from brickwork.bricks.choosing import Choice, choose
 from brickwork.bricks.cut import Cut, cut_and_repair
 from brickwork.bricks.depth import spaces_above
-from brickwork.bricks.judge import Judge, logits_on
+from brickwork.bricks.judge import VARIANCE, Judge, logits_on
 from brickwork.bricks.narrow_heads import with_open_heads
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.polishing import check_polish, polish
@@ -93,17 +93,23 @@ class Cutting:
         self.source = data.source if isinstance(data, ImageData) else None
         given: dict[str, Any] = {"device": device, "output": options.output, "seed": options.seed}
         given["labels"] = "network" if options.labels == "network" else "either"
+        given["all_stay"] = classes is None
         self.subject = prepare(model, classes, data, **given)
+        if not self.subject.bp.by_class and options.chosen_by not in ("rebuild", "taylor"):
+            raise RequestError(
+                f"`attribution` {options.chosen_by} scores channels for classes, and the model's outputs are no channels of its "
+                "last layer to score them for; choose rebuild or taylor."
+            )
         self.subject = with_open_heads(self.subject, options)
         self.judge = Judge(self.subject.whole, self.subject.judged, self.subject.wanted, options.output)
         self.unlabelled = self.subject.samples.some(options.images, options.seed)
         self.cut_out = partial(repaired, self.subject, index=self.unlabelled, options=options, progress=progress)
         wanted = self.subject.wanted
         if not options.chosen and self.judge.before is None:
+            lacking = "one class needs images of others too" if len(wanted) == 1 else "every class has too few images"
+            lacking = "the one output is the same for every image" if self.judge.kind == VARIANCE else lacking
             raise BadData(
-                "there is nothing to judge a part by: "
-                + ("one class needs images of others too" if len(wanted) == 1 else "every class has too few images")
-                + "; give more data, or one of `keep`, `budget`, `threshold`."
+                f"there is nothing to judge a part by: {lacking}; give more data, or one of `keep`, `budget`, `threshold`."
             )
         if options.polish is not None:
             check_polish(self.subject, self.judge)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from brickwork.bricks.samples import Samples
 from brickwork.evaluation import auroc
-from brickwork.outputs import logits_of
+from brickwork.outputs import in_rows, logits_of
 from brickwork.prediction import evaluating
 
 BATCH = 500  # images in a pass, at most,
@@ -22,10 +22,13 @@ def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str
     size = max(1, min(BATCH, room // max(1, samples.inputs(index[:1]).numel()))) if len(index) else BATCH
     with evaluating(model):
         result = [
-            logits_of(model(samples.inputs(part)), output).double().cpu()
+            in_rows(logits_of(model(samples.inputs(part)), output)).double().cpu()
             for part in np.split(index, range(size, len(index), size))
         ]
     return torch.cat(result).clone()
+
+
+VARIANCE = "variance explained"  # of the answers of a network of one output, which no label is compared with
 
 
 class Judge:
@@ -41,7 +44,10 @@ class Judge:
         self.labels = torch.from_numpy(samples.labels[self.index])
         self.before = None
         if len(self.index):
-            self.before = self._quality(logits_on(whole, samples, self.index, output)[:, classes])
+            logits = logits_on(whole, samples, self.index, output)
+            if logits.shape[1] == 1:
+                self.kind, self.whole = VARIANCE, logits
+            self.before = self._quality(logits[:, classes])
 
     def of(self, part: nn.Module) -> float | None:
         if self.before is None:
@@ -49,6 +55,9 @@ class Judge:
         return self._quality(logits_on(part, self.samples, self.index, self.output))
 
     def _quality(self, logits: Tensor) -> float | None:
+        if self.kind == VARIANCE:
+            variance = float(self.whole.var(unbiased=False))
+            return 1 - float((logits - self.whole).square().mean()) / variance if variance > 0 else None
         if self.kind == "auroc":
             return auroc(logits[:, 0], self.labels == self.classes[0])
         predicted = torch.tensor(self.classes)[logits.argmax(1)]

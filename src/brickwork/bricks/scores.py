@@ -19,6 +19,7 @@ from brickwork.bricks.image_rows import Rows, image_rows, two_or_more
 from brickwork.errors import BadData
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import run_with_grad
+from brickwork.outputs import in_rows
 from brickwork.prediction import eval_mode
 from brickwork.progress import bar
 
@@ -96,7 +97,7 @@ def score_channels(
     how = get(attribution)
     if batch_size is None:  # on a CPU a small batch is as fast, and half the memory
         batch_size = 100 if images.is_cuda else 50
-    classes = len(bp.output_units)
+    classes = bp.outputs
     if len(images) == 0:
         raise BadData("no images to score channels on")
     if how.score is None:
@@ -193,7 +194,7 @@ def _score_batch(
         if at.path not in points:
             points[at.path] = _Point(at.units, np.zeros(held[at.path].shape))
 
-    output = run_with_grad(model, graph, x, looked_at, tell)
+    output = in_rows(run_with_grad(model, graph, x, looked_at, tell))
     with torch.enable_grad():
         objective = how.objective(output, y)
         if how.confident:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.attention import explicit_attention
+from brickwork.blueprint.computed_weights import plain_weights
 from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import refuse_scripted
@@ -26,7 +27,7 @@ from brickwork.data.streamed import StreamedImages, unread
 from brickwork.devices import DeviceLike, pick
 from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
-from brickwork.words import some_of
+from brickwork.words import counted, some_of
 
 ANSWERED = 5000  # images whose logits are held at once, to be labelled
 Classes = Sequence[str | int] | str | int | None  # None: all
@@ -95,10 +96,12 @@ def prepare(
     output: str | int | None,
     seed: int,
     labels: Literal["data", "network", "either"] = "data",
+    all_stay: bool = False,
 ) -> Subject:
     """Check a request against network and data; the network given is left as it is.
 
     labels: of the data; the network's own answers; "either": these where the data is images alone.
+    all_stay: every output stays, so that they need not be channels; one output is compared with itself, without labels.
     """
     refuse_scripted(model)
     one_dtype(model)
@@ -109,23 +112,28 @@ def prepare(
     given: dict[str, Any] = {"preprocessing": origin.preprocessing, "device": where, "dtype": dtype}
     alone = isinstance(data, Tensor | np.ndarray | StreamedImages)
     answers = labels == "network" or (alone and labels == "either")
+    way_on = " Images without labels of its classes are taken with `labels` network." if labels == "either" else ""
     labelled: Any = data if answers else pair_of_dataset(data, origin.classes)
-    images = unread(images_of(data)) if answers else pair_of(labelled)[0]
+    try:
+        images = unread(images_of(data)) if answers else pair_of(labelled)[0]
+    except BadData as error:
+        raise BadData(f"{error}{way_on}") from None
     if not len(images):
         raise BadData("there are no images in the data.")
     none = np.zeros(0, np.int64)
     probe = Samples(images, none, none, none, **given)
-    known, bp = origin.classes, None
-    if known is None:  # without names, their number is known only once the network has been traced
-        bp = _traced(whole, probe, output)
+    whole = plain_weights(whole, probe.inputs(np.arange(min(2, len(images)))), output)
+    bp = _traced(whole, probe, output, all_stay)
+    answers |= bp.outputs == 1
+    known = origin.classes
+    if known is None:
         named = None if answers else data.classes if isinstance(data, ImageData) else class_names_of(data)
-        outputs = len(bp.output_units)
-        known = named if named is not None and len(named) == outputs else tuple(map(str, range(outputs)))
+        known = named if named is not None and len(named) == bp.outputs else tuple(map(str, range(bp.outputs)))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
+    if len(known) != bp.outputs:
+        raise BadModel(f"the model has {counted(bp.outputs, 'output')} and {counted(len(known), 'class name')}.")
     if answers:
-        bp = bp or _traced(whole, probe, output)
-        labelled = _answered(whole, data, probe, known, output)
-    way_on = " Images without labels of its classes are taken with `labels` network." if labels == "either" else ""
+        labelled = _answered(whole, labelled, probe, known, output)
     try:
         samples, judged = load_samples(labelled, known, origin.classes is not None, seed=seed, answers=answers, **given)
     except BadData as error:
@@ -136,10 +144,6 @@ def prepare(
     if missing and not answers:
         way_on = "" if classes is not None else way_on
         raise BadData(f"there are no images of {some_of(missing, 10)} in the data; give some of every class.{way_on}")
-    if bp is None:
-        bp = _traced(whole, samples, output)
-    if len(known) != len(bp.output_units):
-        raise BadModel(f"the model has {len(bp.output_units)} outputs and {len(known)} class names.")
     return Subject(whole, bp, known, wanted, samples, judged)
 
 
@@ -173,9 +177,11 @@ def one_dtype(model: nn.Module) -> None:
         raise BadModel(f"{first} is {one} and {second} {two}; bring the model to one dtype first, as in model.float().")
 
 
-def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
+def _traced(whole: nn.Module, samples: Samples, output: str | int | None, all_stay: bool) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
-    if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
+    if all_stay and CLASSES not in bp.spaces and len(bp.graph.output.shape) <= 2 and not isinstance(whole, Branches):
+        return bp
+    if not bp.by_class:
         if isinstance(whole, Branches):
             raise BadModel(
                 "the model is networks side by side (branches), and an output of one is no channel to choose by, as that of "
@@ -188,16 +194,18 @@ def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blu
 def _no_classes(bp: Blueprint) -> str:
     """Why the outputs are no classes to choose by, and the way on."""
     shape = bp.graph.output.shape
-    if len(shape) == 2 and shape[1] == 1:
+    if len(shape) == 1 or shape[1:] == (1,):
         return (
-            "the model has one output, and parts are chosen and judged by classes; give its last layer two rows, one of zeros "
-            "and its own: their softmax is the sigmoid of the one."
+            "the model has one output, and parts are chosen and judged by classes; brickwork.compress makes it smaller as "
+            "it is, and for all else give its last layer two rows, one of zeros and its own: their softmax is the sigmoid of "
+            "the one."
         )
     last = next((op for op in reversed(bp.graph.live()) if bp.graph.output in op.outputs), None)
     if last is not None and rule_name(last) in ("_softmax", "_log_softmax", "softmax", "log_softmax"):
         return (
             f"the model's outputs are mixed behind its last layer ({last.place}); take that away (nn.Identity() in its place), "
-            "cut, and put it behind the part again, as in nn.Sequential(part, nn.Softmax(1))."
+            "cut, and put it behind the part again, as in nn.Sequential(part, nn.Softmax(1)); brickwork.compress, which "
+            "keeps every class, takes the model as it is."
         )
     return (
         "the model's outputs are not one channel per class, made by a linear or convolution layer; cut the network below "

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from brickwork import zoo
+from brickwork.blueprint.computed_weights import plain_layers
 from brickwork.blueprint.norms import SparseLayerNorm
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.bricks.options import DisassembleOptions
@@ -39,6 +40,11 @@ class UniformWidths:
             raise RequestError(
                 f"`uniform` is for networks of timm, torchvision and transformers that were built by name or imported, and this "
                 f"is {what}; leave it out."
+            )
+        if plain_layers(model):
+            raise RequestError(
+                f"`uniform` keeps the layers that {origin.arch} builds, which compute their weights ({plain_layers(model)[0]}, "
+                "for one), and those of a cut network are plain; leave it out."
             )
         if origin.steps or origin.parts:
             raise RequestError(
@@ -168,9 +174,10 @@ class ByConfiguration:
         """From the whole down: always the number that does the least damage for what it saves, then up where there is room."""
         bp, prices = self.subject.bp, prices_of(self.subject.bp, self.options.of)
         full = self.widths.configured.numbers
+        settled = {CLASSES: self.subject.wanted} if bp.by_class else {}
 
         def share(values: Values) -> float:
-            return prices.share(bp, {**self._kept(values), CLASSES: self.subject.wanted})
+            return prices.share(bp, {**self._kept(values), **settled})
 
         values, cost = dict(full), share(full)
         while cost > budget:

@@ -94,11 +94,9 @@ def sweep(
     refuse_differences({f: {name: tuple(t.shape) for name, t in known.items()} for f, known in tensors.items()})
     if len({str(spec) for spec in data}) != len(data):
         raise RequestError("a data set is named twice.")
-    if running.elsewhere and run.arch is not None:
-        raise RequestError("`arch` names code of yours, which other processes do not load; use `engine` inline.")
     if running.elsewhere:
         specs, where = [str(spec) for spec in data], str(run.where)
-        result = sweep_folders(folders, specs, device=where, options=options, running=running)
+        result = sweep_folders(folders, specs, arch=run.arch, device=where, options=options, running=running)
     else:
         result = sweep_here(folders, data, arch=run.arch, device=run.where, options=options)
     drawing = replace(draw_sweep(result), command=typed_line())

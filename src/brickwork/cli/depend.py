@@ -10,6 +10,7 @@ from brickwork.cli.folders import accuracy, hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
+from brickwork.model_options import ShownOptions
 from brickwork.options import Setting, refuse
 from brickwork.origin import origin_of
 from brickwork.words import counted
@@ -26,11 +27,14 @@ def fit(
     labels: Annotated[Path | None, Setting("A .npy of labels, for logits without.")] = None,
     names: Annotated[Path | None, Setting("A text file with one class name per line.")] = None,
     run: p.Running,
+    images: ShownOptions,
     options: MapOptions,
 ) -> Report:
     """Find which classes are combinations of a few others.
 
-    A class's logit is fitted by those of others, and what replacing it costs is measured.
+    A class's logit is fitted by those of others, and what replacing it costs is measured. A model's logits are taken on
+    images that it was not trained on, of which three in ten measure; with --split train on the training images, and the
+    test images measure.
 
     brickwork depend fit logits.npz --loss decision --selection greedy --max-dependencies 20 --holdout 0.4 --out map
 
@@ -40,15 +44,20 @@ def fit(
 
     solving = str(run.where) if options.solver == "torch" else "cpu"  # a network may run elsewhere
     brickwork.CovLasso(**options.estimator(), device=solving).check()
-    read = LogitReader(data, labels, names, run.arch, str(run.where), options.seed)
-    read.check(source, targets)
+    sources = [source] if targets is None else [source, targets]
+    how: dict[str, Any] = {"arch": run.arch, "device": str(run.where), "seed": options.seed, "split": images.split}
+    how["holdout"] = options.holdout
+    read = LogitReader(sources, data, labels, names, **how)
+    read.check()
     rows, test, known = read(source)
     given: dict[str, Any] = {"names": known}
     if targets is not None:
         other, other_test, its_names = read(targets)
         given |= {"targets": other[0], "target_names": its_names}
         test = None if test is None or other_test is None else (*test, other_test[0])
+    options = read.options(options, test)
     result = brickwork.depend.fit(*rows, test=test, device=solving, progress=True, options=options, **given)
+    result = read.said(result)
     result.save(out, force=run.force)
     return Report.saved(out, result.to_dict(), result)
 

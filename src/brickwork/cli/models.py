@@ -104,22 +104,18 @@ def evaluate(
 
     brickwork eval a digits:A --restrict 3,4 --confusion
     """
-    from brickwork.evaluation import evaluate_data, judged_split
+    from brickwork.evaluation import evaluate_data, images_of_split, judged_split
 
     model = run.load(folder)
     spec: Any = data  # as the parameter's check has read it
     images, notes = images_for(model, replace(spec, amount=None), seed), []
     split = options.split or judged_split(model, images)
-    if split == "all":
-        images = images.pooled()
-    if spec.amount is not None:
-        images = images.take(spec.amount, split="train" if split == "train" else "test", seed=seed)
+    images, where = images_of_split(images, split, spec.amount, seed)
     if images.piled:
         notes.append(f"{data} has no test split of its own; its {split} images are a part that is always the same")
-    if origin_of(model).preprocessing is None:
-        notes.append(f"{folder} does not say how its images are prepared; they go in as 0..1, as they are")
-    result = evaluate_data(model, images, split="train" if split == "train" else "test", options=options)
-    result = replace(result, note="")  # said above, with the name of the folder
+    result = evaluate_data(model, images, split=where, options=options)
+    notes += [result.note] if result.note else []
+    result = replace(result, note="")  # said with the others
     report = {"folder": folder, "data": data, "split": split, "notes": notes, **result.to_dict()}
     lines = [str(result), *(["", result.confusion_table()] if confusion else []), *(f"note: {n}." for n in notes)]
     if picture is not None:

@@ -29,7 +29,7 @@ FORCE = "Replace the output if it is there already."
 def check_data(spec: str | tuple[str, ...], given: Mapping[str, Any]) -> Any:
     if isinstance(spec, tuple):
         return tuple(check_data(one, given) for one in spec)
-    return brickwork.data.check(spec, size=given.get("size"), split=given.get("split"))
+    return brickwork.data.check(spec, size=given.get("size"))
 
 
 check_data.reads_images = True  # type: ignore[attr-defined]

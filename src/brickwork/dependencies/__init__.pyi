@@ -44,7 +44,7 @@ def fit(
     loss: Literal["plain", "balanced", "decision"] = "plain", selection: Literal["lasso", "greedy"] = "lasso",
     refit: bool = False, positive_weight: float | None = None, decision_weight: float = 400.0, label_share: float = 0.3,
     own: bool = False, tol: float = 1e-06, solver: Literal["auto", "numba", "torch"] = "auto",
-    threads: int | None = None, holdout: float = 0.0, delta: float = 0.05, bootstrap: int = 0, null: int = 0,
+    threads: int | None = None, holdout: float | None = None, delta: float = 0.05, bootstrap: int = 0, null: int = 0,
     seed: int = 0, targets: ndarray | Tensor | str | PathLike[str] | Iterable[Any] | None = None,
     names: Sequence[str] | None = None, target_names: Sequence[str] | None = None, test: tuple[Any, ...] | None = None,
     device: str = "cpu", progress: bool = False, options: MapOptions | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,9 @@ class DependencyMap:
     def provenance(self) -> dict[str, Any]:
         """The logits by hash, the options, and on which rows it was measured."""
         about: dict[str, Any] = {
-            k: self.facts[k] for k in ("rows_fitted", "rows_measured", "measured_on") if k in self.facts
+            k: self.facts[k]
+            for k in ("data", "split", "rows_fitted", "rows_measured", "measured_on")
+            if k in self.facts
         }
         inputs = self.facts.get("inputs", {})
         return {"command": "depend fit", "inputs": inputs, "options": self.options.to_dict(), **about}
@@ -66,6 +68,11 @@ class DependencyMap:
         from brickwork.dependencies.mapping import fit_map
 
         return fit_map(logits, labels, **options)
+
+    def of_images(self, data: str, split: str, notes: Sequence[str] = ()) -> DependencyMap:
+        """The map with a record of the images whose logits it was fitted on, and of which of them."""
+        facts = {**self.facts, "notes": [*self.facts.get("notes", []), *notes], "data": data, "split": split}
+        return replace(self, facts=facts)
 
     def depends_on(self, target: str | int) -> list[tuple[str, float]]:
         """The classes a target is made of and their coefficients, the largest first."""
@@ -191,6 +198,9 @@ class DependencyMap:
             f"{counted(result['classes'], 'class')} {kind}, {result['dependencies']:g} dependencies each (median), "
             f"relative error {result['rel_error']['median']:.2f} (median)"
         ]
+        if "split" in self.facts:
+            which = "all of them" if self.facts["split"] == "all" else f"its {self.facts['split']} split"
+            lines.append(f"fitted on {counted(self.facts['rows_fitted'], 'image')} of {self.facts['data']} ({which})")
         if "positive_after" in result:
             lines.append(
                 f"one class replaced: its own images right {result['positive_before']:.1%} before, "

@@ -63,7 +63,7 @@ def fit_map(
     """
     chosen = CovLasso(**options.estimator(), device=device)
     chosen.check()
-    holdout, delta, seed = options.holdout, options.delta, options.seed
+    holdout, delta, seed = options.holdout or 0.0, options.delta, options.seed
     chebyshev(np.zeros(1), delta)
     if holdout and test is not None:
         raise RequestError(f"`holdout` is {holdout}, and excludes test rows; give one of them.")

@@ -105,8 +105,12 @@ class CovLassoOptions(Options):
 class MapOptions(CovLassoOptions):
     """A dependency map: the estimator, and how it is measured."""
 
-    holdout: float = option(
-        default=0.0, at_least=0, below=1, help="Share of each class's rows to measure on, kept out of the fit."
+    holdout: float | None = option(
+        default=None,
+        at_least=0,
+        below=1,
+        help="Share of each class's rows to measure on, kept out of the fit.",
+        default_text="0; of a model on images that it was not trained on 0.3",
     )
     delta: float = option(default=0.05, above=0, below=1, help="δ of Definition 1.")
     bootstrap: int = option(default=0, at_least=0, help="Rounds of resampling: which dependencies survive.")

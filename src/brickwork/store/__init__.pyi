@@ -24,6 +24,6 @@ def import_model(
     file: str | Path, *, classes: Sequence[str] | None = None, mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None, size: Sequence[int] | None = None, resize: Sequence[int] | None = None,
     interpolation: Literal["bilinear", "bicubic", "nearest"] | None = None, key: str | None = None,
-    arch: str | Callable[..., Module] | None = None, args: Mapping[str, Any] | None = None,
+    skip: Sequence[str] = (), arch: str | Callable[..., Module] | None = None, args: Mapping[str, Any] | None = None,
     options: ImportOptions | None = None,
 ) -> Module: ...

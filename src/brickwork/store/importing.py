@@ -7,6 +7,7 @@ the architecture is refused by name.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from brickwork.atomic import file_hash
 from brickwork.errors import BadFile, BadModel, BrickworkError, RequestError
 from brickwork.options import takes
 from brickwork.origin import INTERPOLATIONS, Origin, Preprocessing, attach, origin_of
-from brickwork.outputs import logits_of
+from brickwork.outputs import in_rows, logits_of
 from brickwork.store.foreign import from_processor, from_timm, names_of, read_json
 from brickwork.store.options import ImportOptions
 from brickwork.store.weights import check_finite, load_weights, put_state
@@ -53,11 +54,12 @@ def import_model(
     """
     file, given = Path(file), dict(args or {})
     notes: list[str] = []
+    record: dict[str, Any] = {"file": file.name, "notes": notes}
     if file.is_dir():
-        model, said = _folder(file, arch, given, notes)
+        model, said = _folder(file, arch, given, options.skip, record)
         source = sorted(file.glob("*.safetensors"))[0]
     else:
-        model, said = _file(file, arch, given, options, notes)
+        model, said = _file(file, arch, given, options, record)
         source = file
     check_finite(model.state_dict(), str(file))
     origin = origin_of(model)
@@ -73,7 +75,7 @@ def import_model(
             f"{file} has {counted(outputs, 'output')} and {counted(len(classes), 'class name')} ({some_of(classes, 5)}); "
             "give one name for each output, in their order."
         )
-    record = {"file": file.name, "sha256": file_hash(source), "notes": notes}
+    record["sha256"] = file_hash(source)
     attach(
         model,
         Origin(
@@ -89,7 +91,7 @@ def import_model(
 
 
 def _file(
-    file: Path, arch: Any, args: dict[str, Any], options: ImportOptions, notes: list[str]
+    file: Path, arch: Any, args: dict[str, Any], options: ImportOptions, record: dict[str, Any]
 ) -> tuple[nn.Module, dict[str, Any]]:
     """A file of tensors in a network that `arch` builds."""
     if arch is None:
@@ -103,7 +105,7 @@ def _file(
         args.setdefault("num_classes", len(options.classes))
     model = zoo.build(arch, **args) if isinstance(arch, str) else _called(arch, args)
     try:
-        fill(model, state, file, notes)
+        fill(model, without(state, options.skip, file, record), file, record["notes"])
     except BadFile as error:
         raise BadFile(error.template + _count_hint(arch, args, options.classes)) from None
     return model, from_timm(getattr(model, "pretrained_cfg", None) or {}) if known else {}
@@ -126,7 +128,9 @@ def _called(factory: Callable[..., nn.Module], args: dict[str, Any]) -> nn.Modul
     return model
 
 
-def _folder(folder: Path, arch: Any, args: dict[str, Any], notes: list[str]) -> tuple[nn.Module, dict[str, Any]]:
+def _folder(
+    folder: Path, arch: Any, args: dict[str, Any], skip: Sequence[str], record: dict[str, Any]
+) -> tuple[nn.Module, dict[str, Any]]:
     """A folder of transformers, or of timm as it lies on the hub."""
     if not (folder / "config.json").is_file():
         raise BadFile(
@@ -147,15 +151,19 @@ def _folder(folder: Path, arch: Any, args: dict[str, Any], notes: list[str]) -> 
         args.setdefault("num_classes", int(facts.get("num_classes") or facts["pretrained_cfg"]["num_classes"]))
         model = zoo.build(f"timm:{facts['architecture']}", **args)
         [weights] = sorted(folder.glob("*.safetensors"))[:1]
-        fill(model, load_weights(weights), weights, notes)
+        fill(model, without(load_weights(weights), skip, weights, record), weights, record["notes"])
         said = from_timm(facts.get("pretrained_cfg") or {})
         return model, {**said, **({"classes": facts["label_names"]} if facts.get("label_names") else {})}
+    if skip:
+        raise RequestError(
+            f"`skip` leaves tensors of a file out, and {folder} is read by transformers; leave `skip` out."
+        )
     _refuse(folder, *misfits(folder))  # transformers would make up the missing ones
     model = zoo.build(f"hf:{folder}", **args)
     config: Any = getattr(model.model, "config", None)
     classes, twice = names_of(config.id2label)
     if twice:
-        notes.append(f"classes of one name were numbered: {some_of(twice, 5)}")
+        record["notes"].append(f"classes of one name were numbered: {some_of(twice, 5)}")
     settings = folder / "preprocessor_config.json"
     said = from_processor(read_json(settings)) if settings.is_file() else {}
     return model, {**said, "classes": classes}
@@ -173,6 +181,34 @@ def _timm_arguments(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     except RequestError as error:
         raise BadFile(f"{folder}/config.json: {error}") from error
     return args
+
+
+def without(state: Mapping[str, Tensor], skip: Sequence[str], file: Path, record: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors of a file but for those of these names, with or without a wrapper's prefix; `record` says which."""
+    left = dict(state)
+    for pattern in skip:
+        gone = [name for name in left if any(fnmatch.fnmatchcase(form, pattern) for form in _forms(name))]
+        if not gone:
+            raise RequestError(
+                f"`skip` {pattern!r} fits none of the tensors of {file} that are left; it has {some_of(list(left), 10)}."
+            )
+        for name in gone:
+            del left[name]
+        record["notes"].append(f"{counted(len(gone), 'tensor')} left out by {pattern!r}: {some_of(gone, 5)}")
+        record.setdefault("skipped", []).extend(gone)
+    return left
+
+
+def _forms(name: str) -> list[str]:
+    """A name, and what is left of it as prefixes of wrappers are taken off.
+
+    >>> _forms("module.model.fc.bias")
+    ['module.model.fc.bias', 'model.fc.bias', 'fc.bias']
+    """
+    forms = [name]
+    while prefix := next((p for p in PREFIXES if forms[-1].startswith(p)), None):
+        forms.append(forms[-1].removeprefix(prefix))
+    return forms
 
 
 def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[str]) -> None:
@@ -217,7 +253,7 @@ def _refuse(where: Path, missing: list[str], unexpected: list[str], misshapen: l
     if said:
         raise BadFile(
             f"{where} does not fit the architecture: it {'; it '.join(said)}. Give the `arch` (and its `arg`) that the "
-            "weights were trained in."
+            f"weights were trained in{', or leave out by `skip` what the network does without' if unexpected else ''}."
         )
 
 
@@ -298,7 +334,7 @@ def _outputs(model: nn.Module, shape: tuple[int, ...], arch: Any) -> int:
     kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     try:
         with torch.inference_mode():
-            logits = logits_of(model.eval()(noise.to(kind)))
+            logits = in_rows(logits_of(model.eval()(noise.to(kind))))
     except BrickworkError:
         raise
     except Exception as error:  # whatever the network's own code raises

@@ -90,6 +90,12 @@ class ImportOptions(Options):
         default_text="state_dict, model_state_dict or model, where there is one",
     )
 
+    skip: tuple[str, ...] = option(
+        default=(),
+        metavar="PATTERN",
+        help="Names of tensors of the file that are left out, as in 'aux*' for heads that the network has not; repeatable.",
+    )
+
     def rules(self) -> Iterator[str]:
         if self.classes is not None and len(set(self.classes)) < len(self.classes):
             twice = next(name for name in self.classes if self.classes.count(name) > 1)

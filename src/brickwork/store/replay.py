@@ -68,6 +68,7 @@ STEPS = {
     "permute": Step("store.replay:_permute", ("output", "order"), traced=True),
     "fold_batch_norm": Step("moments.batch_norm:fold_batch_norm", (), traced=True),
     "explicit_attention": Step("blueprint.attention:explicit_attention", ()),
+    "plain_weights": Step("blueprint.computed_weights:plain_again", ("modules",)),
     "open_heads": Step("blueprint.open_heads:opened_again", ("modules",)),
     "rescale_input": Step("blueprint.parts:rescale_input", ("scale", "shift")),
     "add_classes": Step("blueprint.parts:more_classes", ("known", "new")),

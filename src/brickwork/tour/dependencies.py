@@ -27,6 +27,7 @@ def dependencies(stage: Stage) -> PartResult:
     stage.save_images(unseen, UNSEEN)
     fit, test = ((predict(model, images).numpy(), labels) for images, labels, _ in map(unseen.split, SPLITS))
     mapped = fit_map(*fit, names=nine.classes, test=test, max_dependencies=MOST, seed=stage.seed)
+    mapped = mapped.of_images(str(stage.final / UNSEEN), "train")
     mapped.save(stage.folder / "map")
     grown = add_classes(model, new, base_data=unseen, seed=stage.seed)
     stage.save(grown, "ten", "digits")
@@ -49,6 +50,9 @@ def dependencies(stage: Stage) -> PartResult:
         cards=(("ten digits from a network that knows nine", f"{after:.0%}"),),
         command=stage.command(f"depend add @nine --data digits:9 --base-data @{UNSEEN} {stage.seeded} --out ten"),
     )
-    fitting = stage.command(f"depend fit @nine --data @{UNSEEN} --max-dependencies {MOST} {stage.seeded} --out map")
+    asked = (
+        f"--data @{UNSEEN} --split train --max-dependencies {MOST}"  # of these images, none of which it was trained on
+    )
+    fitting = stage.command(f"depend fit @nine {asked} {stage.seeded} --out map")
     command = "\n".join([fitting, stage.command("depend show map --out map.html")])
     return [map_figure(mapped, command), figure], {"before": before, "after": after, "tenth": tenth}

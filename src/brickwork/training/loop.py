@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from brickwork.atomic import check_file
 from brickwork.data.datasets import TorchData, unpacked
 from brickwork.data.images import ImageData
-from brickwork.data.pixels import as_input, check_raw, fitted, measure, normalise, resize_masks
+from brickwork.data.pixels import check_raw, fitted, measure, normalise, resize_masks
 from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
 from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadData, BadModel, RequestError
@@ -20,7 +20,7 @@ from brickwork.evaluation import evaluate
 from brickwork.forward_fault import explained
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of, record_step
-from brickwork.outputs import logits_of
+from brickwork.outputs import are_probabilities, in_rows, logits_of
 from brickwork.prediction import eval_mode, precision_of, works_channels_last
 from brickwork.progress import bar
 from brickwork.training import checkpoint as checkpoints
@@ -76,8 +76,6 @@ def train(
             raise RequestError(error.template.replace("`out`", "`metrics`")) from error
     images, labels, classes, source = _taken(data, labels, classes)
     origin = origin_of(model)
-    if isinstance(data, ImageData) and masks is None and classes is not None:
-        _check_outputs(model, data, classes)
     settings = resolve(options, origin.arch, len(images), source)
     if settings.precision == "bf16" and precision_of(model) == torch.float64:
         raise RequestError(
@@ -90,6 +88,9 @@ def train(
     plain = several_labels if kind == "several" else cross_entropy
     if kind == "numbers" and targets is not None:
         targets = targets.to(precision_of(model) or targets.dtype)  # NumPy's are float64 unless one says otherwise
+    named = (data.name, classes) if isinstance(data, ImageData) and classes is not None else None
+    if areas is None and (named is not None or hooks.loss is None):
+        _check_outputs(model, _two(pixels, prepared, model), named, kind if hooks.loss is None else None)
     shape = (pixels.shape[3], *pixels.shape[1:3])
     attach(
         model,
@@ -202,15 +203,34 @@ def _set_aside(model: nn.Module, settings: TrainOptions, data: str | None) -> No
         attach(model, replace(origin, provenance={**origin.provenance, "brick": trained}))
 
 
-def _check_outputs(model: nn.Module, data: ImageData, classes: Sequence[str]) -> None:
-    """Refuse a classifier with other outputs than there are classes: what it says could not be named."""
-    prepared = origin_of(model).preprocessing or data.preprocessing()
+def _check_outputs(model: nn.Module, images: Tensor, named: tuple[str, Sequence[str]] | None, kind: str | None) -> None:
+    """Refuse a classifier with other outputs than there are classes, or than its loss takes.
+
+    named: the data set, and its classes. kind: of the labels; None: the loss is the caller's own.
+    """
     with eval_mode(model), torch.no_grad(), explained():
-        logits = logits_of(model(as_input(data.train_images[:2], prepared, device_of(model))))
-    if logits.ndim == 2 and logits.shape[1] != len(classes):
+        given = logits_of(model(images))
+    logits = in_rows(given)
+    if kind == "several" and given.ndim == 1:
         raise BadModel(
-            f"the network has {counted(logits.shape[1], 'output')} and {data.name} {counted(len(classes), 'class')} "
+            "the network answers one number an image without an axis for it; let its forward keep that (no squeeze), or give "
+            "a `loss` of your own."
+        )
+    if logits.ndim == 2 and named is not None and logits.shape[1] != len(named[1]):
+        data, classes = named
+        raise BadModel(
+            f"the network has {counted(logits.shape[1], 'output')} and {data} {counted(len(classes), 'class')} "
             f"({some_of(classes, 5)}); build it with as many outputs, or select as many classes, as in digits:0-4."
+        )
+    if kind == "classes" and logits.shape[1:] == (1,):
+        raise BadModel(
+            "the network has one output, and cross-entropy teaches it nothing: there is no other class; give the labels as "
+            "(N, 1) of 0 and 1, as in labels[:, None], or the network two outputs."
+        )
+    if kind == "classes" and are_probabilities(logits):
+        raise BadModel(
+            "the network's outputs sum to 1, as behind a softmax, and cross-entropy takes logits; take the softmax away "
+            "(nn.Identity() in its place), or give a `loss` of your own."
         )
 
 

@@ -11,6 +11,7 @@ from brickwork import data, store, zoo
 from brickwork.data import DataSpec, ImageData
 from brickwork.errors import BadFile, RequestError
 from brickwork.origin import Framing, origin_of
+from brickwork.words import counted
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Start:
         known = origin_of(model).classes
         if classes is not None and known is not None and len(known) != classes:
             raise RequestError(
-                f"{self.folder} has {len(known)} classes and the data {classes}; training goes on with as many "
-                "as there are. Select classes, as in digits:0-4, or begin with the architecture."
+                f"{self.folder} has {counted(len(known), 'class')} and the data {classes}; training goes on with as "
+                "many as there are. Select classes, as in digits:0-4, or begin with the architecture."
             )
         return model
 
