@@ -175,6 +175,12 @@ def one_dtype(model: nn.Module) -> None:
 
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
+    shape = bp.graph.output.shape
+    if len(shape) > 2:  # a map of answers would be compared with one label
+        raise BadModel(
+            f"the model answers an image with an output of shape {shape[1:]}, and parts are chosen and judged by one row of "
+            "logits an image; cut it by the channels that you name, with brickwork.trace and select, or leave it whole."
+        )
     if CLASSES not in bp.spaces or not np.array_equal(bp.space(CLASSES).units, bp.output_units):
         if isinstance(whole, Branches):
             raise BadModel(
