@@ -411,11 +411,16 @@ def _meta_input(x: Any) -> Any:
     return torch.empty_like(x, device="meta", requires_grad=False)
 
 
+#: transformers' own, put where a forward asks for hidden states, for good: they keep what they see and change nothing
+_ONLY_KEEP = "transformers.utils.output_capturing"
+
+
 def _refuse_hooks(model: nn.Module) -> None:
     for path, module in model.named_modules():
         for kind in ("_forward_hooks", "_forward_pre_hooks"):
-            if getattr(module, kind, None):
-                hook = next(iter(getattr(module, kind).values()))
+            hooks = getattr(module, kind, {}).values()
+            hook = next((hook for hook in hooks if getattr(hook, "__module__", None) != _ONLY_KEEP), None)
+            if hook is not None:
                 shown = getattr(hook, "__qualname__", type(hook).__name__)
                 if type(hook).__module__.startswith("torch.nn.utils."):  # weight norm and its kind, the older way
                     raise Unsupported(computed_weight(path, shown))
