@@ -190,6 +190,44 @@ def test_several_inputs_are_refused_by_name(labels):
             brickwork.compress(Towers(), data, budget=0.5, labels=labels, **QUIET)
 
 
+class Odd(nn.Module):
+    """Of complex numbers, of nothing, and with something to remember that is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.phase = nn.Parameter(torch.ones(8, dtype=torch.complex64))
+        self.a, self.b, self.none = nn.Conv2d(1, 8, 3), nn.Linear(8, 5), nn.Parameter(torch.zeros(0, 3))
+
+    def forward(self, x):
+        return self.b(self.a(x).relu().mean((2, 3)) * self.phase.abs())
+
+
+class Remembers(Odd):
+    def get_extra_state(self):
+        return {"seen": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_tensors_of_other_kinds(pair, tmp_path):
+    brick = brickwork.compress(Odd(), pair, keep=0.5, **QUIET)
+    again = brickwork.load(brick.save(tmp_path / "odd"), arch=Odd)
+    assert state_hash(again) == state_hash(brick.model)
+    merged = brickwork.merge([Odd(), Odd()], "match", data=[pair[0], pair[0]])
+    assert merged.none.shape == (0, 3)
+
+
+@pytest.mark.parametrize("verb", ["compress", "match", "linear"])
+def test_what_is_no_tensor_or_has_no_values_is_named(pair, verb):
+    for net, said in ((Remembers(), "_extra_state"), (nn.Sequential(nn.Flatten(), nn.LazyLinear(5)), "lazy layer")):
+        with pytest.raises((BadModel, RequestError), match=said):
+            if verb == "compress":
+                brickwork.compress(net, pair, keep=0.5, **QUIET)
+            else:
+                brickwork.merge([net, net], verb, **({"data": [pair[0], pair[0]]} if verb == "match" else {}))
+
+
 def test_arrays_that_run_backwards_are_taken(pair):
     images, labels = pair
     net = Net()

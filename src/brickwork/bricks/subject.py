@@ -166,6 +166,11 @@ def one_dtype(model: nn.Module) -> None:
     """Refuse a network of several precisions: what one of its layers answers could not be compared with another's."""
     kinds: dict[torch.dtype, str] = {}
     for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            raise BadModel(
+                f"{name} is a {kind}, and a part holds tensors only; leave out get_extra_state of that module."
+            )
         if tensor.is_floating_point():
             kinds.setdefault(tensor.dtype, name)
     if len(kinds) > 1:
