@@ -63,6 +63,16 @@ def _computed(held: Any) -> Iterator[Tensor]:
             pending.extend(value.values() if isinstance(value, dict) else value)
 
 
+def keep_modes(new: nn.Module, old: nn.Module) -> None:
+    """Every module of `new` in the mode of the one of its name in `old`, else of the one that it is in.
+
+    By name: a forward that is written down has its modules in another order. Norms that are held still stay so.
+    """
+    modes = {path: module.training for path, module in old.named_modules(remove_duplicate=False)}
+    for path, module in new.named_modules(remove_duplicate=False):  # the outer before the inner
+        module.training = modes.setdefault(path, modes[path.rpartition(".")[0]])
+
+
 def _copied(module: M, memo: dict[int, Any]) -> M:
     known: M | None = memo.get(id(module))
     if known is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork.errors import RequestError
 
@@ -17,6 +17,18 @@ def device_of(model: nn.Module) -> torch.device:
     for tensor in (*model.parameters(), *model.buffers()):
         return tensor.device
     return torch.device("cpu")
+
+
+def number_of(model: nn.Module) -> Tensor:
+    """A parameter where and in the precision that a model computes: its first one of real numbers, else its first one.
+
+    >>> net = nn.Sequential(nn.Linear(2, 3))
+    >>> net[0].phase = nn.Parameter(torch.zeros(3, dtype=torch.complex64))
+    >>> number_of(net).dtype
+    torch.float32
+    """
+    every = list(model.parameters())
+    return next((values for values in every if values.is_floating_point()), every[0])
 
 
 def pick(device: DeviceLike | None = None, of: nn.Module | None = None) -> torch.device:

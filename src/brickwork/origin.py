@@ -127,6 +127,9 @@ def check_module(model: object) -> None:
     if not isinstance(model, nn.Module):
         hint = "; give its .model" if isinstance(getattr(model, "model", None), nn.Module) else ""
         raise RequestError(f"a torch.nn.Module is needed, and this is a {type(model).__name__}{hint}.")
+    lazy = next((name for name, values in model.named_parameters() if nn.parameter.is_lazy(values)), None)
+    if lazy is not None:
+        raise RequestError(f"{lazy} has no values yet (a lazy layer); run the model once on an example first.")
 
 
 def origin_of(model: nn.Module) -> Origin:

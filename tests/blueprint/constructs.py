@@ -148,6 +148,30 @@ def _dense(s: Net, x: Tensor) -> Tensor:
     return s.head(pooled(x))
 
 
+def _unpooled(s: Net, x: Tensor) -> Tensor:
+    """SegNet's way up: back to the places where the pooling found its largest values."""
+    x, places = F.max_pool2d(s.stem(x), 2, return_indices=True)
+    return s.head(pooled(s.up(F.max_unpool2d(s.a(x), places, 2))))
+
+
+def _recurrent(s: Net, x: Tensor) -> Tensor:
+    """The rows of an image one after another, into a cell of each kind."""
+    rows, _ = s.gru(s.stem(x).permute(0, 2, 1, 3).flatten(2))
+    rows, (last, _) = s.lstm(F.relu(s.a(rows)))
+    return s.head(s.cell(F.relu(s.b(rows.mean(1))), last[0]))
+
+
+class Scaled(nn.Module):
+    """A linear layer of somebody's own, whose weight has another name."""
+
+    def __init__(self, inside: int, outside: int) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.zeros(outside, inside))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.kernel)
+
+
 def _arithmetic(s: Net, x: Tensor) -> Tensor:
     x = (2 * s.stem(x) - 0.5) / 3
     x = x * s.scale + s.shift - x.abs().clamp(max=1.0)
@@ -289,6 +313,32 @@ CONSTRUCTS: dict[str, Callable[[], nn.Module]] = {
     ),
     "image_again": lambda: Net(
         lambda s, x: s.head(pooled(s.a(torch.cat([s.stem(x), x], 1)))), stem=block(3, 6), a=block(9, 6), head=linear(6)
+    ),
+    "unpooled": lambda: Net(_unpooled, stem=block(3, 6), a=conv(6, 6), up=conv(6, 8), head=linear(8)),
+    "transposed_groups": lambda: Net(
+        lambda s, x: s.head(pooled(s.c(F.relu(s.b(F.relu(s.a(s.stem(x)))))))),
+        stem=block(3, 8),
+        a=nn.ConvTranspose2d(8, 8, 2, groups=8),
+        b=nn.ConvTranspose2d(8, 12, 2, groups=4),
+        c=block(12, 6),
+        head=linear(6),
+    ),
+    "recurrent": lambda: Net(
+        _recurrent,
+        stem=block(3, 4),
+        gru=nn.GRU(32, 6, batch_first=True),
+        a=linear(6, 8),
+        lstm=nn.LSTM(8, 7, num_layers=2, bidirectional=True, batch_first=True),
+        b=linear(14, 6),
+        cell=nn.GRUCell(6, 7),
+        head=linear(7),
+    ),
+    "own_layers": lambda: Net(
+        lambda s, x: s.head(F.relu(s.b(F.relu(s.a(pooled(s.stem(x))))))),
+        stem=block(3, 6),
+        a=Scaled(6, 8),
+        b=Scaled(8, 7),
+        head=Scaled(7, 5),
     ),
     "prelu": lambda: Net(lambda s, x: s.head(pooled(s.p(s.stem(x)))), stem=conv(3, 8), p=nn.PReLU(8), head=linear(8)),
     "conv3d": lambda: Net(

@@ -135,6 +135,36 @@ def test_what_a_trace_cannot_see_is_seen_by_running_both():
         split(net, "mid")
 
 
+def normalised(self, x):
+    return self.head(torch.nn.functional.normalize(self.mid(self.stem(x))))
+
+
+def test_a_function_that_could_write_elsewhere_and_does_not():
+    net, x = network(normalised), torch.randn(2, 3, 8, 8)
+    halves = split(net, "mid")
+    assert torch.equal(halves.above(halves.below(x)), net(x))
+
+
+class Recurrent(nn.Module):
+    """Reads what its cells say at every step, or at every step and at last."""
+
+    def __init__(self, both: bool) -> None:
+        super().__init__()
+        self.stem, self.cells, self.head, self.both = nn.Linear(3, 4), nn.GRU(4, 5), nn.Linear(5, 2), both
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps, last = self.cells(self.stem(x))
+        return self.head(steps * last if self.both else steps)
+
+
+def test_a_layer_of_several_answers_is_cut_behind_the_one_that_is_read():
+    net, x = Recurrent(both=False).eval(), torch.randn(2, 6, 3)
+    halves = split(net, "cells", image=(6, 3))
+    assert torch.equal(halves.above(halves.below(x)), net(x))
+    with pytest.raises(BadModel, match=r"cut behind 'cells', .* several tensors"):
+        split(Recurrent(both=True), "cells", image=(6, 3))
+
+
 def test_every_layer_keeps_its_own_mode():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.BatchNorm2d(4)).train()
     net[1].eval()

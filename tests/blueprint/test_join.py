@@ -6,9 +6,10 @@ import pytest
 import torch
 from architectures import draw
 from checks import TOLERANCE, call, check_join, difference, draw_keep, fill, randomise, twins
-from constructs import CONSTRUCTS, IMAGE, OUTPUTS, example
+from constructs import CONSTRUCTS, IMAGE, OUTPUTS, TOKENS, example
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import brickwork
 from brickwork import zoo
@@ -133,6 +134,32 @@ def test_one_model_and_other_architectures():
     assert difference(call(both, x), torch.cat([call(a, x), call(b, x)], 1)) <= TOLERANCE
     with pytest.raises(BrickworkError, match="another structure"):
         brickwork.join([a, b], IMAGE, how="blocks")
+
+
+class Tagger(nn.Module):
+    """Classes of every token."""
+
+    def __init__(self, behind: nn.Module | None = None) -> None:
+        super().__init__()
+        self.one, self.two, self.behind = nn.Linear(6, 8), nn.Linear(8, 3), behind or nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.behind(self.two(torch.relu(self.one(x))))
+
+
+@pytest.mark.parametrize("how", ["blocks", "branches"])
+def test_classes_of_tokens_lie_behind_each_other_and_not_the_tokens(how):
+    models, x = twins(Tagger), fill(TOKENS)
+    joined = brickwork.join(models, TOKENS, how=how)
+    assert difference(call(joined, x), torch.cat([call(m, x) for m in models], 2)) <= TOLERANCE
+
+
+def test_outputs_whose_classes_cannot_be_told_from_their_places():
+    with pytest.raises(BrickworkError, match="which axis of the output"):
+        brickwork.join(twins(lambda: Tagger(nn.Softmax(-1))), TOKENS)
+    turned = twins(lambda: nn.Sequential(Tagger(), nn.Flatten(1), nn.Unflatten(1, (3, 5))))
+    with pytest.raises(BrickworkError, match="axis"):
+        brickwork.join([twins(Tagger)[0], turned[0]], TOKENS)
 
 
 @pytest.mark.parametrize(("models", "how"), [([], "auto"), ([None], "auto"), (["chain"], "sideways")])

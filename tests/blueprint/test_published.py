@@ -66,3 +66,12 @@ def test_join(which):
     if which.partition(":")[2] in LARGE:
         pytest.skip("large; the zoo and the constructs cover it")
     check_join([build(which, 3), build(which, 4)], image(which), "auto")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs the extra hf")
+def test_a_network_that_was_asked_for_its_hidden_states_once():
+    """transformers then leaves hooks in it for good; they change nothing."""
+    model, x = build("hf:vit"), image("hf:vit")
+    next(module for module in model.modules() if hasattr(module, "config"))(x, output_hidden_states=True)
+    assert any(module._forward_hooks for module in model.modules())
+    assert check_select(model, x, range(1))

@@ -89,6 +89,34 @@ def _lists_within_a_list(x: torch.Tensor) -> torch.Tensor:
     return x + x[:, [[0, 1], [2, 3]]].sum((1, 2))[:, None] + x[:, [torch.tensor(4)]]
 
 
+def _powers_in_place(x: torch.Tensor) -> torch.Tensor:
+    x = x * 1
+    x **= 2
+    x //= 0.5
+    return x.float_power_(2.0) if x.dtype == torch.float64 else x
+
+
+def _turned_in_place(x: torch.Tensor) -> torch.Tensor:
+    x = x * 1
+    x.transpose_(0, 1).unsqueeze_(2).squeeze_(2)
+    return x.t()
+
+
+def _a_part_turned_in_place(x: torch.Tensor) -> torch.Tensor:
+    """The batch has two rows: turned, two columns have the shape that they had."""
+    part = x[:, 2:4]
+    part.transpose_(0, 1)
+    return x + torch.cat([part] * 4, 1)
+
+
+def _gates_of_a_cell(x: torch.Tensor) -> torch.Tensor:
+    """What `unsafe_chunk` gives is written into in place, and nobody looks at the whole again: so nn.GRU does it."""
+    r, z = x.unsafe_chunk(2, 1)
+    r.sigmoid_()
+    z.mul_(r).tanh_()
+    return torch.cat([r, z], 1)
+
+
 FORWARDS = (
     _written_into_after_use,
     _a_view_written_into_after_use,
@@ -96,6 +124,10 @@ FORWARDS = (
     _a_number_put_at_a_list,
     _one_hot,
     _lists_within_a_list,
+    _powers_in_place,
+    _turned_in_place,
+    _a_part_turned_in_place,
+    _gates_of_a_cell,
 )
 
 

@@ -161,6 +161,81 @@ class Named(torch.utils.data.Dataset):
         return self.images[k], self.targets[k]
 
 
+class Towers(nn.Module):
+    """Of two images one answer; of one, a map of answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(1, 8, 3), nn.Conv2d(8, 5, 1)
+
+    def forward(self, left, right=None):
+        maps = self.b(self.a(left).relu())
+        return maps if right is None else (maps - self.b(self.a(right).relu())).mean((2, 3))
+
+
+@pytest.mark.parametrize("labels", [None, torch.arange(20) % 5])
+def test_a_map_of_answers_is_not_compared_with_a_label(labels):
+    """A map as wide as there are images held out would be, without an error."""
+    images = torch.randn(20, 1, 6, 6)
+    data = images if labels is None else (images, labels)
+    with pytest.raises(BadModel, match="a map of 5 × 4 × 4"):
+        brickwork.compress(Towers(), data, budget=0.5, **QUIET)
+
+
+@pytest.mark.parametrize("labels", ["data", "network"])
+def test_several_inputs_are_refused_by_name(labels):
+    left, right = torch.randn(2, 20, 1, 6, 6)
+    for data in ((left, right), {"left": left, "right": right}, [left, right, left]):
+        with pytest.raises((BadData, BadModel)):
+            brickwork.compress(Towers(), data, budget=0.5, labels=labels, **QUIET)
+
+
+class Odd(nn.Module):
+    """Of complex numbers, of nothing, and with something to remember that is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.phase = nn.Parameter(torch.ones(8, dtype=torch.complex64))
+        self.a, self.b, self.none = nn.Conv2d(1, 8, 3), nn.Linear(8, 5), nn.Parameter(torch.zeros(0, 3))
+
+    def forward(self, x):
+        return self.b(self.a(x).relu().mean((2, 3)) * self.phase.abs())
+
+
+class Remembers(Odd):
+    def get_extra_state(self):
+        return {"seen": 3}
+
+    def set_extra_state(self, state):
+        pass
+
+
+def test_tensors_of_other_kinds(pair, tmp_path):
+    brick = brickwork.compress(Odd(), pair, keep=0.5, **QUIET)
+    again = brickwork.load(brick.save(tmp_path / "odd"), arch=Odd)
+    assert state_hash(again) == state_hash(brick.model)
+    merged = brickwork.merge([Odd(), Odd()], "match", data=[pair[0], pair[0]])
+    assert merged.none.shape == (0, 3)
+
+
+@pytest.mark.parametrize("verb", ["compress", "match", "linear"])
+def test_what_is_no_tensor_or_has_no_values_is_named(pair, verb):
+    for net, said in ((Remembers(), "_extra_state"), (nn.Sequential(nn.Flatten(), nn.LazyLinear(5)), "lazy layer")):
+        with pytest.raises((BadModel, RequestError), match=said):
+            if verb == "compress":
+                brickwork.compress(net, pair, keep=0.5, **QUIET)
+            else:
+                brickwork.merge([net, net], verb, **({"data": [pair[0], pair[0]]} if verb == "match" else {}))
+
+
+def test_arrays_that_run_backwards_are_taken(pair):
+    images, labels = pair
+    net = Net()
+    one = brickwork.compress(net, (images[::-1], labels[::-1]), keep=0.5, **QUIET)
+    other = brickwork.compress(net, (images[::-1].copy(), labels[::-1].copy()), keep=0.5, **QUIET)
+    assert state_hash(one.model) == state_hash(other.model)
+
+
 def test_a_network_without_names_takes_those_of_the_data(digits):
     """What was cut with a Dataset is judged with it: its parts know the classes by the same names."""
     named, net = Named(digits["A"]), Net().eval()

@@ -181,7 +181,7 @@ def test_wrong_requests(nets, digits, by_hand):
         routes(fresh, (torch.randn(10, 1, 16, 16), torch.arange(10) % 5), progress=False)
     with pytest.raises(BadModel, match="one channel per class"):
         routes(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), (torch.randn(4, 1, 4, 4), torch.arange(4)))
-    with pytest.raises(BadModel, match="output for an image is 3 × 32 × 32"):
+    with pytest.raises(BadModel, match=r"answers an image with a map of 3 × 32 × 32"):
         segmenter = zoo.build("fcn8s", num_classes=3)
         routes(segmenter, (torch.randn(4, 3, 32, 32), torch.arange(4) % 3), attribution="taylor")
     with pytest.raises(UnknownName, match="unknown layer of the routes 'cnv'; did you mean 'conv'"):

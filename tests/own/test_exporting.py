@@ -187,6 +187,32 @@ def test_a_part_of_a_network_of_ones_own_says_which_images_it_takes(tmp_path):
     assert "N×3×32×32" in brickwork.export_model(net, tmp_path / "whole", to="torch").takes
 
 
+OTHER_INPUTS = {
+    "table": ((7,), lambda: nn.Sequential(nn.Linear(7, 4), nn.ReLU(), nn.Linear(4, 2))),
+    "sound": ((2, 16), lambda: nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(56, 2))),
+    "volume": ((1, 4, 6, 6), lambda: nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2))),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_INPUTS)
+def test_networks_that_take_no_images_are_exported(kind, tmp_path):
+    shape, build = OTHER_INPUTS[kind]
+    model = build().eval()
+    attach(model, Origin(input_shape=shape))
+    written = brickwork.export_model(model, tmp_path / "net.pt2", to="pt2")
+    given = torch.randn(1, *shape)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.export.load(written.path).module()(given), model(given))
+
+
+def test_what_onnx_has_no_word_for_is_named(tmp_path):
+    model = nn.Sequential(nn.AdaptiveAvgPool3d((2, 4, 4)), nn.Flatten(), nn.Linear(32, 2)).eval()
+    attach(model, Origin(input_shape=(1, 4, 9, 9)))
+    with pytest.raises(BadModel, match="_adaptive_avg_pool3d") as refused:
+        brickwork.export_model(model, tmp_path / "net.onnx", to="onnx")
+    assert "\x1b" not in str(refused.value)
+
+
 def test_force_replaces_what_was_exported_and_nothing_else(tmp_path):
     model = described(zoo.build("lenet", num_classes=2, seed=0), "ab")
     brickwork.export_model(model, tmp_path / "net", to="torch")

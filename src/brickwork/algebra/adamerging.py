@@ -22,7 +22,7 @@ from brickwork.algebra.alignment import recalibrated
 from brickwork.algebra.data_methods import find
 from brickwork.algebra.deltas import delta
 from brickwork.algebra.inputs import ModelTask, tasks_of
-from brickwork.algebra.states import like
+from brickwork.algebra.states import like, shapes_of
 from brickwork.copying import copy_module
 from brickwork.data.streamed import Images
 from brickwork.errors import JobFailed
@@ -79,7 +79,7 @@ def adamerge(
     count = None if heads is None else len(heads)
     chosen.check(len(models), len(images), base=True, heads=count, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | {"the base": base}
-    refuse_differences({w: {n: tuple(t.shape) for n, t in m.state_dict().items()} for w, m in every.items()})
+    refuse_differences(shapes_of(every))
     tasks = tasks_of(models, images, pairs=chosen.pairs(options, count), labels=False)
     return _learn(list(models), tasks, base, heads, progress, options)
 

@@ -14,6 +14,7 @@ from brickwork.algebra.likeness import correlations
 from brickwork.algebra.merging import merge
 from brickwork.algebra.options import MEASURED
 from brickwork.algebra.repairing import has_statistics, responses_between, set_responses
+from brickwork.algebra.states import shapes_of
 from brickwork.blueprint.plan import trace
 from brickwork.data.streamed import Images
 from brickwork.errors import RequestError
@@ -82,7 +83,7 @@ def repair(
     if wrong:
         raise RequestError(f"{wrong[0]}.")
     every = {"the network": model} | {f"parent {k}": p for k, p in enumerate(parents)}
-    refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
+    refuse_differences(shapes_of(every))
     task = ModelTask(given, given, given=images)
     return set_responses(model, responses_between(parents, [task], shares, prepared=model), [task], progress)
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.plan import CLASSES, Blueprint, trace
 from brickwork.blueprint.record import Value
+from brickwork.devices import number_of
 from brickwork.errors import BadData
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.moments.program import Program
@@ -33,9 +34,9 @@ def correlations(a: nn.Module, b: nn.Module, images: SlicedImages, own: SlicedIm
     >>> found.shape, found.argmax(1).tolist(), bool(abs(found.diagonal() - 1).max() < 1e-5)
     ((3, 3), [0, 1, 2], True)
     """
-    like = next(a.parameters())
+    like = number_of(a)
     size = fitting(a, images, at_most=BATCH)
-    mine, theirs = ImageBatches(images, size, like), ImageBatches(own, size, next(b.parameters()))
+    mine, theirs = ImageBatches(images, size, like), ImageBatches(own, size, number_of(b))
     sums: dict[tuple[str, int], _Sums] = {}
     spaces: dict[str, int] = {}
     for length in mine.sizes:

@@ -20,6 +20,7 @@ from brickwork.algebra.data_methods import find
 from brickwork.algebra.inputs import refuse_other_sizes
 from brickwork.algebra.options import MergeOptions, MergeSearchOptions
 from brickwork.algebra.searching import search_merge
+from brickwork.algebra.states import shapes_of
 from brickwork.algebra.with_data import merge_on
 from brickwork.data.images import ImageData, drawn_images, hold_out
 from brickwork.devices import DeviceLike
@@ -58,7 +59,7 @@ def merge_folders(
     loaded = [store.load(folder, arch=arch, device=device) for folder in folders]
     nets = loaded[: len(models)]
     named = zip(folders, loaded, strict=True)
-    refuse_differences({str(f): {n: tuple(t.shape) for n, t in m.state_dict().items()} for f, m in named})
+    refuse_differences(shapes_of({str(folder): net for folder, net in named}))
     refuse_other_sizes([origin_of(net).preprocessing for net in nets], models)
     sets = [_load(nets[0], spec, task.split, task.seed) for spec in specs]
     labels = find(task.method).needs_labels or task.search is not None

@@ -17,6 +17,7 @@ from torch.nn.modules.conv import _ConvNd
 from brickwork.algebra.inputs import ModelTask
 from brickwork.algebra.merging import merge
 from brickwork.blueprint.record import record
+from brickwork.devices import number_of
 from brickwork.moments import Moments, collect_moments, solve_ridge
 from brickwork.moments.batches import ImageBatches, fitting
 from brickwork.moments.gathering import ROOM
@@ -100,7 +101,7 @@ class _Features:
     """What arrives at the layers of a network that changes from the input up, on the images of one task."""
 
     def __init__(self, model: nn.Module, task: ModelTask, seed: int) -> None:
-        like = next(model.parameters())
+        like = number_of(model)
         self.count = len(task.images)
         images = ImageBatches(task.images, fitting(model, task.images), like)
         room = ROOM["cuda" if like.is_cuda else "cpu"]

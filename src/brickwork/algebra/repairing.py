@@ -15,6 +15,7 @@ from brickwork.algebra.inputs import ModelTask, seen_by
 from brickwork.blueprint.plan import trace
 from brickwork.blueprint.record import record
 from brickwork.copying import copy_module
+from brickwork.devices import number_of
 from brickwork.errors import BadData, BadModel, RequestError
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
 from brickwork.moments.gathering import ROOM
@@ -113,7 +114,7 @@ class _Responses:
     """What the layers of a network answer on some images; its layers may change from the input up."""
 
     def __init__(self, model: nn.Module, images: SlicedImages) -> None:
-        like = next(model.parameters())
+        like = number_of(model)
         batches = ImageBatches(images, fitting(model, images), like)
         room = ROOM["cuda" if like.is_cuda else "cpu"]
         some = [batches.of_size(size) for size in batches.sizes]

@@ -22,6 +22,7 @@ from brickwork.algebra.options import MEASURED, MergeOptions, MergeSearchOptions
 from brickwork.algebra.repairing import has_statistics
 from brickwork.algebra.search_result import MergeSearch, Point, Values
 from brickwork.algebra.soup import judge
+from brickwork.algebra.states import shapes_of
 from brickwork.algebra.with_data import merge_on
 from brickwork.errors import RequestError, UnknownName
 from brickwork.options import takes
@@ -62,7 +63,7 @@ def search_merge(
     if options.bn in MEASURED and not has_statistics(models[0]):
         raise RequestError(f"`bn` is {options.bn}, and the networks have no batch norm to measure; leave it out.")
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
-    refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
+    refuse_differences(shapes_of(every))
     tasks = tasks_of(models, data, pairs=False, labels=True)
     build = _Builder(list(models), chosen, base, options, fixed, tasks)
     tried: dict[tuple[float, ...], Point] = {}

@@ -22,7 +22,14 @@ def state_of(given: nn.Module | State, who: str) -> State:
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise BadModel(f"{name} of {who} is a {type(value).__name__}, not a tensor.")
+        if nn.parameter.is_lazy(value):
+            raise BadModel(f"{name} of {who} has no values yet (a lazy layer); run the network once before.")
     return state
+
+
+def shapes_of(networks: Mapping[str, nn.Module]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Of each network the shapes of its tensors, by name."""
+    return {who: {name: tuple(t.shape) for name, t in state_of(m, who).items()} for who, m in networks.items()}
 
 
 def like(first: Any, state: dict[str, Tensor], facts: dict[str, Any]) -> Any:

@@ -24,6 +24,7 @@ from brickwork.algebra.repairing import (
     responses_of_pairs,
     set_responses,
 )
+from brickwork.algebra.states import shapes_of
 from brickwork.copying import copy_module
 from brickwork.errors import RequestError
 from brickwork.moments import Source, fold_batch_norm, match_responses
@@ -65,7 +66,7 @@ def merge_on(
     count = None if heads is None else len(heads)
     chosen.check(len(models), len(data), base=base is not None, weights=weights, heads=count, options=options)
     every = {f"model {k}": m for k, m in enumerate(models)} | ({"the base": base} if base is not None else {})
-    refuse_differences({who: {n: tuple(t.shape) for n, t in m.state_dict().items()} for who, m in every.items()})
+    refuse_differences(shapes_of(every))
     tasks = tasks_of(models, data, pairs=chosen.pairs(options, count), labels=chosen.needs_labels)
     given = [copy_module(m).eval() for m in models]
     if chosen.folds:

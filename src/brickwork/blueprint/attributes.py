@@ -59,6 +59,11 @@ def patch_attributes(bp: Blueprint, old: nn.Module, new: nn.Module, draft: Draft
             module.num_embeddings, module.embedding_dim = module.weight.shape
         elif isinstance(module, nn.PReLU):
             module.num_parameters = module.weight.shape[0]
+        elif isinstance(
+            module, nn.RNNBase | nn.RNNCellBase
+        ):  # what it remembers stays whole: it begins with plain zeros
+            first = "weight_ih_l0" if isinstance(module, nn.RNNBase) else "weight_ih"
+            module.input_size = module.get_parameter(first).shape[1]
         elif own:
             draft.guessed |= _patch_own(before.get(path), module)
         _patch_heads(bp, before.get(path), module, path, draft)
@@ -105,8 +110,9 @@ def _patch_conv(module: _ConvNd, grouped: bool, groups: int | None) -> None:
     shape = module.weight.shape
     if groups is not None:
         module.groups = groups
-    elif grouped:  # depthwise: as many groups as channels are left
-        module.groups = shape[0] // max(1, module.out_channels // module.groups)
+    elif grouped:  # as many rows of the kernel in a group as before; depthwise: as many groups as channels are left
+        rows = module.in_channels if module.transposed else module.out_channels
+        module.groups = shape[0] // max(1, rows // module.groups)
     inside = shape[0] if module.transposed else shape[1] * module.groups
     outside = shape[1] * module.groups if module.transposed else shape[0]
     module.in_channels, module.out_channels = inside, outside

@@ -88,7 +88,11 @@ def writes(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         return getattr(layer, "inplace", False) is True and not idle
     if node.op not in ("call_method", "call_function"):
         return False
-    return node.target in _OPERATORS or bool(node.kwargs.get("inplace")) or "out" in node.kwargs or _by_name(node)
+    return node.target in _OPERATORS or bool(node.kwargs.get("inplace")) or _into_another(node) or _by_name(node)
+
+
+def _into_another(node: fx.Node) -> bool:
+    return node.kwargs.get("out") is not None  # F.normalize is recorded with out=None
 
 
 def _by_name(node: fx.Node) -> bool:
@@ -115,7 +119,7 @@ def _to_new(node: fx.Node) -> None:
         if result is None:
             raise BadModel(f"{_word(node)} writes in place, and there is no {plain} that does not.")
         node.target = result
-    if "out" in node.kwargs:
+    if _into_another(node):
         raise BadModel(f"{_name(node)} writes into out=; let it return its result instead.")
     if node.kwargs.get("inplace"):
         node.kwargs = {**node.kwargs, "inplace": False}

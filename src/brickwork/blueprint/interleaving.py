@@ -218,8 +218,8 @@ class Interleaved:
         if isinstance(module, TOGETHER):
             return self._parts(path, leaves)
         site = self._leaf_site(path)
-        if site is None or site.kind not in ("conv", "linear"):
-            return None  # tensor by tensor
+        if site is None or site.kind not in ("conv", "linear") or site.weight != f"{path}.weight":
+            return None  # tensor by tensor; so, too, layers of somebody's own that call their weight otherwise
         if site.reads is None:
             return self._widen(path, module)
         if isinstance(module, _ConvNd) and path not in self.split and not module.transposed:

@@ -17,7 +17,7 @@ from brickwork.blueprint.parts import Branches
 from brickwork.blueprint.plan import Blueprint, trace
 from brickwork.blueprint.record import record
 from brickwork.blueprint.request import example_to_json
-from brickwork.copying import collector_paused, computes_alike, copy_module
+from brickwork.copying import collector_paused, computes_alike, copy_module, keep_modes
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import Origin, attach, origin_of
 from brickwork.words import counted
@@ -75,7 +75,7 @@ def _join(models: list[nn.Module], example: Any, how: str, output: Any, trust: b
             if how == "blocks":
                 raise
     if joined is None:
-        joined = Branches([copy_module(m) for m in models], outputs)
+        joined = Branches([copy_module(m) for m in models], outputs, dim=_class_axis(bps))
         how = "branches"
     else:
         how = "blocks"
@@ -108,6 +108,28 @@ def _is_taken(model: nn.Module, example: Any, output: Output) -> bool:
         return False
 
 
+def _class_axis(bps: list[Blueprint]) -> int:
+    """Along which axis of the outputs the classes lie: the last of what answers for every token, say."""
+    axes = [_one_class_axis(bp) for bp in bps]
+    other = next((k for k, axis in enumerate(axes) if axis != axes[0]), None)
+    if other is not None:
+        raise RequestError(
+            f"the classes of network 0 lie along axis {axes[0]} of its output and those of network {other} along axis "
+            f"{axes[other]}; join networks whose outputs are alike, or turn those of one in its forward."
+        )
+    return axes[0]
+
+
+def _one_class_axis(bp: Blueprint) -> int:
+    shape = bp.graph.output.shape
+    if bp.output_dim is None and len(shape) == 3:  # (N, classes, places) and (N, tokens, classes) look alike
+        raise Unsupported(
+            f"which axis of the output, {shape}, holds the classes cannot be told, since something behind the last layer mixes "
+            "them; take that away (nn.Identity() in its place), join, and put it behind the joined network again"
+        )
+    return 1 if bp.output_dim is None else bp.output_dim
+
+
 def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, how: str, output: Any) -> None:
     origins = [origin_of(m) for m in models]
     classes = [o.classes for o in origins]
@@ -123,4 +145,7 @@ def _finish(models: list[nn.Module], bps: list[Blueprint], joined: nn.Module, ho
         preprocessing=first.preprocessing if len({o.preprocessing for o in origins}) == 1 else None,
     )
     attach(joined, origin)
-    joined.train(models[0].training)
+    if isinstance(joined, Branches):  # copies, each in its own modes
+        joined.training = models[0].training
+    else:
+        keep_modes(joined, models[0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from brickwork.copying import copy_module
+from brickwork.copying import copy_module, keep_modes
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -73,12 +73,15 @@ class Parts(nn.Module):
 
 
 class Branches(nn.Module):
-    """Whole networks side by side on one input; their outputs are concatenated along the class axis."""
+    """Whole networks side by side on one input; their outputs are concatenated along the class axis, `dim`."""
 
-    def __init__(self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], outputs: Sequence[str | int | None] | None = None, *, dim: int = 1
+    ) -> None:
         super().__init__()
         self.branches = nn.ModuleList(models)
         self.outputs = list(outputs) if outputs is not None else [None] * len(models)
+        self.dim = dim
 
     def forward(self, x: Tensor | None = None, *more: Tensor, **named: Tensor) -> Tensor:
         given = more if x is None else (x, *more)  # x by name, so that exporters can speak of its batch axis
@@ -86,7 +89,7 @@ class Branches(nn.Module):
             logits_of(model(*given, **named), which, guess=False)
             for model, which in zip(self.branches, self.outputs, strict=True)
         ]
-        return torch.cat(results, 1)
+        return torch.cat(results, self.dim)
 
 
 class RescaledInput(nn.Module):
@@ -117,6 +120,7 @@ def rescale_input(model: nn.Module, scale: Sequence[float], shift: Sequence[floa
     step = {"op": "rescale_input", "scale": [float(v) for v in scale], "shift": [float(v) for v in shift]}
     attach(new, origin_of(model).after(step))
     new.train(model.training)
+    keep_modes(new.model, model)
     return new
 
 
@@ -153,6 +157,7 @@ def more_classes(model: nn.Module, known: int, new: int, names: Sequence[str] | 
     classes = {} if names is None else {"classes": tuple(names)}
     attach(grown, origin_of(model).after({"op": "add_classes", "known": known, "new": new}, **classes))
     grown.train(model.training)
+    keep_modes(grown.model, model)
     return grown
 
 

@@ -198,6 +198,10 @@ def _numbers(index: Any) -> Any:
     return torch.tensor(index, dtype=None if inside else torch.int64)
 
 
+#: parts of a tensor nobody is to look at again; cells of nn.GRU and nn.LSTM compute in them
+_UNSAFE = ("aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk")
+
+
 class _Recorder(TorchDispatchMode):
     active: _Recorder | None = None  # the recording under way, for code that runs inside it
 
@@ -262,6 +266,8 @@ class _Recorder(TorchDispatchMode):
         result = quick(func, args)
         if result is None:
             result = func(*args, **kwargs)
+        if func._schema.name in _UNSAFE:  # parts that are written into as if each were alone: then each is
+            result = [part.clone() for part in result]
         leaves = [x if isinstance(x, Tensor) else None for x in _leaves(result)]
         places = [k for k in _written(func) if k < len(args) and isinstance(args[k], Tensor)]
         written = {id(args[k]): (args[k], noted[0][k]) for k in places}
@@ -315,6 +321,10 @@ class _Recorder(TorchDispatchMode):
 @lru_cache(maxsize=4096)
 def _written(func: Any) -> tuple[int, ...]:
     """The arguments that an operation writes into, by their places: reading a schema takes as long as the rest of a note."""
+    if (
+        torch.Tag.inplace_view in func.tags
+    ):  # `x.transpose_(0, 1)` turns x itself; nothing that shares its memory changes
+        return ()
     kinds = [argument.alias_info for argument in func._schema.arguments]
     return tuple(k for k, kind in enumerate(kinds) if kind is not None and kind.is_write)
 
@@ -401,11 +411,16 @@ def _meta_input(x: Any) -> Any:
     return torch.empty_like(x, device="meta", requires_grad=False)
 
 
+#: transformers' own, put where a forward asks for hidden states, for good: they keep what they see and change nothing
+_ONLY_KEEP = "transformers.utils.output_capturing"
+
+
 def _refuse_hooks(model: nn.Module) -> None:
     for path, module in model.named_modules():
         for kind in ("_forward_hooks", "_forward_pre_hooks"):
-            if getattr(module, kind, None):
-                hook = next(iter(getattr(module, kind).values()))
+            hooks = getattr(module, kind, {}).values()
+            hook = next((hook for hook in hooks if getattr(hook, "__module__", None) != _ONLY_KEEP), None)
+            if hook is not None:
                 shown = getattr(hook, "__qualname__", type(hook).__name__)
                 if type(hook).__module__.startswith("torch.nn.utils."):  # weight norm and its kind, the older way
                     raise Unsupported(computed_weight(path, shown))

@@ -13,7 +13,18 @@ from brickwork.blueprint.walk import Walk, merge_planes, rule, rule_name
 from brickwork.errors import Unsupported
 
 #: moves that take part of a tensor: what they take is a segment of the layer that made it
-_SPLITS = {"split", "split_with_sizes", "chunk", "unbind", "select", "slice", "narrow"}
+_SPLITS = {
+    "split",
+    "split_with_sizes",
+    "chunk",
+    "unsafe_split",
+    "unsafe_split_with_sizes",
+    "unsafe_chunk",
+    "unbind",
+    "select",
+    "slice",
+    "narrow",
+}
 
 
 @rule("clone", "detach", "alias", "_to_copy", "contiguous", "lift_fresh", "lift_fresh_copy", "view_as_real_")
@@ -87,9 +98,9 @@ def into_slice(walk: Walk, op: Op) -> None:
 
 
 @rule("""
-    expand squeeze slice select narrow split split_with_sizes chunk unbind flip roll repeat
-    repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle unfold diagonal flatten unflatten
-    tile swapaxes
+    expand squeeze slice select narrow split split_with_sizes chunk unsafe_split unsafe_split_with_sizes
+    unsafe_chunk unbind flip roll repeat repeat_interleave pixel_shuffle pixel_unshuffle channel_shuffle unfold
+    diagonal flatten unflatten tile swapaxes
 """)
 def move(walk: Walk, op: Op) -> None:
     source = op.args[0]

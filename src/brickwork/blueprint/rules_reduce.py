@@ -6,7 +6,7 @@ from typing import Any
 
 from brickwork.blueprint.labels import Tags, align, varies
 from brickwork.blueprint.record import Op, Value
-from brickwork.blueprint.walk import Walk, rule, rule_name
+from brickwork.blueprint.walk import Walk, merge_planes, rule, rule_name
 
 #: reductions that do not notice a missing channel whose values are zero
 _ZERO_SAFE = {"sum", "linalg_vector_norm", "norm", "count_nonzero"}
@@ -34,8 +34,18 @@ def spatial(walk: Walk, op: Op) -> None:
         walk.freeze(op, "a sampling grid computed from channels")
         return
     walk.put(out, Tags(planes, tags.zero, tags.weight))
-    for extra in op.outputs[1:]:
-        walk.put(extra, Tags())
+    for places_of_largest in op.outputs[1:]:
+        walk.put(places_of_largest, Tags(list(planes)))
+
+
+@rule("max_unpool2d max_unpool3d")
+def unpooled(walk: Walk, op: Op) -> None:
+    """Every channel goes back to the places where its pooling found it."""
+    x, out = op.args[0], op.outputs[0]
+    assert out is not None
+    merged = merge_planes(walk, op, [(v, walk.of(v)) for v in op.inputs()], x.shape)
+    moved = set(range(len(x.shape) - _spatial_rank(rule_name(op)), len(x.shape)))
+    walk.put(out, Tags([walk.collapse(p, moved, op) for p in merged], walk.of(x).zero))
 
 
 def _spatial_rank(name: str) -> int:

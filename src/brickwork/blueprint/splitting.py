@@ -115,7 +115,13 @@ def check_halves(model: nn.Module, halves: Split, shape: Sequence[int]) -> None:
             wanted = whole(x.clone())
         except Exception:  # it does not take such inputs, in whatever words; others say that better
             return
-        result = halves(x)
+        try:
+            result = halves(x)
+        except Exception as error:
+            raise BadModel(
+                f"cut behind {halves.at!r}, the network's halves cannot run ({str(error).splitlines()[0]}); what answers with "
+                "several tensors that are all read cannot be cut behind: cut at the layer before, or at one that reads them."
+            ) from error
         if not isinstance(wanted, Tensor) or not isinstance(result, Tensor):
             return
         apart, size = (result - wanted).abs().max(), wanted.abs().max()
@@ -260,7 +266,15 @@ def _output_of(nodes: list[fx.Node], name: str) -> fx.Node:
     if not last:
         known = [str(n.target) for n in nodes if n.op == "call_module"]
         raise UnknownName("layer", name, known)
-    return max(last, key=nodes.index)
+    return _one_of_several(max(last, key=nodes.index))
+
+
+def _one_of_several(node: fx.Node) -> fx.Node:
+    """Of a layer that answers with several tensors, as nn.GRU does, the one that is read, where it is one."""
+    items = list(node.users)
+    read = [item for item in items if item.users]
+    several = node.op == "call_module" and all(u.target is operator.getitem and type(u.args[1]) is int for u in items)
+    return read[0] if several and len(read) == 1 else node
 
 
 def _needed(cuts: list[fx.Node]) -> set[fx.Node]:

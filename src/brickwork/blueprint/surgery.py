@@ -30,7 +30,7 @@ from brickwork.blueprint.prove import (
     scrambled,
 )
 from brickwork.blueprint.request import as_indices, check_model, example_to_json, kept_indices
-from brickwork.copying import collector_paused, copy_module
+from brickwork.copying import collector_paused, copy_module, keep_modes
 from brickwork.errors import BadModel, RequestError, Unsupported
 from brickwork.origin import attach, origin_of
 
@@ -276,10 +276,7 @@ def finish(bp: Blueprint, model: nn.Module, new: nn.Module, step: dict[str, Any]
     if classes and "keep" in step and "classes" in step["keep"] and len(classes) == bp.spaces.get("classes"):
         classes = tuple(classes[i] for i in sorted(step["keep"]["classes"]))
     attach(new, origin.after(step, classes=classes))
-    new.train(model.training)
-    modes = {path: module.training for path, module in model.named_modules(remove_duplicate=False)}
-    for path, module in new.named_modules(remove_duplicate=False):
-        module.training = modes.get(path, module.training)  # by name: a forward written down has another order
+    keep_modes(new, model)
 
 
 def _reorder(small: nn.Module, bp: Blueprint, kept: dict[str, np.ndarray]) -> nn.Module:

@@ -13,7 +13,7 @@ from brickwork.data.datasets import images_of
 from brickwork.data.images import ImageData
 from brickwork.data.pixels import as_input
 from brickwork.data.streamed import Images, unread
-from brickwork.devices import device_of
+from brickwork.devices import device_of, number_of
 from brickwork.errors import BadData
 from brickwork.moments import Source, match_responses
 from brickwork.options import takes
@@ -57,7 +57,7 @@ def adapt(
         )
     channels = pair[0].shape[1]
     # Both networks read one tensor, in which a pair lies side by side; each takes its own half.
-    both = torch.cat(pair, 1).to(next(model.parameters()).dtype)
+    both = torch.cat(pair, 1).to(number_of(model).dtype)
     teacher = _Half(copy_module(model).eval(), 0, channels)
     student = _Half(copy_module(model).eval(), channels, channels)
     result = match_responses(

@@ -14,7 +14,7 @@ from brickwork.bricks.options import CompressOptions
 from brickwork.bricks.samples import DataOrImages
 from brickwork.bricks.tradeoff import Tradeoff, timed
 from brickwork.copying import copy_module
-from brickwork.devices import DeviceLike
+from brickwork.devices import DeviceLike, number_of
 from brickwork.options import takes
 
 
@@ -50,7 +50,7 @@ def compress(
         return cutting.brick(options.at(budgets[0]))
     bricks = _never_worse({budget: cutting.brick(options.at(budget)) for budget in options.budgets})
     some = next(iter(bricks.values()))
-    example = torch.zeros(options.batch, *some.input_shape, dtype=next(model.parameters()).dtype)
+    example = torch.zeros(options.batch, *some.input_shape, dtype=number_of(model).dtype)
     models = [model, *(brick.model for brick in bricks.values())]
     return Tradeoff(bricks, options, cutting.judge.before, *timed(models, example))
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.building import locate
 from brickwork.blueprint.plan import CLASSES, Blueprint
+from brickwork.devices import number_of
 from brickwork.errors import RequestError
 from brickwork.moments import LayerFit, Source, match_responses, reestimate_batch_norm
 from brickwork.moments.batches import ImageBatches, SlicedImages, fitting
@@ -57,7 +58,7 @@ def cut_and_repair(
         return Cut(part, keep)
     if repair == "bn":
         size = batch_size or fitting(part, images)
-        return Cut(reestimate_batch_norm(part, ImageBatches(images, size, next(part.parameters()))), keep)
+        return Cut(reestimate_batch_norm(part, ImageBatches(images, size, number_of(part))), keep)
     rows = response_rows(bp, keep)
     student, teacher = part, model
     if bp.output is not None:

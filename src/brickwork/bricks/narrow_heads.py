@@ -16,6 +16,7 @@ from brickwork.bricks.depth import layers_in_order
 from brickwork.bricks.options import DisassembleOptions
 from brickwork.bricks.rebuild import Curve, curve_of
 from brickwork.bricks.subject import Subject
+from brickwork.devices import number_of
 from brickwork.moments.batches import ImageBatches, fitting
 from brickwork.moments.heads import turn_heads
 from brickwork.moments.processes import agreed
@@ -46,7 +47,7 @@ def with_open_heads(subject: Subject, options: DisassembleOptions) -> Subject:
     if not open_attentions(opened):
         return subject
     images = subject.samples.lazy(subject.samples.of_classes(subject.wanted, options.scored, options.seed))
-    batches = ImageBatches(images, fitting(opened, images, 100, output), next(opened.parameters()))
+    batches = ImageBatches(images, fitting(opened, images, 100, output), number_of(opened))
     turned, heads = turn_heads(opened, batches)
     if not agreed(_answers_alike(turned, subject.whole, batches[0][:COMPARED], output)):
         return subject  # an attention that does other things with these images than with those it was tried on

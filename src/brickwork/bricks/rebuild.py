@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from brickwork.blueprint.plan import CLASSES, Blueprint
 from brickwork.blueprint.record import record
 from brickwork.bricks.answers import Answers
+from brickwork.devices import number_of
 from brickwork.errors import BadData
 from brickwork.moments.batches import SlicedImages
 from brickwork.moments.collect import collect_moments
@@ -67,7 +68,7 @@ def rebuild_curves(
     """
     if len(images) < 2:
         raise BadData("channels are chosen on two images or more; give some hundred, labels are not needed.")
-    like = next(model.parameters())
+    like = number_of(model)
     layers = {layer.path: layer for layer in find_layers(record(model, images[0:2].to(like), output=bp.output), model)}
     wanted = [name for name in bp.spaces if name != CLASSES and name in spaces]
     read = {name: found for name in wanted if (found := _readers(bp, name, layers))}

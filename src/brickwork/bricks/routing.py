@@ -15,7 +15,7 @@ from brickwork.bricks.subject import Classes, Subject, prepare
 from brickwork.bricks.widths import by_threshold
 from brickwork.data.images import ImageData
 from brickwork.devices import DeviceLike
-from brickwork.errors import BadData, BadModel
+from brickwork.errors import BadData
 from brickwork.options import takes
 from brickwork.origin import origin_of
 from brickwork.store import state_hash
@@ -52,9 +52,6 @@ def routes(
     asked = _present(model, data) if classes is None else classes
     subject = prepare(model, asked, data, device=device, output=options.output, seed=seed)
     bp, known, wanted = subject.bp, subject.known, subject.wanted
-    if len(bp.graph.output.shape) != 2:
-        shape = " × ".join(map(str, bp.graph.output.shape[1:]))
-        raise BadModel(f"the model's output for an image is {shape}; routes need one number for each class.")
     scores = _scored(subject, options.scored, attribution=attribution, seed=seed, progress=progress)
     silent = [known[k] for k in wanted if scores.counts[k] == 0]
     if silent:

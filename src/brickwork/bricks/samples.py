@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from brickwork.data.datasets import TorchData, pair_of_dataset
 from brickwork.data.images import ImageData, hold_out
 from brickwork.data.pixels import as_input
 from brickwork.data.spec import class_indices
-from brickwork.data.streamed import Images, StreamedImages, unread
+from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
 from brickwork.errors import BadData, RequestError, UnknownName
 from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
@@ -163,7 +163,7 @@ def pair_of(data: Data) -> tuple[Tensor | StreamedImages, np.ndarray]:
         images, labels = unread(data.train_images), data.train_labels
     else:
         try:
-            given, answers = () if isinstance(data, Tensor | np.ndarray) else data
+            given, answers = () if isinstance(data, Tensor | np.ndarray | Mapping | str) else data
         except (TypeError, ValueError):
             what = type(data).__name__
             raise BadData(
@@ -173,9 +173,12 @@ def pair_of(data: Data) -> tuple[Tensor | StreamedImages, np.ndarray]:
             raise BadData(
                 "the labels are None; give a class number an image, or the images alone where there are none."
             )
-        images, labels = unread(given), torch.as_tensor(answers).cpu().numpy()
+        images, labels = unread(given), tensor_of(answers).cpu().numpy()
     if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
-        raise BadData(f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}.")
+        raise BadData(
+            f"{len(images)} images and labels of shape {labels.shape}, {labels.dtype}; give one class number an image. "
+            "(A network of several inputs is cut by the channels that you name, with brickwork.trace and select.)"
+        )
     if len(labels) == 0:
         raise BadData("there are no images in the data.")
     return images, labels

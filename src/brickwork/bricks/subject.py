@@ -170,6 +170,11 @@ def one_dtype(model: nn.Module) -> None:
     """Refuse a network of several precisions: what one of its layers answers could not be compared with another's."""
     kinds: dict[torch.dtype, str] = {}
     for name, tensor in model.state_dict().items():
+        if not isinstance(tensor, Tensor):
+            kind = type(tensor).__name__
+            raise BadModel(
+                f"{name} is a {kind}, and a part holds tensors only; leave out get_extra_state of that module."
+            )
         if tensor.is_floating_point():
             kinds.setdefault(tensor.dtype, name)
     if len(kinds) > 1:
@@ -179,7 +184,13 @@ def one_dtype(model: nn.Module) -> None:
 
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None, all_stay: bool) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
-    if all_stay and CLASSES not in bp.spaces and len(bp.graph.output.shape) <= 2 and not isinstance(whole, Branches):
+    shape = bp.graph.output.shape
+    if len(shape) > 2:  # a map of answers would be compared with one label
+        raise BadModel(
+            f"the model answers an image with a map of {' × '.join(map(str, shape[1:]))}, and parts are chosen and judged by one "
+            "row of logits an image; cut it by the channels that you name, with brickwork.trace and select, or leave it whole."
+        )
+    if all_stay and CLASSES not in bp.spaces and not isinstance(whole, Branches):
         return bp
     if not bp.by_class:
         if isinstance(whole, Branches):

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brickwork.errors import BadData
+
 HELD = 2**27  # bytes of images that are read once and kept; beyond, they are read whenever they are wanted
 BATCH = 256  # images that are looked at together where all of them are
 
@@ -108,12 +110,24 @@ def keeping(read: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], 
 
 def tensor_of(images: Images) -> Tensor:
     """Images as a tensor, read if they are not yet."""
-    return images.tensor() if isinstance(images, StreamedImages) else torch.as_tensor(images)
+    return images.tensor() if isinstance(images, StreamedImages) else _tensor(images)
+
+
+def _tensor(array: Any) -> Tensor:
+    """An array as a tensor that shares its memory; one that runs backwards (`images[::-1]`), which torch has none for, copied."""
+    backwards = isinstance(array, np.ndarray) and any(step < 0 for step in array.strides)
+    try:
+        return torch.as_tensor(array.copy() if backwards else array)
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(array).__name__
+        raise BadData(
+            f"images are one array or tensor, not this {kind}, of which torch makes none ({error})."
+        ) from None
 
 
 def unread(images: Images) -> Tensor | StreamedImages:
     """The same images as something with tensor-like slices, of which none is read yet."""
-    return images if isinstance(images, StreamedImages) else torch.as_tensor(images)
+    return images if isinstance(images, StreamedImages) else _tensor(images)
 
 
 def concatenated(parts: Sequence[Any]) -> Any:

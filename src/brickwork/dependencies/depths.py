@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.parts import zero_linear
-from brickwork.copying import copy_module
+from brickwork.copying import copy_module, keep_modes
 from brickwork.errors import BadModel
 from brickwork.origin import attach, origin_of
 from brickwork.outputs import logits_of
@@ -55,6 +55,7 @@ def deeper_classes(
     step = {"op": "deeper_classes", "layers": list(layers), "width": width, "new": new}
     attach(grown, origin_of(model).after(step, **classes))
     grown.train(model.training)
+    keep_modes(grown.model, model)
     return grown
 
 

@@ -238,7 +238,7 @@ def example(origin: Origin, count: int, raw: bool, model: nn.Module) -> Tensor:
     if raw:
         return images
     kind = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    given = images.permute(0, 3, 1, 2).contiguous().to(kind) / 255
+    given = images.movedim(-1, 1).contiguous().to(kind) / 255  # also of sounds, volumes and tables
     if prepared is None or not prepared.mean:
         return given
     mean, std = (torch.tensor(v, dtype=kind).view(-1, 1, 1) for v in (prepared.mean, prepared.std))
@@ -268,7 +268,12 @@ def _program(whole: nn.Module, inputs: dict[int, Tensor], options: ExportOptions
     return program, False
 
 
-def _first_line(error: Exception) -> str:
+def _first_cause(error: BaseException) -> BaseException:
+    """What an exporter ran into, below what each of its stages says of it."""
+    return error if error.__cause__ is None else _first_cause(error.__cause__)
+
+
+def _first_line(error: BaseException) -> str:
     text = " ".join((str(error).strip() or "no message").splitlines()[0].split())
     return f"{type(error).__name__}: {text.removesuffix('.')}"
 
@@ -372,7 +377,7 @@ def _write_onnx(program: Any, file: Path, facts: dict[str, Any], given: Tensor) 
             )
         except Exception as error:  # an operator without a counterpart, above all
             raise BadModel(
-                f"the network cannot be written as ONNX: {_first_line(error)}; give `to` pt2 or torch."
+                f"the network cannot be written as ONNX: {_first_line(_first_cause(error))}; give `to` pt2 or torch."
             ) from error
         axis = written.model.graph.inputs[0].shape[0]
         if not isinstance(axis, int) and hasattr(

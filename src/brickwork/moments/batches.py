@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
+from brickwork.devices import number_of
 
 WIDEST = 2**26  # bytes that one value of a forward pass may take in a batch; twice that on a GPU
 
@@ -63,7 +64,7 @@ class ImageBatches:
 
 def fitting(model: nn.Module, images: SlicedImages, at_most: int = 250, output: str | int | None = None) -> int:
     """How many images may go through the model at once."""
-    like = next(model.parameters())
+    like = number_of(model)
     two = images[0:2].to(like)
     graph = record(model, two, output=output)
     largest = max(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from brickwork.blueprint.record import record
 from brickwork.copying import copy_module
+from brickwork.devices import number_of
 from brickwork.errors import BadData, BadModel
 from brickwork.moments.batches import ImageBatches, SlicedImages
 from brickwork.moments.gram import Moments
@@ -64,7 +65,7 @@ class Run:
 
     def __init__(self, student: nn.Module, source: Source, batch_size: int) -> None:
         self.source = source
-        like = next(student.parameters())
+        like = number_of(student)
         room = ROOM["cuda" if like.is_cuda else "cpu"]
         every, mine = share_batches(source.images, batch_size, like)
         theirs = mine if source.own is None else share_batches(source.own, batch_size, like)[1]

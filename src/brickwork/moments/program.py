@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -253,8 +253,20 @@ def _functional(op: Op) -> Any:
     if name == "copy_":  # its pure twin has no gradient
         return lambda x, source, *_: source.to(x.dtype).expand(x.shape)
     if name.endswith("_") and not name.endswith("__"):
-        packet = getattr(torch.ops.aten, name[:-1], None)
-        if packet is None:
-            raise Unsupported(f"{op.name} in {op.module} has no out-of-place form")
-        return getattr(packet, op.func._overloadname)
+        pure = _pure(op.func)
+        if pure is None:
+            raise Unsupported(f"{op.name} in {op.module or 'the top module'} has no out-of-place form")
+        return pure
     return op.func
+
+
+@lru_cache(maxsize=1024)
+def _pure(func: Any) -> Any:
+    """What gives the same from the same arguments and writes nowhere; its overload may have another name (`transpose_`)."""
+
+    def takes(one: Any) -> list[tuple[str, str]]:
+        return [(argument.name, str(argument.type)) for argument in one._schema.arguments]
+
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::")[:-1], None)
+    every = [] if packet is None else [getattr(packet, name) for name in packet.overloads()]
+    return next((one for one in every if takes(one) == takes(func)), None)

@@ -135,7 +135,10 @@ def tensors_of(header: Header, sha256: str | None = None) -> State:
     """All tensors behind a header that was read, each where torch would have put it (see `devices.aligned`)."""
     result = {}
     for entry, content in read_arrays(header, sha256, lambda size: torch.empty(size, dtype=torch.uint8).numpy()):
-        values = torch.from_numpy(content).view(getattr(torch, TORCH_NAMES[entry.kind]))
+        kind = getattr(torch, TORCH_NAMES[entry.kind])
+        values = (
+            torch.from_numpy(content).view(kind) if len(content) else torch.empty(0, dtype=kind)
+        )  # numpy's has no steps
         result[entry.name] = values.reshape(entry.shape)
     return {name: result[name] for name in sorted(result)}
 
