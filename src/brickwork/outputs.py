@@ -63,6 +63,20 @@ def in_rows(logits: Tensor) -> Tensor:
     return logits[:, None] if logits.ndim == 1 else logits
 
 
+def of_classes(logits: Tensor, axis: int = 1) -> Tensor:
+    """The logits; BadModel where there is one output, of which the largest, and a softmax, say nothing.
+
+    >>> of_classes(torch.zeros(5, 2)).shape
+    torch.Size([5, 2])
+    """
+    if logits.ndim <= axis or logits.shape[axis] == 1:
+        raise BadModel(
+            "the model has one output, and what is asked for compares classes: accuracies, entropies and distillation say "
+            "nothing of one; give its last layer two rows, one of zeros and its own: their softmax is the sigmoid of the one."
+        )
+    return logits
+
+
 def are_probabilities(logits: Tensor) -> bool:
     """Whether every row is what a softmax gives: none below 0, and a sum of 1.
 

@@ -69,7 +69,7 @@ def test_one_output_is_judged_by_its_variance_on_images_without_labels(images, n
         assert brick.judged_by == "variance explained" and brick.used["labels"] == "network"
         assert brick.accuracy_before == held.accuracy_after == 1.0 and 0.5 < brick.accuracy_after <= 1
         assert brick.model(images).shape == net(images).shape
-        assert "held-out variance explained" in str(brick)
+        assert "held-out variance explained" in str(brick) and "labels are not used" in brick.note
 
 
 def test_what_is_said_of_variance_is_what_the_part_gives(images):

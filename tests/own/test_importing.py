@@ -302,6 +302,7 @@ def test_named_tensors_are_left_out_and_said(run, here):
         ([], "that the weights were trained in, or leave out by --skip what the network does without."),
         (["AUX*"], "--skip 'AUX*' fits none of the tensors of heads.pth that are left; it has"),
         (["aux*", "n_averaged", "fc1.bias"], "it lacks fc1.bias"),
+        (["n_averaged"], "it has, which the network has not, module.aux1.fc.weight, module.aux1.fc.bias."),
     ],
 )
 def test_what_is_not_left_out_must_fit(run, here, skip, told):

@@ -26,7 +26,7 @@ from brickwork.algebra.states import like, shapes_of
 from brickwork.copying import copy_module
 from brickwork.data.streamed import Images
 from brickwork.errors import JobFailed
-from brickwork.outputs import logits_of
+from brickwork.outputs import logits_of, of_classes
 from brickwork.prediction import evaluating
 from brickwork.progress import bar
 from brickwork.store.weights import tied_names
@@ -189,7 +189,7 @@ def entropy(logits: Tensor) -> Tensor:
     >>> round(float(entropy(torch.zeros(2, 4))), 4)
     1.3863
     """
-    logs = logits.log_softmax(1)
+    logs = of_classes(logits).log_softmax(1)
     return -(logs.exp() * logs).sum(1).mean()
 
 

@@ -11,7 +11,7 @@ from brickwork.algebra.plane import Cell, Plane
 from brickwork.algebra.stacked import stack
 from brickwork.copying import copy_module
 from brickwork.moments.batch_norm import reestimate_batch_norm
-from brickwork.outputs import logits_of
+from brickwork.outputs import logits_of, of_classes
 from brickwork.prediction import evaluating
 from brickwork.store.weights import put_state
 
@@ -77,7 +77,7 @@ class Cells:
                 some = slice(first, first + self.in_a_pass)
                 run = self._together(group, some)
                 for x, y in zip(images.tensor_split(pieces), labels.tensor_split(pieces), strict=True):
-                    right[some] += (run(x.to(self.dtype)).argmax(2) == y[:, None]).sum(0)
+                    right[some] += (of_classes(run(x.to(self.dtype)), 2).argmax(2) == y[:, None]).sum(0)
         return [round(count / len(labels), 6) for count in right.tolist()]
 
     def _together(self, group: list[Cell], some: slice) -> Callable[[Tensor], Tensor]:

@@ -26,7 +26,7 @@ from brickwork.data.images import ImageData, drawn_images, hold_out
 from brickwork.devices import DeviceLike
 from brickwork.errors import BadData
 from brickwork.origin import origin_of
-from brickwork.outputs import accuracy_of
+from brickwork.outputs import accuracy_of, in_rows
 from brickwork.prediction import predict
 
 
@@ -137,4 +137,5 @@ def _accuracy(nets: Sequence[nn.Module], merged: nn.Module, one: ImageData) -> f
     outputs = _outputs(nets, one)
     if outputs is None or len(one.test_images) == 0:
         return None
-    return accuracy_of(predict(merged, one.test_images), outputs[one.test_labels])
+    logits = in_rows(predict(merged, one.test_images))
+    return None if logits.shape[1] == 1 else accuracy_of(logits, outputs[one.test_labels])

@@ -12,7 +12,7 @@ from brickwork.algebra.data_methods import find
 from brickwork.algebra.inputs import ModelTask, tasks_of
 from brickwork.algebra.merging import merge
 from brickwork.errors import BadData
-from brickwork.outputs import logits_of
+from brickwork.outputs import logits_of, of_classes
 from brickwork.prediction import evaluating
 from brickwork.progress import bar
 
@@ -107,7 +107,7 @@ def judge(model: nn.Module, task: ModelTask, number: int, batch_size: int = 512)
     right, loss = 0, 0.0
     with evaluating(model):
         for x, y in zip(task.images.split(batch_size), task.labels.split(batch_size), strict=True):
-            logits = logits_of(model(x))
+            logits = of_classes(logits_of(model(x)))
             if logits.ndim != 2 or not 0 <= int(y.min()) <= int(y.max()) < logits.shape[1]:
                 raise BadData(
                     f"the labels of set {number} run from {int(y.min())} to {int(y.max())}, and the models give "

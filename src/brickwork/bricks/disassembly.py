@@ -36,6 +36,7 @@ from brickwork.store import state_hash
 from brickwork.words import counted, some_of
 
 LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest
+ONE_OUTPUT = "labels are not used: the one output is compared with the whole network's"
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
 
 
@@ -127,7 +128,8 @@ class Cutting:
         """The part by these options, which differ from those of the choice in the budget alone."""
         cut, note = self._cut(options)
         subject, judge, seed, output = self.subject, self.judge, options.seed, options.output
-        note = "; ".join(filter(None, (note, _left_whole(self.stuck), _too_few(cut.fits, len(self.unlabelled)))))
+        alone = ONE_OUTPUT if judge.kind == VARIANCE else ""
+        note = "; ".join(filter(None, (note, alone, _left_whole(self.stuck), _too_few(cut.fits, len(self.unlabelled)))))
         samples = subject.samples
         used: dict[str, Any] = {"images": len(self.unlabelled), "scored": self.choice.images}
         used |= {"labels": "network"} if samples.answers else {}

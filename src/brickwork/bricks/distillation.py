@@ -22,7 +22,7 @@ from brickwork.devices import DeviceLike, device_of, pick
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import origin_of, record_step
-from brickwork.outputs import logits_of
+from brickwork.outputs import logits_of, of_classes
 from brickwork.training import TrainingResult, train
 
 
@@ -140,5 +140,6 @@ class _Soft:
             raise BadModel(
                 f"the teachers give {answers.shape[1]} logits and the student {logits.shape[1]}; name their classes."
             )
+        of_classes(logits)
         own, other = ((t.float() / self.temperature).log_softmax(1) for t in (logits, answers))
         return F.kl_div(own, other, log_target=True, reduction="batchmean") * self.temperature**2

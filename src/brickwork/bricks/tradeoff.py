@@ -54,7 +54,7 @@ class Tradeoff:
 
     @property
     def judged_by(self) -> str:
-        """What `accuracy` is: of the labels, or agreement with the whole network, on images without labels."""
+        """What `accuracy` is, as of a Brick: of the labels, or on images without labels agreement with the whole network."""
         return next(iter(self.bricks.values())).judged_by
 
     def table(self) -> list[dict[str, Any]]:

@@ -232,7 +232,8 @@ def fill(model: nn.Module, state: Mapping[str, Tensor], file: Path, notes: list[
         for name in own
         if name in given and given[name].shape != own[name].shape
     ]
-    _refuse(file, missing, [name for name in given if name not in own], misshapen)
+    unexpected = [name for name, ours in zip(state, names, strict=True) if ours not in own]  # as the file calls them
+    _refuse(file, missing, unexpected, misshapen)
     kinds = {str(v.dtype).removeprefix("torch.") for n, v in given.items() if v.dtype != own[n].dtype}
     if kinds:
         notes.append(f"{' and '.join(sorted(kinds))} numbers were turned into the network's own type")
