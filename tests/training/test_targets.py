@@ -94,3 +94,13 @@ def test_labels_that_cannot_be(several):
         brickwork.train(network(), images, 0.5 * labels, **HOW)
     with pytest.raises(BadData, match=r"labels are \(10, 3\) for 400 images"):
         brickwork.train(network(), images, labels[:10], **HOW)
+
+
+def test_a_pair_and_arrays_that_run_backwards_train_as_others(several):
+    images, labels = several[0].numpy()[::-1], several[1][:, 0].numpy()[::-1]
+    weights = []
+    for given in ((images, labels), ((images.copy(), labels.copy()),)):
+        net = network(2)
+        brickwork.train(net, *given, **{**HOW, "epochs": 1})
+        weights.append(net[2].weight)
+    assert torch.equal(*weights)
