@@ -260,11 +260,12 @@ class Adapted(nn.Module):
         torch.manual_seed(0)
         self.a, self.base, self.head = nn.Linear(6, 12), nn.Linear(12, 10), nn.Linear(10, 4)
         self.up, self.down = nn.Parameter(torch.randn(10, 3)), nn.Parameter(torch.randn(3, 12))
+        self.strength = nn.Parameter(torch.ones(3))
         with torch.no_grad():
             self.down[1] *= 1e-4
 
     def forward(self, x):
-        weight = self.base.weight + self.up @ self.down
+        weight = self.base.weight + self.up * self.strength @ self.down
         return self.head(torch.relu(nn.functional.linear(torch.relu(self.a(x)), weight, self.base.bias)))
 
 

@@ -85,11 +85,9 @@ def _sizes_along(bp: Blueprint, model: nn.Module, name: str) -> list[np.ndarray]
         for dim, axis in enumerate(bp.axes[tensor]):
             for space, mine, there in bp.places(axis.units) if axis is not None else ():
                 if space == name:
-                    squares = model.get_parameter(tensor).detach().double().square().cpu()
+                    rows = model.get_parameter(tensor).detach().double().cpu().movedim(dim, 0)
                     found.append(np.zeros(bp.spaces[name]))
-                    np.add.at(
-                        found[-1], there, squares.sum([d for d in range(squares.dim()) if d != dim]).numpy()[mine]
-                    )
+                    np.add.at(found[-1], there, rows.reshape(len(rows), -1).square().sum(1).numpy()[mine])
     return found
 
 
