@@ -182,6 +182,13 @@ def test_what_does_not_fit_is_refused(labels, classes, message):
         evaluate(nn.Identity(), torch.eye(3), labels, classes=classes)
 
 
+def test_a_pair_and_arrays_that_run_backwards():
+    logits, labels = sample()
+    found = evaluate(nn.Identity(), logits, labels).accuracy
+    assert evaluate(nn.Identity(), (logits, labels)).accuracy == found
+    assert evaluate(nn.Identity(), logits.numpy()[::-1], labels.numpy()[::-1]).accuracy == found
+
+
 def test_no_images_is_refused():
     with pytest.raises(BadData, match="no images"):
         evaluate(nn.Identity(), torch.zeros(0, 3), torch.zeros(0))

@@ -63,7 +63,8 @@ __version__: str
 
 # from brickwork.evaluation import evaluate
 def eval(
-    model: Module, data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any],
+    model: Module,
+    data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any] | tuple[ndarray | Tensor | StreamedImages, Any],
     labels: ndarray | Tensor | None = None, *, split: Literal["test", "train", "all"] | None = None,
     batch_size: int = 512, restrict: str | None = None, classes: Sequence[str] | None = None,
     device: str | device | None = None, masks: ndarray | Tensor | None = None, options: EvalOptions | None = None,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from brickwork import data as data_sets
 from brickwork.data.datasets import TorchData, class_names_of, is_dataset, pair_of_dataset
 from brickwork.data.images import IGNORE, ImageData
-from brickwork.data.streamed import Images, unread
+from brickwork.data.streamed import Images, tensor_of, unread
 from brickwork.devices import DeviceLike
 from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
@@ -147,7 +147,7 @@ class LabelsEvaluation(Evaluation):
 @takes(EvalOptions)
 def evaluate(
     model: nn.Module,
-    data: ImageData | Images | TorchData,
+    data: ImageData | Images | TorchData | tuple[Images, Any],
     labels: np.ndarray | Tensor | None = None,
     *,
     classes: Sequence[str] | None = None,
@@ -157,8 +157,8 @@ def evaluate(
 ) -> Evaluation:
     """Measure a model on a data set, or on images and labels; with `masks` (N, H, W), a segmenter against them.
 
-    data: an ImageData, a torch Dataset or DataLoader of images and labels, or images (N, H, W, C) with `labels`: a class
-    number an image, or (N, classes) of 0 and 1 where an image has several, which gives a LabelsEvaluation.
+    data: an ImageData, a torch Dataset or DataLoader of images and labels, or images (N, H, W, C) with `labels` (or the pair of
+    both): a class number an image, or (N, classes) of 0 and 1 where an image has several, which gives a LabelsEvaluation.
 
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
     >>> found = evaluate(nn.Identity(), logits, torch.tensor([0, 1, 1]), classes=["cat", "dog"])
@@ -177,6 +177,8 @@ def evaluate(
             raise BadData("a Dataset brings its own labels; leave labels and masks out, or give arrays.")
         named = class_names_of(data)
         data, labels = pair_of_dataset(data, classes or origin_of(model).classes)
+    elif labels is None and isinstance(data, tuple) and len(data) == 2:  # a pair, as what cuts networks takes it
+        data, labels = data
     images, batch_size = cast(Images, data), options.batch_size
     if len(images) == 0:
         raise BadData("there are no images to evaluate on.")
@@ -185,8 +187,8 @@ def evaluate(
     if masks is not None:
         if options.restrict is not None:
             raise RequestError("`restrict` is for classifiers, and there are masks; leave it out.")
-        return _evaluate_masks(model, images, torch.as_tensor(masks), classes, batch_size, device)
-    given = torch.as_tensor(labels).cpu()
+        return _evaluate_masks(model, images, tensor_of(masks), classes, batch_size, device)
+    given = tensor_of(cast(Images, labels)).cpu()
     if given.ndim == 2 and options.restrict is None:
         logits = in_rows(predict(model, images, batch_size=batch_size, device=device))
         return evaluate_labels(logits, given, classes or origin_of(model).classes)

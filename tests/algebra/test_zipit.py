@@ -137,6 +137,18 @@ def test_all_channels_are_paired_within_their_kind():
         assert inside == 0 if within == 0 else inside % 2 == 0
 
 
+class Masked(nn.Module):
+    """Computes the kernel of its convolution in its own forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.ones(2, 1, 3, 3, dtype=torch.float64))
+        self.register_buffer("mask", torch.ones(2, 1, 3, 3, dtype=torch.float64))
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.kernel * self.mask).mean((2, 3))
+
+
 def test_wrong_requests():
     net = conv_net(0)
     up = nn.Sequential(nn.ConvTranspose2d(1, 2, 2), nn.ReLU(), nn.Conv2d(2, 2, 1)).double()
@@ -146,6 +158,7 @@ def test_wrong_requests():
         ([net] * 3, {}, RequestError, "zipit merges 2 models, not 3"),
         ([net] * 2, {"within": 2}, RequestError, "within is 2; it must be a number from 0 to 1"),
         ([net] * 2, {"weights": [1, 2]}, RequestError, "zipit takes no weights"),
+        ([Masked()] * 2, {}, BadModel, "a layer of the top module is neither a plain convolution nor a linear layer"),
         ([up] * 2, {}, BadModel, "0 is neither a plain convolution nor a linear layer"),
         ([vit] * 2, {}, BadModel, "attention, whose heads cannot be zipped"),
     ):

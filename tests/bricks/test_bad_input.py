@@ -137,6 +137,10 @@ def test_a_budget_in_words_and_labels_that_are_none_are_named(nets, pair):
             r"mixed behind its last layer \(_log_softmax.*put it behind the part",
         ),
         (nn.Sequential(nn.Linear(8, 3), nn.Softmax(1)), r"mixed behind its last layer \(_softmax"),
+        (
+            nn.Sequential(nn.Linear(8, 3), nn.LogSoftmax(1), nn.Unflatten(1, (3, 1)), nn.Flatten()),
+            r"mixed behind its last layer \(_log_softmax",
+        ),
     ],
 )
 def test_outputs_that_are_no_classes_say_the_way_on(end, said):

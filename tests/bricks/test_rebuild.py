@@ -250,3 +250,29 @@ def test_what_cannot_be_polished_is_refused_before_anything_is_cut(monkeypatch):
         brickwork.compress(net, (x, torch.arange(90) % 3), budget=0.5, polish=0.1, **QUIET)
     with pytest.raises(BadData, match="no images to judge a polish by"):
         brickwork.compress(net, (x[:3], torch.arange(3)), budget=0.5, polish=0.1, **QUIET)
+
+
+class Adapted(nn.Module):
+    """A layer with a product of low rank added to its weight: no activation runs over the rank."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.base, self.head = nn.Linear(6, 12), nn.Linear(12, 10), nn.Linear(10, 4)
+        self.up, self.down = nn.Parameter(torch.randn(10, 3)), nn.Parameter(torch.randn(3, 12))
+        self.strength = nn.Parameter(torch.ones(3))
+        with torch.no_grad():
+            self.down[1] *= 1e-4
+
+    def forward(self, x):
+        weight = self.base.weight + self.up * self.strength @ self.down
+        return self.head(torch.relu(nn.functional.linear(torch.relu(self.a(x)), weight, self.base.bias)))
+
+
+def test_what_no_activation_runs_over_is_not_taken_for_free():
+    net, x = Adapted().eval(), torch.randn(400, 6)
+    part = brickwork.compress(net, x, budget=0.85, progress=False).model
+    kept = [k for k in range(3) if any(torch.equal(net.down[k, :4], row[:4]) for row in part.down)]
+    assert len(part.down) == len(kept) and set(kept) >= {0, 2}  # nothing of the second shows
+    whole = net(x)
+    assert (part(x) - whole).square().mean() < 0.05 * (whole - whole.mean(0)).square().mean()

@@ -117,3 +117,13 @@ def test_cross_entropy_is_not_taken_of_probabilities():
         brickwork.train(ended, images, labels, epochs=1, progress=False)
     own = {"loss": lambda p, y: -p.gather(1, y[:, None]).log().mean()}
     assert brickwork.train(ended, images, labels, epochs=1, progress=False, **own).history
+
+
+def test_a_pair_and_arrays_that_run_backwards_train_as_others(several):
+    images, labels = several[0].numpy()[::-1], several[1][:, 0].numpy()[::-1]
+    weights = []
+    for given in ((images, labels), ((images.copy(), labels.copy()),)):
+        net = network(2)
+        brickwork.train(net, *given, **{**HOW, "epochs": 1})
+        weights.append(net[2].weight)
+    assert torch.equal(*weights)

@@ -40,7 +40,7 @@ def refuse_unrepairable(model: nn.Module, example: Tensor) -> None:
     for site in bp.sites:
         if site.kind in ("conv", "linear") and site.module not in known:
             raise BadModel(
-                f"{site.module or site.weight} cannot be repaired: it runs more than once, shares its weight, is transposed "
+                f"{site.called} cannot be repaired: it runs more than once, shares its weight, is transposed "
                 "or is not a plain convolution or linear layer; merge without `repair`."
             )
     for path in sorted(known):

@@ -196,6 +196,5 @@ def _refuse_unzippable(bp: Blueprint, model: nn.Module) -> None:
         plain = isinstance(layer, nn.Linear) or (isinstance(layer, _ConvNd) and not layer.transposed)
         if not plain or site.weight != f"{site.module}.weight" or site.weight not in tensors:
             raise BadModel(
-                f"{site.module or site.weight} is neither a plain convolution nor a linear layer, and cannot be zipped; take "
-                "match."
+                f"{site.called} is neither a plain convolution nor a linear layer, and cannot be zipped; take match."
             )

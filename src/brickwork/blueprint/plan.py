@@ -71,6 +71,11 @@ class LayerSite:
     kernel: int
     raw: Site
 
+    @property
+    def called(self) -> str:
+        """What a message calls it; of a kernel that is computed in the forward of the network itself there is no name."""
+        return self.module or self.weight or "a layer of the top module"
+
 
 class Blueprint:
     """Channel spaces of a traced model. Made by `brickwork.trace`.

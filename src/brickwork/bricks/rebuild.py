@@ -144,9 +144,13 @@ def damage_between(errors: np.ndarray, measured: list[tuple[int, float]]) -> np.
 
     >>> damage_between(np.array([0.0, 1.0, 2.0]), [(1, 0.5), (2, 2.0)]).tolist()
     [0.0, 0.5, 2.0]
+    >>> damage_between(np.zeros(3), [(1, 0.5), (2, 2.0)]).tolist()  # of what no activation runs over, a rank say
+    [0.0, 0.5, 2.0]
     """
     if not measured:
         return errors
+    if not errors[-1] > 0:  # nothing says how damage grows between two looks: evenly
+        errors = np.arange(len(errors), dtype=np.float64)
     shape = np.maximum(errors, max(1e-12 * float(errors[-1]), 1e-200))
     # between two measurements the factor changes with the logarithm of the error; before and behind them it stays
     factors = np.log([max(damage, 1e-300) / shape[count] for count, damage in measured])

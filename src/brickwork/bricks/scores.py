@@ -74,7 +74,22 @@ def _sizes(bp: Blueprint, model: nn.Module, name: str) -> np.ndarray:
                 if space == name:
                     np.add.at(into, there, squares.sum([d for d in range(squares.dim()) if d != dim]).numpy()[mine])
     result = made * read if made.any() and read.any() else made + read
+    if not result.any():  # weights are computed of what runs over it, as over the rank of a product
+        result = np.prod(_sizes_along(bp, model, name) or [np.ones(len(result))], axis=0)
     return result / max(result.sum(), 1e-300)
+
+
+def _sizes_along(bp: Blueprint, model: nn.Module, name: str) -> list[np.ndarray]:
+    """For every axis of a parameter that runs over the space, the squares of its numbers by channel."""
+    found = []
+    for tensor in bp.parameters:
+        for dim, axis in enumerate(bp.axes[tensor]):
+            for space, mine, there in bp.places(axis.units) if axis is not None else ():
+                if space == name:
+                    rows = model.get_parameter(tensor).detach().double().cpu().movedim(dim, 0)
+                    found.append(np.zeros(bp.spaces[name]))
+                    np.add.at(found[-1], there, rows.reshape(len(rows), -1).square().sum(1).numpy()[mine])
+    return found
 
 
 def score_channels(

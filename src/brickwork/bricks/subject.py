@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
 from brickwork.words import counted, some_of
 
+MIXES = ("_softmax", "_log_softmax", "softmax", "log_softmax")
 ANSWERED = 5000  # images whose logits are held at once, to be labelled
 Classes = Sequence[str | int] | str | int | None  # None: all
 
@@ -211,10 +213,12 @@ def _no_classes(bp: Blueprint) -> str:
             "it is, and for all else give its last layer two rows, one of zeros and its own: their softmax is the sigmoid of "
             "the one."
         )
-    last = next((op for op in reversed(bp.graph.live()) if bp.graph.output in op.outputs), None)
-    if last is not None and rule_name(last) in ("_softmax", "_log_softmax", "softmax", "log_softmax"):
+    layers = {id(site.raw.op) for site in bp.sites}
+    behind = itertools.takewhile(lambda op: id(op) not in layers, reversed(bp.graph.live()))
+    mixes = next((op for op in behind if rule_name(op) in MIXES), None)
+    if mixes is not None:
         return (
-            f"the model's outputs are mixed behind its last layer ({last.place}); take that away (nn.Identity() in its place), "
+            f"the model's outputs are mixed behind its last layer ({mixes.place}); take that away (nn.Identity() in its place), "
             "cut, and put it behind the part again, as in nn.Sequential(part, nn.Softmax(1)); brickwork.compress, which "
             "keeps every class, takes the model as it is."
         )

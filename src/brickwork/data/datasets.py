@@ -83,7 +83,9 @@ def pair_of_dataset(data: Any, known: Sequence[str] | None = None) -> tuple[Imag
 
 
 def unpacked(data: Any, labels: Any, classes: Sequence[str] | None) -> tuple[Any, Any, Sequence[str] | None]:
-    """Data, labels and class names as an operation is given them, a Dataset as the arrays it stands for."""
+    """Data, labels and class names as an operation is given them, a Dataset as the arrays it stands for, a pair as both."""
+    if labels is None and isinstance(data, tuple) and len(data) == 2:
+        return *data, classes
     if not is_dataset(data):
         return data, labels, classes
     if labels is not None:

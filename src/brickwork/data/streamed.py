@@ -121,7 +121,7 @@ def _tensor(array: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(array).__name__
         raise BadData(
-            f"images are one array or tensor, not this {kind}, of which torch makes none ({error})."
+            f"images and labels are an array or tensor each; of this {kind} torch makes none ({error})."
         ) from None
 
 

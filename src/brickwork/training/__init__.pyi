@@ -36,7 +36,8 @@ def synthesise(
 
 # from brickwork.training.loop import train
 def train(
-    model: Module, data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any],
+    model: Module,
+    data: ImageData | ndarray | Tensor | StreamedImages | Dataset[Any] | DataLoader[Any] | tuple[ndarray | Tensor | StreamedImages, Any],
     labels: ndarray | Tensor | None = None, *, epochs: int | None = None, batch_size: int | None = None,
     lr: float | None = None, optimizer: str | None = None, schedule: str | None = None,
     milestones: Sequence[int] | None = None, weight_decay: float | None = None, momentum: float | None = None,

@@ -37,7 +37,7 @@ from brickwork.words import counted, some_of
 @takes(options=TrainOptions, running=RunningOptions, hooks=TrainHooks)
 def train(
     model: nn.Module,
-    data: ImageData | Images | TorchData,
+    data: ImageData | Images | TorchData | tuple[Images, Any],
     labels: np.ndarray | Tensor | None = None,
     *,
     masks: np.ndarray | Tensor | None = None,
@@ -51,8 +51,8 @@ def train(
 ) -> TrainingResult:
     """Train a model in place: the module given is changed, moved to `device` and returned in the result.
 
-    data: an ImageData, whose training split is used (its masks where `masks` are asked for), images with `labels`, or a
-    torch Dataset or DataLoader of both. Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured
+    data: an ImageData, whose training split is used (its masks where `masks` are asked for), images with `labels`, a pair
+    or a torch Dataset or DataLoader of both. Images are uint8 (N, H, W, C), prepared with the model's preprocessing (measured
     here and attached if it has none), or floating (N, C, H, W), taken as they are. What is left None comes from the
     architecture's recipe. `masks` (N, H, W) train a segmenter; labels (N, classes) of 0 and 1 a network of several labels an
     image. Floating labels go to a `loss` of your own, in the network's precision and else as they are. A recorded step is
@@ -273,7 +273,7 @@ def _targets(
     """Labels and masks as tensors, checked against the images, and what kind of labels they are (`Run.kind`)."""
     if labels is None and masks is None:
         raise BadData("training needs labels or masks.")
-    given = None if labels is None else torch.as_tensor(labels)
+    given = None if labels is None else tensor_of(labels)
     kind = "classes" if masks is not None else _kind(given, own_loss)
     if kind == "classes" and given is not None and (given.is_floating_point() or given.is_complex()):
         raise BadData(
@@ -290,7 +290,7 @@ def _targets(
             raise BadData(f"labels are {tuple(targets.shape)} for {count} images.")
     if targets is not None and kind == "classes" and (targets.shape != (count,) or int(targets.min()) < 0):
         raise BadData(f"labels are {tuple(targets.shape)} for {count} images; one class number an image, from 0.")
-    areas = None if masks is None else torch.as_tensor(masks)
+    areas = None if masks is None else tensor_of(masks)
     if areas is not None:
         if areas.ndim != 3 or len(areas) != count:
             raise BadData(f"masks are {tuple(areas.shape)} for {count} images; (N, H, W) class numbers are needed.")
