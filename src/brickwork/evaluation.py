@@ -430,6 +430,23 @@ def auroc(scores: Tensor, positive: Tensor) -> float | None:
     return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
 
 
+def mean_overlap(predicted: Tensor, truth: Tensor, classes: int) -> float | None:
+    """Mean IoU over the classes that are there or said; None: nothing is.
+
+    >>> round(mean_overlap(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 1]), 3), 3)
+    0.583
+    """
+    present = [value for value in overlaps(_confusion(truth, predicted, classes)) if value is not None]
+    return sum(present) / len(present) if present else None
+
+
+def overlaps(confusion: Tensor) -> list[float | None]:
+    """IoU of every class; None: it is neither there nor said."""
+    hit = confusion.diagonal()
+    union = confusion.sum(0) + confusion.sum(1) - hit
+    return [(h / u).item() if u else None for h, u in zip(hit.double(), union, strict=True)]
+
+
 def _evaluate_masks(
     model: nn.Module,
     images: Images,
@@ -461,9 +478,7 @@ def _evaluate_masks(
     if confusion is None or not pixels:
         raise BadData("every pixel of the masks is ignored; there is nothing to evaluate.")
     names = _names(classes, len(confusion))
-    hit = confusion.diagonal()
-    union = confusion.sum(0) + confusion.sum(1) - hit
-    iou = [(h / u).item() if u else None for h, u in zip(hit.double(), union, strict=True)]
+    hit, iou = confusion.diagonal(), overlaps(confusion)
     present = [value for value in iou if value is not None]
     return Evaluation(
         classes=names,

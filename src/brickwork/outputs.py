@@ -1,6 +1,7 @@
 """Which of the things that a model returns holds the logits."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from brickwork.errors import BadModel
 
+PLACES = 1024  # of a map of answers, at most, that are looked at
 NAMES = ("logits", "out")  # what classifiers and torchvision's segmenters call them
 
 
@@ -75,6 +77,24 @@ def of_classes(logits: Tensor, axis: int = 1) -> Tensor:
             "nothing of one; give its last layer two rows, one of zeros and its own: their softmax is the sigmoid of the one."
         )
     return logits
+
+
+def place_rows(logits: Tensor) -> Tensor:
+    """Logits as (rows, outputs): a row per image, or of maps (images, outputs, …) one per place, image by image.
+
+    >>> place_rows(torch.zeros(5)).shape, place_rows(torch.zeros(5, 3, 8, 8)).shape, place_rows(torch.zeros(5, 3, 64, 64)).shape
+    (torch.Size([5, 1]), torch.Size([320, 3]), torch.Size([5120, 3]))
+    """
+    return in_rows(logits) if logits.ndim < 3 else spaced_places(logits, 2).movedim(1, -1).flatten(0, -2)
+
+
+def spaced_places(maps: Tensor, first: int) -> Tensor:
+    """Maps at evenly spaced places, at most 1024 of them; first: the axis from which on the axes are places."""
+    sizes = maps.shape[first:]
+    step = 1
+    while math.prod(-(-size // step) for size in sizes) > PLACES:
+        step += 1
+    return maps[(slice(None),) * first + (slice(None, None, step),) * len(sizes)]
 
 
 def are_probabilities(logits: Tensor) -> bool:

@@ -91,7 +91,7 @@ def test_what_one_output_cannot_be_asked(images):
         brickwork.compress(body(nn.Linear(10, 1)), images, attribution="frat", keep=0.5, **QUIET)
     silent = body(nn.Linear(10, 1))
     nn.init.zeros_(silent[-1].weight)
-    with pytest.raises(BadData, match="the one output is the same for every image"):
+    with pytest.raises(BadData, match="what the model answers is the same for every image"):
         brickwork.compress(silent, images, **QUIET)
     with pytest.raises(BadData, match=r"float64.*taken with labels network"):
         brickwork.compress(silent, (images, torch.rand(120).double()), **QUIET)

@@ -177,13 +177,13 @@ class Towers(nn.Module):
         return maps if right is None else (maps - self.b(self.a(right).relu())).mean((2, 3))
 
 
-@pytest.mark.parametrize("labels", [None, torch.arange(20) % 5])
-def test_a_map_of_answers_is_not_compared_with_a_label(labels):
+def test_a_map_of_answers_is_not_compared_with_a_label():
     """A map as wide as there are images held out would be, without an error."""
-    images = torch.randn(20, 1, 6, 6)
-    data = images if labels is None else (images, labels)
-    with pytest.raises(BadModel, match="a map of 5 × 4 × 4"):
-        brickwork.compress(Towers(), data, budget=0.5, **QUIET)
+    images, labels = torch.randn(20, 1, 6, 6), torch.arange(20) % 5
+    with pytest.raises(BadData, match=r"map of 5 × 4 × 4, .*give masks of class numbers, \(20, 4, 4\), or the images"):
+        brickwork.compress(Towers(), (images, labels), budget=0.5, **QUIET)
+    with pytest.raises(BadModel, match=r"map of 5 × 4 × 4, .*brickwork.compress takes such a model"):
+        brickwork.disassemble(Towers(), [0, 1], (images, labels), budget=0.5, **QUIET)
 
 
 @pytest.mark.parametrize("labels", ["data", "network"])

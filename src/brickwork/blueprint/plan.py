@@ -144,6 +144,11 @@ class Blueprint:
         return len(self.output_units) or (shape[1] if len(shape) > 1 else 1)
 
     @property
+    def answers_maps(self) -> bool:
+        """Whether an example is answered place by place, as an image is by a segmenter."""
+        return len(self.graph.output.shape) > 2
+
+    @property
     def by_class(self) -> bool:
         """Whether every output is one channel of the last layers, so that some can be had without the others.
 

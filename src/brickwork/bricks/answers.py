@@ -9,16 +9,26 @@ from torch import Tensor, nn
 
 from brickwork.copying import copy_module
 from brickwork.moments.batches import SlicedImages
-from brickwork.outputs import in_rows, logits_of
+from brickwork.outputs import logits_of, place_rows
 
 
 class Answers:
-    """The whole network's logits of some classes on a few images."""
+    """The whole network's logits of some classes on a few images; of a map, at its places.
+
+    numbers: the answers are no classes' logits, so that what is added to all of them counts.
+    """
 
     def __init__(
-        self, model: nn.Module, images: SlicedImages, classes: list[int], output: str | int | None, batch_size: int
+        self,
+        model: nn.Module,
+        images: SlicedImages,
+        classes: list[int],
+        output: str | int | None,
+        batch_size: int,
+        *,
+        numbers: bool = False,
     ) -> None:
-        self.model = copy_module(model).eval()
+        self.model, self.numbers = copy_module(model).eval(), numbers
         self.images, self.classes, self.output, self.batch = images, classes, output, batch_size
         self.whole = self._logits(self.model, restrict=True)
         self.scale = max(float(self.whole.square().sum(1).mean()), 1e-300)
@@ -55,10 +65,11 @@ class Answers:
     def _logits(self, model: nn.Module, *, restrict: bool) -> Tensor:
         rows = []
         for start in range(0, len(self.images), self.batch):
-            logits = in_rows(logits_of(model(self.images[start : start + self.batch]), self.output)).double()
+            logits = place_rows(logits_of(model(self.images[start : start + self.batch]), self.output)).double()
             rows.append(logits[:, self.classes] if restrict else logits)
         logits = torch.cat(rows)
-        return logits - logits.mean(1, keepdim=True) if logits.shape[1] > 1 else logits - logits.mean()
+        alone = self.numbers or logits.shape[1] == 1
+        return logits - logits.mean(0 if alone else 1, keepdim=True)
 
     def _far(self, logits: Tensor) -> float:
         return float((logits - self.whole).square().sum(1).mean()) / self.scale

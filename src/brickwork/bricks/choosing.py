@@ -71,7 +71,8 @@ def choose(
     answers = None
     if options.keep is None:  # a share of every layer needs the order of its channels alone
         draw = np.random.default_rng([options.seed, 3]).permutation(index)[:LOOKED_AT]
-        answers = Answers(subject.whole, samples.lazy(np.sort(draw)), subject.wanted, bp.output, size)
+        images_of_draw, numbers = samples.lazy(np.sort(draw)), subject.numbers
+        answers = Answers(subject.whole, images_of_draw, subject.wanted, bp.output, size, numbers=numbers)
     curves = rebuild_curves(
         subject.whole, bp, images, answers, spaces=spaces, batch_size=size, seed=options.seed, progress=progress
     )

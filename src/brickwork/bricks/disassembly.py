@@ -36,7 +36,7 @@ from brickwork.store import state_hash
 from brickwork.words import counted, some_of
 
 LADDER = (0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.7)  # budgets among which the accuracy bound looks for the smallest
-ONE_OUTPUT = "labels are not used: the one output is compared with the whole network's"
+NUMBERS = "labels are not used: the answers are numbers, compared with the whole network's"
 STATISTICS = 1000  # images are enough for the means and spreads that let bricks be joined fairly
 
 
@@ -96,19 +96,15 @@ class Cutting:
         given["labels"] = "network" if options.labels == "network" else "either"
         given["all_stay"] = classes is None
         self.subject = prepare(model, classes, data, **given)
-        if not self.subject.bp.by_class and options.chosen_by not in ("rebuild", "taylor"):
-            raise RequestError(
-                f"`attribution` {options.chosen_by} scores channels for classes, and the model's outputs are no channels of its "
-                "last layer to score them for; choose rebuild or taylor."
-            )
+        _check_attribution(self.subject.bp, options)
         self.subject = with_open_heads(self.subject, options)
-        self.judge = Judge(self.subject.whole, self.subject.judged, self.subject.wanted, options.output)
+        whole, wanted = self.subject.whole, self.subject.wanted
+        self.judge = Judge(whole, self.subject.judged, wanted, options.output, numbers=self.subject.numbers)
         self.unlabelled = self.subject.samples.some(options.images, options.seed)
         self.cut_out = partial(repaired, self.subject, index=self.unlabelled, options=options, progress=progress)
-        wanted = self.subject.wanted
         if not options.chosen and self.judge.before is None:
             lacking = "one class needs images of others too" if len(wanted) == 1 else "every class has too few images"
-            lacking = "the one output is the same for every image" if self.judge.kind == VARIANCE else lacking
+            lacking = "what the model answers is the same for every image" if self.judge.kind == VARIANCE else lacking
             raise BadData(
                 f"there is nothing to judge a part by: {lacking}; give more data, or one of `keep`, `budget`, `threshold`."
             )
@@ -128,7 +124,7 @@ class Cutting:
         """The part by these options, which differ from those of the choice in the budget alone."""
         cut, note = self._cut(options)
         subject, judge, seed, output = self.subject, self.judge, options.seed, options.output
-        alone = ONE_OUTPUT if judge.kind == VARIANCE else ""
+        alone = NUMBERS if judge.kind == VARIANCE else ""
         note = "; ".join(filter(None, (note, alone, _left_whole(self.stuck), _too_few(cut.fits, len(self.unlabelled)))))
         samples = subject.samples
         used: dict[str, Any] = {"images": len(self.unlabelled), "scored": self.choice.images}
@@ -197,6 +193,16 @@ class Cutting:
                 self.choice = self.choice.within(set(self.choice.spaces) - set(more))
                 if not more or not self.choice.spaces:
                     raise refused.error from None
+
+
+def _check_attribution(bp: Blueprint, options: DisassembleOptions) -> None:
+    """Refuse scores that the model's answers have none for."""
+    if options.chosen_by not in ("rebuild", "taylor") and (bp.answers_maps or not bp.by_class):
+        lacks = "a row of logits per image" if bp.answers_maps else "an output per class, a channel of its last layer"
+        raise RequestError(
+            f"`attribution` {options.chosen_by} scores channels for classes, and the model has not {lacks}; choose rebuild or "
+            "taylor."
+        )
 
 
 class _Refused(Exception):

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from brickwork.bricks.samples import Samples
-from brickwork.evaluation import auroc
-from brickwork.outputs import in_rows, logits_of
+from brickwork.data.images import IGNORE
+from brickwork.evaluation import auroc, mean_overlap
+from brickwork.outputs import logits_of, place_rows, spaced_places
 from brickwork.prediction import evaluating
 
 BATCH = 500  # images in a pass, at most,
@@ -17,48 +18,66 @@ NUMBERS = {"cuda": 2**24, "cpu": 2**21}
 
 
 def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None) -> Tensor:
-    """The chosen output on these images, float64 on the CPU."""
+    """The chosen output on these images, float64 on the CPU; of maps a row per place (`place_rows`)."""
     room = NUMBERS["cuda" if samples.device.type == "cuda" else "cpu"]
     size = max(1, min(BATCH, room // max(1, samples.inputs(index[:1]).numel()))) if len(index) else BATCH
     with evaluating(model):
         result = [
-            in_rows(logits_of(model(samples.inputs(part)), output)).double().cpu()
+            place_rows(logits_of(model(samples.inputs(part)), output)).double().cpu()
             for part in np.split(index, range(size, len(index), size))
         ]
     return torch.cat(result).clone()
 
 
-VARIANCE = "variance explained"  # of the answers of a network of one output, which no label is compared with
+IOU, IOU_WITH_WHOLE = "mean IoU", "mean IoU with the whole"  # of maps: with masks, and without
+VARIANCE = "variance explained"  # of answers that are numbers, of which no largest one is the answer
 
 
 class Judge:
-    """Compares parts with the whole restricted to the same classes."""
+    """Compares parts with the whole restricted to the same classes; maps place by place, with masks or the whole's answers."""
 
-    def __init__(self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None) -> None:
+    def __init__(
+        self, whole: nn.Module, samples: Samples, classes: list[int], output: str | int | None, *, numbers: bool = False
+    ) -> None:
         self.samples, self.classes, self.output = samples, classes, output
-        self.kind = "auroc" if len(classes) == 1 else "agreement" if samples.answers else "accuracy"
         held = samples.held
         # One class can only be told from the others; several are told from each other.
         own = held[np.isin(samples.labels[held], classes)]
         self.index = own if len(classes) > 1 else held
-        self.labels = torch.from_numpy(samples.labels[self.index])
-        self.before = None
+        self.kind, self.before = "agreement" if samples.answers else "accuracy", None
+        if len(classes) == 1:
+            self.kind = "auroc"
         if len(self.index):
-            logits = logits_on(whole, samples, self.index, output)
-            if logits.shape[1] == 1:
-                self.kind, self.whole = VARIANCE, logits
-            self.before = self._quality(logits[:, classes])
+            self.whole = logits_on(whole, samples, self.index, output)
+            if len(self.whole) != len(self.index):
+                self.kind = IOU if samples.masks is not None else IOU_WITH_WHOLE
+            self.labels = self._labels()
+        if numbers:
+            self.kind = VARIANCE
+        if len(self.index):
+            self.before = self._quality(self.whole[:, classes])
 
     def of(self, part: nn.Module) -> float | None:
         if self.before is None:
             return None
         return self._quality(logits_on(part, self.samples, self.index, self.output))
 
+    def _labels(self) -> Tensor:
+        """What every row is to be answered with."""
+        if self.kind == IOU and self.samples.masks is not None:
+            return spaced_places(self.samples.masks[torch.from_numpy(self.index)], 1).flatten().long()
+        return (
+            self.whole.argmax(1) if self.kind == IOU_WITH_WHOLE else torch.from_numpy(self.samples.labels[self.index])
+        )
+
     def _quality(self, logits: Tensor) -> float | None:
         if self.kind == VARIANCE:
-            variance = float(self.whole.var(unbiased=False))
+            variance = float(self.whole.var(0, unbiased=False).mean())
             return 1 - float((logits - self.whole).square().mean()) / variance if variance > 0 else None
         if self.kind == "auroc":
             return auroc(logits[:, 0], self.labels == self.classes[0])
         predicted = torch.tensor(self.classes)[logits.argmax(1)]
+        if self.kind in (IOU, IOU_WITH_WHOLE):
+            counted = self.labels != IGNORE if self.kind == IOU else torch.ones_like(self.labels, dtype=torch.bool)
+            return mean_overlap(predicted[counted], self.labels[counted], len(self.classes))
         return (predicted == self.labels).double().mean().item()

@@ -95,7 +95,10 @@ def polish(
         return time.monotonic() - began
 
     some = samples.use[: size * (TIMED if on_gpu else 2)]
-    far = Answers(subject.whole, samples.lazy(some), subject.wanted, subject.bp.output, size).distance(part)
+    numbers = subject.numbers
+    far = Answers(subject.whole, samples.lazy(some), subject.wanted, subject.bp.output, size, numbers=numbers).distance(
+        part
+    )
     try:
         learn(some, 1)  # whatever is made once is made here
     except RuntimeError as error:  # recorded operations that half precision does not know, as in a ViT
@@ -163,13 +166,15 @@ class _Student(nn.Module):
         self._whole = (LogitsAlone(subject.whole, bp.output).eval(),)  # no module of the student's
         self._rows = {f"net.{path}": rows for path, rows in response_rows(bp, kept).items()}
         self._classes = torch.tensor(subject.wanted, device=subject.samples.device)
+        self._numbers = subject.numbers
         self._recorded: dict[torch.Size, _Recorded] = {}
         self._heard: dict[int, Tensor] = {}
 
     def forward(self, images: Tensor) -> Tensor:
         at = self._at(images)
         self._heard = run_values(at.mine, images, wanted={p.mine for p in at.points}, learn=True)
-        return self._heard[at.mine.graph.output.index]
+        answers = self._heard[at.mine.graph.output.index]
+        return answers if answers.ndim == 2 else answers.flatten(2).mean(2)  # training wants a row per image
 
     def penalty(self, images: Tensor, logits: Tensor, _target: Tensor) -> Tensor:
         """How far the responses are from the whole's: squared differences, over the variance of each."""
@@ -180,10 +185,10 @@ class _Student(nn.Module):
         for point in at.points:
             wanted = told[point.theirs].index_select(point.axis, point.rows)
             total = total + _relative(self._heard[point.mine], wanted, point.axis)
-        logits = logits.to(total.dtype)
+        logits = self._heard[at.mine.graph.output.index].to(total.dtype)
         answers = told[at.theirs.graph.output.index].index_select(1, self._classes).to(total.dtype)
         self._heard = {}
-        if logits.shape[1] > 1:  # what is added to all logits changes no answer
+        if logits.shape[1] > 1 and not self._numbers:  # what is added to all logits changes no answer
             logits, answers = logits - logits.mean(1, keepdim=True), answers - answers.mean(1, keepdim=True)
         return total / max(1, len(at.points)) + ANSWERS * _relative(logits, answers, 1)
 

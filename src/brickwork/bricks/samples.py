@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from brickwork.data.datasets import TorchData, pair_of_dataset
-from brickwork.data.images import ImageData, hold_out
+from brickwork.data.datasets import TorchData, images_of, pair_of_dataset
+from brickwork.data.images import IGNORE, ImageData, hold_out
 from brickwork.data.pixels import as_input
 from brickwork.data.spec import class_indices
 from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
@@ -34,6 +35,7 @@ class Samples:
     device: torch.device
     dtype: torch.dtype
     answers: bool = False  # whether the labels are what the network answers
+    masks: Tensor | None = None  # of a network that answers with maps: the class of every place, where it is known
 
     def inputs(self, index: np.ndarray) -> Tensor:
         """Network input of these images."""
@@ -144,6 +146,63 @@ def load_samples(
     use, held = hold_out(labels, key=(seed, 0))
     samples = Samples(images, labels, use, held, preprocessing, device, dtype, answers)
     return samples, samples
+
+
+def has_masks(data: Any) -> bool:
+    """Whether there is more than one label for an image, as in a pair of images and masks."""
+    return isinstance(data, tuple | list) and len(data) == 2 and getattr(data[1], "ndim", 1) > 1
+
+
+def load_maps(
+    data: DataOrImages,
+    output: Sequence[int],
+    *,
+    preprocessing: Preprocessing | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    seed: int,
+) -> tuple[Samples, Samples]:
+    """The same for a network that answers with maps, which no label of an image fits: masks judge, where there are any.
+
+    output: the shape of an image's answers, classes first.
+    """
+
+    def samples(images: Images, masks: Any, use: np.ndarray, held: np.ndarray) -> Samples:
+        known = None if masks is None or not len(images) else _checked(masks, len(images), output)
+        none = np.zeros(len(images), np.int64)
+        return Samples(unread(images), none, use, held, preprocessing, device, dtype, True, known)
+
+    none = np.arange(0)
+    if isinstance(data, ImageData) and len(data.test_labels):
+        every = [np.arange(len(labels)) for labels in (data.train_labels, data.test_labels)]
+        judged = samples(data.test_images, data.test_masks, none, every[1])
+        return samples(data.train_images, data.train_masks, every[0], none), judged
+    images = images_of(data)
+    masks: Any = None
+    if isinstance(data, ImageData):
+        masks = data.train_masks
+    elif isinstance(data, tuple | list):
+        masks = data[1]
+    one = samples(images, masks, *hold_out(np.zeros(len(images), np.int64), key=(seed, 0)))
+    return one, one
+
+
+def _checked(masks: Any, images: int, output: Sequence[int]) -> Tensor:
+    """Masks that have a class for every place of the answers."""
+    given = tensor_of(masks).cpu()
+    if tuple(given.shape) != (images, *output[1:]) or given.is_floating_point():
+        kind = str(given.dtype).removeprefix("torch.")
+        raise BadData(
+            f"the model answers an image with a map of {' × '.join(map(str, output))}, and the labels of {images} images are "
+            f"{tuple(given.shape)}, {kind}; give masks of class numbers, {(images, *output[1:])}, or the images alone."
+        )
+    counted = given[given != IGNORE]
+    if len(counted) and not 0 <= int(counted.min()) <= int(counted.max()) < output[0]:
+        raise BadData(
+            f"masks run from {int(counted.min())} to {int(counted.max())}, and the model has {output[0]} classes, numbered "
+            f"from 0; {IGNORE} marks a place that does not count."
+        )
+    return given
 
 
 def class_numbers(data: Data, known: Sequence[str], named: bool) -> np.ndarray:

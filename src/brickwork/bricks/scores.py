@@ -19,7 +19,7 @@ from brickwork.bricks.image_rows import Rows, image_rows, two_or_more
 from brickwork.errors import BadData
 from brickwork.moments.layers import Layer, find_layers
 from brickwork.moments.program import run_with_grad
-from brickwork.outputs import in_rows
+from brickwork.outputs import in_rows, place_rows
 from brickwork.prediction import eval_mode
 from brickwork.progress import bar
 
@@ -102,12 +102,14 @@ def score_channels(
     at: str | None = None,
     batch_size: int | None = None,
     answered: Callable[[Tensor], None] | None = None,
+    numbers: bool = False,
     progress: bool = True,
 ) -> Scores:
     """One forward and backward pass a sample (contribution: forward only); a sample counts for its own class.
 
     at: where responses are looked at ("layer", "norm", "activation"), if not where the attribution says.
     answered: hears of every sample's output that is computed on the way, batch after batch in their order.
+    numbers: of maps, whether they hold numbers instead of the logits of classes.
     """
     how = get(attribution)
     if batch_size is None:  # on a CPU a small batch is as fast, and half the memory
@@ -128,7 +130,7 @@ def score_channels(
         responses = {f.path: _looked_at(f, here.graph, at or how.at) for f in find_layers(here.graph, model)}
         looked_at = _places(model, here, responses, bp, images)
         for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
-            output = _score_batch(model, here.graph, looked_at, x, y, batch_size, how, points, counts)
+            output = _score_batch(model, here.graph, looked_at, x, y, batch_size, how, points, counts, numbers)
             if answered is not None:
                 answered(output)
             advance(len(x))
@@ -183,6 +185,13 @@ def _places(
     return result
 
 
+def _of_maps(how: Attribution, maps: Tensor, numbers: bool) -> Tensor:
+    """The objective of every image's map: of the classes that its places are given; of numbers, their energy."""
+    rows = place_rows(maps)
+    each = rows.square().sum(1) / 2 if numbers else how.objective(rows, rows.argmax(1))
+    return each.reshape(len(maps), -1).sum(1)
+
+
 def _score_batch(
     model: nn.Module,
     graph: Graph,
@@ -193,6 +202,7 @@ def _score_batch(
     how: Attribution,
     points: dict[str, _Point],
     counts: np.ndarray,
+    numbers: bool,
 ) -> Tensor:
     """Adds what a batch says to the points, and returns its output; fewer than `size` images are filled up."""
     real = len(x)
@@ -211,7 +221,7 @@ def _score_batch(
 
     output = in_rows(run_with_grad(model, graph, x, looked_at, tell))
     with torch.enable_grad():
-        objective = how.objective(output, y)
+        objective = how.objective(output, y) if output.ndim == 2 else _of_maps(how, output, numbers)
         if how.confident:
             sure = (output.softmax(1).gather(1, y[:, None])[:, 0] > how.confident).to(objective.dtype)
         else:

@@ -19,7 +19,16 @@ from brickwork.blueprint.record import refuse_scripted
 from brickwork.blueprint.walk import rule_name
 from brickwork.bricks.attribution import get
 from brickwork.bricks.judge import logits_on
-from brickwork.bricks.samples import Data, DataOrImages, Samples, find_classes, load_samples, pair_of
+from brickwork.bricks.samples import (
+    Data,
+    DataOrImages,
+    Samples,
+    find_classes,
+    has_masks,
+    load_maps,
+    load_samples,
+    pair_of,
+)
 from brickwork.bricks.scores import Scores, score_channels
 from brickwork.copying import copy_module
 from brickwork.data.datasets import class_names_of, images_of, pair_of_dataset
@@ -48,7 +57,10 @@ class Subject:
     )  # of each open attention, what the dimensions of its heads say
     # where heads were opened: of each layer, that of the network given, in the order of that network
     given_layers: dict[str, str] = field(default_factory=dict)
-    _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
+    numbers: bool = False  # whether the answers are numbers, no classes' logits
+    _logits: dict[int, Tensor] = field(
+        default_factory=dict, repr=False
+    )  # the whole's, by image; a row or one per place
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,10 +80,11 @@ class Subject:
             labels,
             attribution=attribution,
             progress=progress,
-            answered=lambda output: words.append(output.double().cpu()),
+            answered=None if self.bp.answers_maps else lambda output: words.append(output.double().cpu()),
+            numbers=self.numbers,
         )
         if words:
-            self._logits.update(zip(index.tolist(), torch.cat(words), strict=True))
+            self._logits.update(zip(index.tolist(), torch.cat(words)[:, None], strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
         if silent and get(attribution).confident:  # of the others all images count, and a class may have none
             raise BadData(
@@ -81,12 +94,13 @@ class Subject:
         return scores
 
     def logits(self, index: np.ndarray) -> Tensor:
-        """What the whole answers on these images, float64 on the CPU; images that were scored are not run again."""
+        """What the whole answers on these images, float64 on the CPU, a row per image, or per place of a map; images that
+        were scored are not run again."""
         new = np.array([k for k in index.tolist() if k not in self._logits], index.dtype)
         if len(new):
             result = logits_on(self.whole, self.samples, new, self.bp.output)
-            self._logits.update(zip(new.tolist(), result, strict=True))
-        return torch.stack([self._logits[k] for k in index.tolist()])
+            self._logits.update(zip(new.tolist(), result.reshape(len(new), -1, result.shape[1]), strict=True))
+        return torch.cat([self._logits[k] for k in index.tolist()])
 
 
 def prepare(
@@ -103,7 +117,8 @@ def prepare(
     """Check a request against network and data; the network given is left as it is.
 
     labels: of the data; the network's own answers; "either": these where the data is images alone.
-    all_stay: every output stays, so that they need not be channels; one output is compared with itself, without labels.
+    all_stay: every output stays, so that they need not be channels, and may be maps; one output is compared with itself,
+    without labels, and so are maps without masks, as numbers where the network names no classes.
     """
     refuse_scripted(model)
     one_dtype(model)
@@ -116,8 +131,9 @@ def prepare(
     answers = labels == "network" or (alone and labels == "either")
     way_on = " Images without labels of its classes are taken with `labels` network." if labels == "either" else ""
     labelled: Any = data if answers else pair_of_dataset(data, origin.classes)
+    masked = not answers and has_masks(labelled)  # only a network that answers with maps is judged by them
     try:
-        images = unread(images_of(data)) if answers else pair_of(labelled)[0]
+        images = unread(images_of(data)) if answers else unread(labelled[0]) if masked else pair_of(labelled)[0]
     except BadData as error:
         raise BadData(f"{error}{way_on}") from None
     if not len(images):
@@ -126,6 +142,11 @@ def prepare(
     probe = Samples(images, none, none, none, **given)
     whole = plain_weights(whole, probe.inputs(np.arange(min(2, len(images)))), output)
     bp = _traced(whole, probe, output, all_stay)
+    if masked and not bp.answers_maps:
+        try:
+            pair_of(labelled)
+        except BadData as error:
+            raise BadData(f"{error}{way_on}") from None
     answers |= bp.outputs == 1
     known = origin.classes
     if known is None:
@@ -134,6 +155,11 @@ def prepare(
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
     if len(known) != bp.outputs:
         raise BadModel(f"the model has {counted(bp.outputs, 'output')} and {counted(len(known), 'class name')}.")
+    shape = bp.graph.output.shape[1:]
+    if len(shape) > 1:
+        samples, judged = load_maps(data if labels == "network" else labelled, shape, seed=seed, **given)
+        numbers = bp.outputs == 1 or (origin.classes is None and samples.masks is None)
+        return Subject(whole, bp, known, wanted, samples, judged, numbers=numbers)
     if answers:
         labelled = _answered(whole, labelled, probe, known, output)
     try:
@@ -146,7 +172,7 @@ def prepare(
     if missing and not answers:
         way_on = "" if classes is not None else way_on
         raise BadData(f"there are no images of {some_of(missing, 10)} in the data; give some of every class.{way_on}")
-    return Subject(whole, bp, known, wanted, samples, judged)
+    return Subject(whole, bp, known, wanted, samples, judged, numbers=bp.outputs == 1)
 
 
 def _answered(
@@ -187,10 +213,12 @@ def one_dtype(model: nn.Module) -> None:
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None, all_stay: bool) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
     shape = bp.graph.output.shape
-    if len(shape) > 2:  # a map of answers would be compared with one label
+    classes_first = bp.output_dim == 1 or (bp.output_dim is None and len(shape) > 3)
+    if bp.answers_maps and not (all_stay and classes_first):  # one label cannot be compared with a map
+        way_on = "brickwork.compress takes such a model, and " if classes_first else ""
         raise BadModel(
-            f"the model answers an image with a map of {' × '.join(map(str, shape[1:]))}, and parts are chosen and judged by one "
-            "row of logits an image; cut it by the channels that you name, with brickwork.trace and select, or leave it whole."
+            f"the model answers an image with a map of {' × '.join(map(str, shape[1:]))}, and parts of some classes are chosen "
+            f"and judged by one row of logits an image; {way_on}brickwork.trace and select cut it by the channels that you name."
         )
     if all_stay and CLASSES not in bp.spaces and not isinstance(whole, Branches):
         return bp
