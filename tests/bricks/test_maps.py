@@ -83,6 +83,9 @@ def test_masks_judge_by_mean_iou(net, images):
         if truth is not None:
             wanted = evaluate(net, truth.test_images, None, masks=truth.test_masks).mean_iou
             assert brick.accuracy_before == pytest.approx(wanted, abs=1e-6)
+    assert brickwork.compress(net, data, budget=0.45, labels="network", **QUIET).judged_by == "variance explained"
+    with pytest.raises(BadData, match="masks are of ink, paper, edge, and the model's classes are ground, disc"):
+        brickwork.compress(named(net), replace(data, mask_classes=("ink", "paper", "edge")), budget=0.5, **QUIET)
 
 
 def test_without_masks_the_answers_of_a_network_that_names_classes_judge(net, images):

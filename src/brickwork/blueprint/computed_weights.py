@@ -51,12 +51,12 @@ def plain_weights(model: nn.Module, example: Any, output: str | int | None = Non
     if on_meta(model):
         return model
     said = {path: tensors for path, module in model.named_modules() if (tensors := _said(module))}
-    new = _without(copy_module(model), said) if said else model
+    new = _without(copy_module(model), said)  # a forward may leave things in its network
     found = _by_forward(new, example, output)
     if not said and not found:
         return model
     made = {path: _plain(seen.facts, seen.weight, seen.bias) for path, seen in found.items()}
-    new = _with(new if said else copy_module(new), made)
+    new = _with(new, made)
     modules: dict[str, Any] = {**{path: {"computed": tensors} for path, tensors in said.items()}}
     modules |= {path: seen.facts for path, seen in found.items()}
     attach(new, origin_of(model).after({"op": OP, "modules": modules}))

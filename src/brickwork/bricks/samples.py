@@ -156,7 +156,9 @@ def has_masks(data: Any) -> bool:
 def load_maps(
     data: DataOrImages,
     output: Sequence[int],
+    names: Sequence[str] | None,
     *,
+    masked: bool,
     preprocessing: Preprocessing | None,
     device: torch.device,
     dtype: torch.dtype,
@@ -164,11 +166,18 @@ def load_maps(
 ) -> tuple[Samples, Samples]:
     """The same for a network that answers with maps, which no label of an image fits: masks judge, where there are any.
 
-    output: the shape of an image's answers, classes first.
+    output: the shape of an image's answers, classes first. names: those that the model itself gives its classes. masked: masks
+    judge, where the data has any.
     """
+    theirs = data.mask_classes if isinstance(data, ImageData) and data.train_masks is not None else ()
+    if masked and names and theirs and tuple(names) != theirs:
+        raise BadData(
+            f"the masks are of {', '.join(theirs)}, and the model's classes are {', '.join(names)}; give masks of these, or "
+            "the images alone (`labels` network)."
+        )
 
     def samples(images: Images, masks: Any, use: np.ndarray, held: np.ndarray) -> Samples:
-        known = None if masks is None or not len(images) else _checked(masks, len(images), output)
+        known = None if masks is None or not masked or not len(images) else _checked(masks, len(images), output)
         none = np.zeros(len(images), np.int64)
         return Samples(unread(images), none, use, held, preprocessing, device, dtype, True, known)
 
@@ -183,6 +192,8 @@ def load_maps(
         masks = data.train_masks
     elif isinstance(data, tuple | list):
         masks = data[1]
+        if getattr(masks, "ndim", 0) > 1:  # a second input, say
+            _checked(masks, len(images), output)
     one = samples(images, masks, *hold_out(np.zeros(len(images), np.int64), key=(seed, 0)))
     return one, one
 

@@ -157,7 +157,8 @@ def prepare(
         raise BadModel(f"the model has {counted(bp.outputs, 'output')} and {counted(len(known), 'class name')}.")
     shape = bp.graph.output.shape[1:]
     if len(shape) > 1:
-        samples, judged = load_maps(data if labels == "network" else labelled, shape, seed=seed, **given)
+        given |= {"masked": labels != "network", "seed": seed}
+        samples, judged = load_maps(labelled, shape, origin.classes, **given)
         numbers = bp.outputs == 1 or (origin.classes is None and samples.masks is None)
         return Subject(whole, bp, known, wanted, samples, judged, numbers=numbers)
     if answers:
