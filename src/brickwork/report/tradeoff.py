@@ -33,7 +33,8 @@ def _draw(facts: dict[str, Any]) -> Drawing:
     rows = facts["rows"]
     known = [row for row in rows if row["accuracy"] is not None]
     low, high = percent_range([100 * row["accuracy"] for row in known] or [0.0, 100.0])
-    title = f"{facts['judged_by'].capitalize()} against size and time"
+    judged_by = facts["judged_by"]
+    title = f"{judged_by[:1].upper()}{judged_by[1:]} against size and time"  # mean IoU keeps its letters
     marks = heading(title, f"on {rows[0]['images']:,} images; time on {facts['latency']}")
     for number, (key, what, scale, form) in enumerate(
         (("parameters", "share of the parameters, %", 100.0, "{:.0f}"), ("ms", "ms per image", 1.0, "{:.3g}"))
@@ -45,7 +46,7 @@ def _draw(facts: dict[str, Any]) -> Drawing:
         marks += panel.ticks(sorted(float(form.format(value)) for value in values), room=24)
         points = [(scale * row[key], 100 * row["accuracy"], _tip(row)) for row in known]
         marks += panel.curve(sorted(points), BLUE, size=7)
-    head, cells = cells_of(rows, facts["judged_by"])
+    head, cells = cells_of(rows, judged_by)
     size = LEFT + 2 * WIDE + GAP + 20, TOP + HIGH + 60
     about = (
         "To choose how small the network may become.\n"
