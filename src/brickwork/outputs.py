@@ -10,7 +10,8 @@ from torch import Tensor
 
 from brickwork.errors import BadModel
 
-PLACES = 1024  # of a map of answers, at most, that are looked at
+PLACES = 1024  # of a map of answers, at most, that are looked at,
+NUMBERS = 2**24  # and numbers of all maps together
 NAMES = ("logits", "out")  # what classifiers and torchvision's segmenters call them
 
 
@@ -79,22 +80,39 @@ def of_classes(logits: Tensor, axis: int = 1) -> Tensor:
     return logits
 
 
-def place_rows(logits: Tensor) -> Tensor:
+def places_for(images: int, outputs: int) -> int:
+    """At how many places maps of so many images are looked at, so that all numbers together stay bounded.
+
+    >>> places_for(100, 20), places_for(3000, 150)
+    (1024, 37)
+    """
+    return max(16, min(PLACES, NUMBERS // max(1, images * outputs)))
+
+
+def place_rows(logits: Tensor, most: int = PLACES) -> Tensor:
     """Logits as (rows, outputs): a row per image, or of maps (images, outputs, …) one per place, image by image.
 
     >>> place_rows(torch.zeros(5)).shape, place_rows(torch.zeros(5, 3, 8, 8)).shape, place_rows(torch.zeros(5, 3, 64, 64)).shape
     (torch.Size([5, 1]), torch.Size([320, 3]), torch.Size([5120, 3]))
     """
-    return in_rows(logits) if logits.ndim < 3 else spaced_places(logits, 2).movedim(1, -1).flatten(0, -2)
+    return in_rows(logits) if logits.ndim < 3 else drawn_places(logits, 2, most).movedim(1, -1).flatten(0, -2)
 
 
-def spaced_places(maps: Tensor, first: int) -> Tensor:
-    """Maps at evenly spaced places, at most 1024 of them; first: the axis from which on the axes are places."""
+def drawn_places(maps: Tensor, first: int, most: int = PLACES) -> Tensor:
+    """Maps at so many places at most, the same for all maps of a size; first: the axis from which on the axes are places.
+
+    They are drawn: every second or fourth place would be the same corner of what an upsampling layer writes.
+    """
     sizes = maps.shape[first:]
-    step = 1
-    while math.prod(-(-size // step) for size in sizes) > PLACES:
-        step += 1
-    return maps[(slice(None),) * first + (slice(None, None, step),) * len(sizes)]
+    share = min(1.0, (most / max(1, math.prod(sizes))) ** (1 / len(sizes)))
+    for axis, size in enumerate(sizes, first):
+        count = max(1, int(share * size + 1e-9))
+        if count < size:
+            drawn = (
+                torch.randperm(size, generator=torch.Generator().manual_seed(1000 * size + axis))[:count].sort().values
+            )
+            maps = maps.index_select(axis, drawn.to(maps.device))
+    return maps
 
 
 def are_probabilities(logits: Tensor) -> bool:

@@ -42,7 +42,8 @@ def unrecordable(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "graph", refuse)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    for name in ("synchronize", "current_stream", "set_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: None)
 
 
 def test_what_cannot_be_recorded_goes_on_as_it_is(unrecordable):

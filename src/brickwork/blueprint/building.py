@@ -310,6 +310,8 @@ def _replace_norms(bp: Blueprint, new: nn.Module, draft: Draft) -> None:
             continue
         module = _sparse_norm(bp, site, old, axis)
         module.weight, module.bias = old.weight, old.bias
+        for name, layer in old.named_children():  # what comes behind, in norms that bring their activation
+            module.add_module(name, layer)
         weight = old.weight
         module.to(device=weight.device)
         for name, buffer in module.named_buffers():

@@ -10,6 +10,13 @@ import torch
 from torch import Tensor, nn
 
 
+def _with_layers(norm: nn.Module, x: Tensor) -> Tensor:
+    """What the norm's own layers make of it: an activation or a dropout, where the norm it stands for has one."""
+    for layer in norm.children():
+        x = layer(x)
+    return x
+
+
 class SparseLayerNorm(nn.Module):
     """LayerNorm over `full` channels of which only some are present; the others are zero.
 
@@ -38,7 +45,7 @@ class SparseLayerNorm(nn.Module):
         x = centred * torch.rsqrt((variance + self.eps).clamp(min=self.eps)) * self.weight
         if self.bias is not None:
             x = x + self.bias
-        return x.movedim(-1, self.dim) if self.dim != -1 else x
+        return _with_layers(self, x.movedim(-1, self.dim) if self.dim != -1 else x)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)} of {self.full}, eps={self.eps}"
@@ -73,7 +80,7 @@ class SparseGroupNorm(nn.Module):
         variance = (squares + absent * mean * mean) / count
         scale = torch.rsqrt(variance + self.eps) @ self.member
         x = (centred * (scale * self.weight).unsqueeze(2)).reshape(x.shape)
-        return x + self.bias.reshape(1, -1, *([1] * (x.dim() - 2)))
+        return _with_layers(self, x + self.bias.reshape(1, -1, *([1] * (x.dim() - 2))))
 
     def extra_repr(self) -> str:
         groups, channels = self.member.shape

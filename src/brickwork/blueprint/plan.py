@@ -141,6 +141,8 @@ class Blueprint:
     def outputs(self) -> int:
         """How many numbers an example, or a place of it, is answered with."""
         shape = self.graph.output.shape
+        if self.answers_maps and not self.by_class:  # places of a shuffle are no outputs
+            return int(shape[1])
         return len(self.output_units) or (shape[1] if len(shape) > 1 else 1)
 
     @property

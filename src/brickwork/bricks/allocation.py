@@ -33,7 +33,7 @@ def by_damage(
     so that its network contains the smaller one. tilt: damage counts more the later its space, exp(tilt) times at the last.
     """
     prices = prices or prices_of(bp, "parameters")
-    settled = {CLASSES: classes} if CLASSES in bp.spaces else {}
+    settled = {CLASSES: classes} if bp.by_class else {}
     left_of_classes = {CLASSES: len(classes) / len(bp.output_units)} if settled else {}
     descents = {name: _Descent(bp, name, curve, step) for name, curve in curves.items()}
     weight = {name: math.exp(tilt * k / len(curves)) for k, name in enumerate(curves)}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from brickwork.copying import copy_module
 from brickwork.moments.batches import SlicedImages
-from brickwork.outputs import logits_of, place_rows
+from brickwork.outputs import logits_of, place_rows, places_for
 
 
 class Answers:
@@ -63,9 +63,9 @@ class Answers:
 
     @torch.no_grad()
     def _logits(self, model: nn.Module, *, restrict: bool) -> Tensor:
-        rows = []
+        rows, places = [], places_for(len(self.images), len(self.classes))
         for start in range(0, len(self.images), self.batch):
-            logits = place_rows(logits_of(model(self.images[start : start + self.batch]), self.output)).double()
+            logits = place_rows(logits_of(model(self.images[start : start + self.batch]), self.output), places).double()
             rows.append(logits[:, self.classes] if restrict else logits)
         logits = torch.cat(rows)
         alone = self.numbers or logits.shape[1] == 1

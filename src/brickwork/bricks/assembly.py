@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from brickwork.blueprint import join
 from brickwork.blueprint.parts import rescale_input
@@ -26,6 +26,8 @@ from brickwork.devices import device_of
 from brickwork.errors import BadModel, RequestError
 from brickwork.options import takes
 from brickwork.origin import Preprocessing, attach, origin_of
+from brickwork.outputs import logits_of
+from brickwork.prediction import evaluating
 from brickwork.store import state_hash
 
 Folder = str | os.PathLike[str]
@@ -78,7 +80,8 @@ def assemble(
     parts = _united(parts, options.shared, source, data)
     first = next(p for p in parts[0].model.parameters())
     example = torch.zeros((2, *parts[0].input_shape), dtype=first.dtype, device=first.device)
-    models, calibrate = calibrated(parts, example, options.calibrate, target)
+    how = "none" if _answer_with_maps(parts, example, options.calibrate) else options.calibrate
+    models, calibrate = calibrated(parts, example, how, target)
     models = _prepared_alike(models)
     outputs = [part.output for part in parts]
     joined = join(models, example, how=options.how, output=outputs) if len(models) > 1 else _alone(models[0])
@@ -119,6 +122,26 @@ def _united(parts: list[Brick], shared: str, source: nn.Module | None, images: I
         given = as_input(images_of(images), prepared, device_of(own)) if images is not None and own else None
         result.append(unite(group, source=own, images=given))
     return result
+
+
+def _answer_with_maps(parts: list[Brick], example: Tensor, calibrate: str) -> bool:
+    """Whether the parts answer with maps, of which none is brought to another's scale; their places must be the same."""
+    if len(parts) == 1:
+        return False
+    shapes = []
+    for part in parts:
+        with evaluating(part.model):
+            shapes.append(tuple(logits_of(part.model(example), part.output).shape[2:]))
+    for part, shape in zip(parts, shapes, strict=True):
+        if shape != shapes[0]:
+            said = [" × ".join(map(str, places)) or "one" for places in (shapes[0], shape)]
+            raise RequestError(
+                f"the part of {', '.join(parts[0].classes[:5])} answers at {said[0]} places of an image and that of "
+                f"{', '.join(part.classes[:5])} at {said[1]}; join parts that answer alike."
+            )
+    if shapes[0] and calibrate not in ("auto", "none"):
+        raise RequestError(f"`calibrate` is {calibrate}, and these parts answer with maps; give none, or leave it out.")
+    return bool(shapes[0])
 
 
 def _alone(model: nn.Module) -> nn.Module:

@@ -49,7 +49,7 @@ def cut_and_repair(
     if repair not in REPAIRS:
         raise RequestError(f"repair must be one of {', '.join(REPAIRS)}, not {repair!r}")
     keep: dict[str, list[int]] = dict(kept)
-    if CLASSES in bp.spaces:
+    if bp.by_class:
         keep[CLASSES] = list(classes)
     part = bp.select(model, keep).eval()
     if network is not None:

@@ -235,7 +235,7 @@ def repaired(
     try:
         return cut_and_repair(subject.whole, bp, kept, classes, subject.samples.lazy(index), **how)
     except (BadModel, RequestError) as error:
-        raise _Refused({**kept, CLASSES: classes} if CLASSES in bp.spaces else kept, error) from error
+        raise _Refused({**kept, CLASSES: classes} if bp.by_class else kept, error) from error
 
 
 def _fixed(bp: Blueprint, spaces: Collection[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from brickwork.bricks.samples import Samples
 from brickwork.data.images import IGNORE
 from brickwork.evaluation import auroc, mean_overlap
-from brickwork.outputs import logits_of, place_rows, spaced_places
+from brickwork.outputs import drawn_places, logits_of, place_rows
 from brickwork.prediction import evaluating
 
 BATCH = 500  # images in a pass, at most,
@@ -18,12 +18,12 @@ NUMBERS = {"cuda": 2**24, "cpu": 2**21}
 
 
 def logits_on(model: nn.Module, samples: Samples, index: np.ndarray, output: str | int | None) -> Tensor:
-    """The chosen output on these images, float64 on the CPU; of maps a row per place (`place_rows`)."""
+    """The chosen output on these images, float64 on the CPU; of maps a row per place that is looked at (`place_rows`)."""
     room = NUMBERS["cuda" if samples.device.type == "cuda" else "cpu"]
     size = max(1, min(BATCH, room // max(1, samples.inputs(index[:1]).numel()))) if len(index) else BATCH
     with evaluating(model):
         result = [
-            place_rows(logits_of(model(samples.inputs(part)), output)).double().cpu()
+            place_rows(logits_of(model(samples.inputs(part)), output), samples.places(len(index))).double().cpu()
             for part in np.split(index, range(size, len(index), size))
         ]
     return torch.cat(result).clone()
@@ -49,7 +49,7 @@ class Judge:
             self.kind = "auroc"
         if len(self.index):
             self.whole = logits_on(whole, samples, self.index, output)
-            if len(self.whole) != len(self.index):
+            if samples.outputs:
                 self.kind = IOU if samples.masks is not None else IOU_WITH_WHOLE
             self.labels = self._labels()
         if numbers:
@@ -65,7 +65,9 @@ class Judge:
     def _labels(self) -> Tensor:
         """What every row is to be answered with."""
         if self.kind == IOU and self.samples.masks is not None:
-            return spaced_places(self.samples.masks[torch.from_numpy(self.index)], 1).flatten().long()
+            masks = self.samples.masks[torch.from_numpy(self.index)]
+            # the axes are drawn by their number as well: one for the classes stands before them
+            return drawn_places(masks[:, None], 2, self.samples.places(len(masks))).flatten().long()
         return (
             self.whole.argmax(1) if self.kind == IOU_WITH_WHOLE else torch.from_numpy(self.samples.labels[self.index])
         )

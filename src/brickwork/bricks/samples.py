@@ -18,6 +18,7 @@ from brickwork.data.streamed import Images, StreamedImages, tensor_of, unread
 from brickwork.errors import BadData, RequestError, UnknownName
 from brickwork.evaluation import which_to_select
 from brickwork.origin import Preprocessing
+from brickwork.outputs import places_for
 
 Data = tuple[Images, np.ndarray | Tensor] | ImageData | TorchData
 DataOrImages = Data | Images  # of images alone, the network's own answers stand for labels
@@ -35,7 +36,12 @@ class Samples:
     device: torch.device
     dtype: torch.dtype
     answers: bool = False  # whether the labels are what the network answers
-    masks: Tensor | None = None  # of a network that answers with maps: the class of every place, where it is known
+    outputs: int = 0  # of a network that answers with maps: numbers per place
+    masks: Tensor | None = None  # and the class of every place, where it is known
+
+    def places(self, images: int) -> int:
+        """At how many places the maps of so many images are looked at."""
+        return places_for(images, self.outputs)
 
     def inputs(self, index: np.ndarray) -> Tensor:
         """Network input of these images."""
@@ -179,7 +185,7 @@ def load_maps(
     def samples(images: Images, masks: Any, use: np.ndarray, held: np.ndarray) -> Samples:
         known = None if masks is None or not masked or not len(images) else _checked(masks, len(images), output)
         none = np.zeros(len(images), np.int64)
-        return Samples(unread(images), none, use, held, preprocessing, device, dtype, True, known)
+        return Samples(unread(images), none, use, held, preprocessing, device, dtype, True, output[0], known)
 
     none = np.arange(0)
     if isinstance(data, ImageData) and len(data.test_labels):
@@ -200,18 +206,20 @@ def load_maps(
 
 def _checked(masks: Any, images: int, output: Sequence[int]) -> Tensor:
     """Masks that have a class for every place of the answers."""
-    given = tensor_of(masks).cpu()
+    array = masks.astype(np.int64) if isinstance(masks, np.ndarray) and masks.dtype == np.uint16 else masks
+    given = tensor_of(array).cpu()
     if tuple(given.shape) != (images, *output[1:]) or given.is_floating_point():
         kind = str(given.dtype).removeprefix("torch.")
         raise BadData(
             f"the model answers an image with a map of {' × '.join(map(str, output))}, and the labels of {images} images are "
             f"{tuple(given.shape)}, {kind}; give masks of class numbers, {(images, *output[1:])}, or the images alone."
         )
+    given = given.long()
     counted = given[given != IGNORE]
     if len(counted) and not 0 <= int(counted.min()) <= int(counted.max()) < output[0]:
         raise BadData(
             f"masks run from {int(counted.min())} to {int(counted.max())}, and the model has {output[0]} classes, numbered "
-            f"from 0; {IGNORE} marks a place that does not count."
+            f"from 0; {IGNORE} marks a place that does not count. Without masks, `labels` network, the model's own answers judge."
         )
     return given
 

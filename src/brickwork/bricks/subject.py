@@ -39,6 +39,7 @@ from brickwork.errors import BadData, BadModel
 from brickwork.origin import origin_of
 from brickwork.words import counted, some_of
 
+TURNS = ("permute", "transpose", "movedim", "swapaxes", "t", "numpy_T", "mT", "select", "squeeze")
 MIXES = ("_softmax", "_log_softmax", "softmax", "log_softmax")
 ANSWERED = 5000  # images whose logits are held at once, to be labelled
 Classes = Sequence[str | int] | str | int | None  # None: all
@@ -58,9 +59,7 @@ class Subject:
     # where heads were opened: of each layer, that of the network given, in the order of that network
     given_layers: dict[str, str] = field(default_factory=dict)
     numbers: bool = False  # whether the answers are numbers, no classes' logits
-    _logits: dict[int, Tensor] = field(
-        default_factory=dict, repr=False
-    )  # the whole's, by image; a row or one per place
+    _logits: dict[int, Tensor] = field(default_factory=dict, repr=False)  # the whole's, by image
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +83,7 @@ class Subject:
             numbers=self.numbers,
         )
         if words:
-            self._logits.update(zip(index.tolist(), torch.cat(words)[:, None], strict=True))
+            self._logits.update(zip(index.tolist(), torch.cat(words), strict=True))
         silent = [self.known[k] for k in self.wanted if scores.counts[k] == 0]
         if silent and get(attribution).confident:  # of the others all images count, and a class may have none
             raise BadData(
@@ -96,11 +95,13 @@ class Subject:
     def logits(self, index: np.ndarray) -> Tensor:
         """What the whole answers on these images, float64 on the CPU, a row per image, or per place of a map; images that
         were scored are not run again."""
+        if self.bp.answers_maps:
+            return logits_on(self.whole, self.samples, index, self.bp.output)
         new = np.array([k for k in index.tolist() if k not in self._logits], index.dtype)
         if len(new):
             result = logits_on(self.whole, self.samples, new, self.bp.output)
-            self._logits.update(zip(new.tolist(), result.reshape(len(new), -1, result.shape[1]), strict=True))
-        return torch.cat([self._logits[k] for k in index.tolist()])
+            self._logits.update(zip(new.tolist(), result, strict=True))
+        return torch.stack([self._logits[k] for k in index.tolist()])
 
 
 def prepare(
@@ -150,7 +151,9 @@ def prepare(
     answers |= bp.outputs == 1
     known = origin.classes
     if known is None:
-        named = None if answers else data.classes if isinstance(data, ImageData) else class_names_of(data)
+        named = None if answers or bp.answers_maps else class_names_of(data)
+        if isinstance(data, ImageData) and not answers:
+            named = data.mask_classes if bp.answers_maps else data.classes
         known = named if named is not None and len(named) == bp.outputs else tuple(map(str, range(bp.outputs)))
     wanted = list(range(len(known))) if classes is None else find_classes(classes, known)
     if len(known) != bp.outputs:
@@ -214,14 +217,14 @@ def one_dtype(model: nn.Module) -> None:
 def _traced(whole: nn.Module, samples: Samples, output: str | int | None, all_stay: bool) -> Blueprint:
     bp = trace(whole, samples.inputs(np.arange(min(2, len(samples.images)))), output=output)
     shape = bp.graph.output.shape
-    classes_first = bp.output_dim == 1 or (bp.output_dim is None and len(shape) > 3)
+    classes_first = bp.output_dim == 1 or (bp.output_dim is None and _channels_first(bp))
     if bp.answers_maps and not (all_stay and classes_first):  # one label cannot be compared with a map
         way_on = "brickwork.compress takes such a model, and " if classes_first else ""
         raise BadModel(
             f"the model answers an image with a map of {' × '.join(map(str, shape[1:]))}, and parts of some classes are chosen "
             f"and judged by one row of logits an image; {way_on}brickwork.trace and select cut it by the channels that you name."
         )
-    if all_stay and CLASSES not in bp.spaces and not isinstance(whole, Branches):
+    if all_stay and (CLASSES not in bp.spaces or bp.answers_maps) and not isinstance(whole, Branches):
         return bp
     if not bp.by_class:
         if isinstance(whole, Branches):
@@ -231,6 +234,17 @@ def _traced(whole: nn.Module, samples: Samples, output: str | int | None, all_st
             )
         raise BadModel(_no_classes(bp))
     return bp
+
+
+def _channels_first(bp: Blueprint) -> bool:
+    """Whether the outputs still lie along the axis that a convolution makes them on, where no layout says so."""
+    layers = {id(site.raw.op): site for site in bp.sites if site.kind in ("conv", "linear")}
+    for op in reversed(bp.graph.live()):
+        if id(op) in layers:
+            return layers[id(op)].kind == "conv"
+        if rule_name(op) in TURNS:
+            return False
+    return False
 
 
 def _no_classes(bp: Blueprint) -> str:

@@ -105,7 +105,7 @@ def within(
 ) -> Kept:
     """The widest kept set `make(x)`, x in (0, 1], whose parameters (or macs) stay within a share of the whole."""
     full = getattr(bp.count(), of)
-    extra = {CLASSES: classes} if classes is not None and CLASSES in bp.spaces else {}
+    extra = {CLASSES: classes} if classes is not None and bp.by_class else {}
     low, high, best = 0.0, 1.0, None
     for _ in range(24):
         middle = (low + high) / 2

@@ -40,7 +40,7 @@ class RecordedStep:
         """Whether there is a recording now; gradients made in it belong to it, and are overwritten by each replay."""
         self.reset()
         self.given = [value.clone() for value in given]
-        graph = torch.cuda.CUDAGraph()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(given[0].device)
         torch.cuda.synchronize(given[0].device)
         try:
             with torch.cuda.graph(graph):
@@ -48,6 +48,7 @@ class RecordedStep:
         except RuntimeError:
             if self.needed:
                 raise
+            torch.cuda.set_stream(stream)  # a recording that fails leaves its own behind
             self.record = False
             return False
         self.graph = graph

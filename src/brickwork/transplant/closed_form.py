@@ -66,13 +66,12 @@ def solve_pseudo_gradients(
     return solved
 
 
-def as_teachers(gradient: Tensor, order: Sequence[int] | None) -> Tensor:
+def as_teachers(gradient: Tensor, order: Sequence[int] | Tensor | None) -> Tensor:
     """A gradient at the task's outputs as the teacher's stand."""
     if order is None:
         return gradient
     placed = torch.empty_like(gradient)
-    placed[:, list(order)] = gradient
-    return placed
+    return placed.index_copy_(1, torch.as_tensor(order, device=gradient.device), gradient)
 
 
 def solve_features(adapter: Adapter, given: Tensor, wanted: Tensor, *, ridge: float = 1e-4) -> Adapter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +51,9 @@ def _rows(features: Tensor, some: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last) if x.is_cuda and x.dim() == 4 else x
 
 
+KEPT_ANSWERS = 2**26  # numbers
+
+
 @dataclass
 class Terms:
     """The terms of one adapter's loss, each on a batch of its own.
@@ -73,6 +77,8 @@ class Terms:
     def __post_init__(self) -> None:
         self.draw = torch.Generator().manual_seed(self.options.seed)
         self.alpha = self.options.alpha
+        # on the device once: a recorded step cannot wait for it
+        self._order = None if self.order is None else torch.tensor(self.order, device=self.example.device)
 
     def drawn(self, step: int) -> list[tuple[Tensor, ...]]:
         """What each term looks at in a step."""
@@ -127,9 +133,10 @@ class Terms:
 
     @cached_property
     def _all_answers(self) -> Tensor | None:
-        """The teacher's answers to every image, where all steps together look at more images than there are."""
+        """The teacher's answers to every image, where all steps together look at more images than there are, and they fit."""
         assert self.pool is not None
-        if len(self.pool) > self.options.steps * self.options.batch_size:
+        numbers = len(self.pool) * math.prod(self._answer_shape)
+        if len(self.pool) > self.options.steps * self.options.batch_size or numbers > KEPT_ANSWERS:
             return None
         return torch.cat([self._answer(part) for part in self.pool.split(self.options.batch_size)])
 
@@ -140,7 +147,7 @@ class Terms:
 
     def _paired(self, answer: Tensor) -> Tensor:
         """The teacher's answer as the task's outputs stand."""
-        return answer if self.order is None else answer[:, self.order]
+        return answer if self._order is None else answer.index_select(1, self._order)
 
     def _jacobian_drawn(self, step: int) -> tuple[Tensor, ...]:
         assert self.pool is not None
@@ -185,7 +192,7 @@ class Terms:
     def _pseudo(self, gradient: Tensor) -> Tensor:
         student, teacher = self.chains
         with torch.no_grad():
-            arrived, wanted = student(gradient, self.dummy), teacher(as_teachers(gradient, self.order), self.dummy)
+            arrived, wanted = student(gradient, self.dummy), teacher(as_teachers(gradient, self._order), self.dummy)
         assert isinstance(self.adapter, Adapter)
         result = self.adapter.back(arrived)
         if result.shape != wanted.shape:
