@@ -105,13 +105,12 @@ def drawn_places(maps: Tensor, first: int, most: int = PLACES) -> Tensor:
     """
     sizes = maps.shape[first:]
     share = min(1.0, (most / max(1, math.prod(sizes))) ** (1 / len(sizes)))
-    for axis, size in enumerate(sizes, first):
+    for number, size in enumerate(sizes):
         count = max(1, int(share * size + 1e-9))
         if count < size:
-            drawn = (
-                torch.randperm(size, generator=torch.Generator().manual_seed(1000 * size + axis))[:count].sort().values
-            )
-            maps = maps.index_select(axis, drawn.to(maps.device))
+            draw = torch.Generator().manual_seed(1000 * size + number)
+            drawn = torch.randperm(size, generator=draw)[:count].sort().values
+            maps = maps.index_select(first + number, drawn.to(maps.device))
     return maps
 
 

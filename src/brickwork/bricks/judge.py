@@ -44,17 +44,10 @@ class Judge:
         # One class can only be told from the others; several are told from each other.
         own = held[np.isin(samples.labels[held], classes)]
         self.index = own if len(classes) > 1 else held
-        self.kind, self.before = "agreement" if samples.answers else "accuracy", None
-        if len(classes) == 1:
-            self.kind = "auroc"
+        self.kind, self.before = self._kind(numbers), None
         if len(self.index):
             self.whole = logits_on(whole, samples, self.index, output)
-            if samples.outputs:
-                self.kind = IOU if samples.masks is not None else IOU_WITH_WHOLE
             self.labels = self._labels()
-        if numbers:
-            self.kind = VARIANCE
-        if len(self.index):
             self.before = self._quality(self.whole[:, classes])
 
     def of(self, part: nn.Module) -> float | None:
@@ -62,15 +55,24 @@ class Judge:
             return None
         return self._quality(logits_on(part, self.samples, self.index, self.output))
 
+    def _kind(self, numbers: bool) -> str:
+        samples = self.samples
+        if numbers:
+            return VARIANCE
+        if samples.outputs:
+            return IOU_WITH_WHOLE if samples.masks is None else IOU
+        if len(self.classes) == 1:
+            return "auroc"
+        return "agreement" if samples.answers else "accuracy"
+
     def _labels(self) -> Tensor:
         """What every row is to be answered with."""
+        if self.kind == IOU_WITH_WHOLE:
+            return self.whole.argmax(1)
         if self.kind == IOU and self.samples.masks is not None:
             masks = self.samples.masks[torch.from_numpy(self.index)]
-            # the axes are drawn by their number as well: one for the classes stands before them
-            return drawn_places(masks[:, None], 2, self.samples.places(len(masks))).flatten().long()
-        return (
-            self.whole.argmax(1) if self.kind == IOU_WITH_WHOLE else torch.from_numpy(self.samples.labels[self.index])
-        )
+            return drawn_places(masks, 1, self.samples.places(len(masks))).flatten().long()
+        return torch.from_numpy(self.samples.labels[self.index])
 
     def _quality(self, logits: Tensor) -> float | None:
         if self.kind == VARIANCE:
