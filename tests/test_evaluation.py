@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from brickwork import data, zoo
 from brickwork.data.images import IGNORE
 from brickwork.errors import BadData, BadModel
-from brickwork.evaluation import auroc, calibration_error, evaluate, evaluate_data, measure_logits, predict
+from brickwork.evaluation import evaluate, evaluate_data, measure_logits, predict
+from brickwork.measures import auroc, calibration_error
 from brickwork.origin import Origin, Preprocessing, attach
 from brickwork.outputs import logits_of
 

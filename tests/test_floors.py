@@ -17,7 +17,7 @@ FLOORS = (
     "blueprint",
     "moments",
     "store",
-    "training evaluation inspection model_options latency engine export",
+    "training evaluation measures inspection model_options latency engine export",
     "bricks algebra transplant pools dependencies",
     "continual lora",
     "report",

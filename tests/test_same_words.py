@@ -16,7 +16,7 @@ from brickwork.cli.transplant import NetRunning
 from brickwork.continual.options import SplitOptions
 from brickwork.dependencies.options import CutLinkOptions
 from brickwork.engine.options import EngineOptions
-from brickwork.model_options import ShownOptions
+from brickwork.model_options import DataSplitOptions
 from brickwork.options import fields_of
 
 #: verbs that are no operation on networks, and why
@@ -41,7 +41,7 @@ TOOLS = {
 ONLY_TYPED = {
     "train": {CutLinkOptions},  # makes the function that is `penalty` in Python
     "merge": {ImagesOptions},  # `data` in Python
-    "depend fit": {ShownOptions},  # logits in Python
+    "depend fit": {DataSplitOptions},  # logits in Python
     "transplant add": {NetRunning},
     "continual": {SplitOptions, EngineOptions},  # split_classes makes the tasks in Python; other processes load folders
     "sweep": {EngineOptions},  # likewise; sweep_folders in Python

@@ -17,6 +17,7 @@ from brickwork.data.streamed import Images, tensor_of, unread
 from brickwork.devices import DeviceLike
 from brickwork.errors import BadData, RequestError
 from brickwork.html_table import rows_table
+from brickwork.measures import auroc, average_precision, calibration_error, confusion_of, overlaps, shares
 from brickwork.model_options import EvalOptions
 from brickwork.options import takes
 from brickwork.origin import check_module, origin_of
@@ -251,7 +252,7 @@ def evaluate_labels(logits: Tensor, truth: Tensor, classes: Sequence[str] | None
     counts = [wanted, answered & wanted, answered & ~wanted]
     true, hit, false = (part.sum(0).tolist() for part in counts)
     confusion = [[len(truth) - t - f, f, t - h, h] for t, h, f in zip(true, hit, false, strict=True)]
-    precision = {name: _average_precision(chances[:, k], wanted[:, k]) for k, name in enumerate(names)}
+    precision = {name: average_precision(chances[:, k], wanted[:, k]) for k, name in enumerate(names)}
     known = [value for value in precision.values() if value is not None]
     sure = torch.where(answered, chances, 1 - chances)
     return LabelsEvaluation(
@@ -271,15 +272,6 @@ def evaluate_labels(logits: Tensor, truth: Tensor, classes: Sequence[str] | None
         if sigmoid
         else "",
     )
-
-
-def _average_precision(scores: Tensor, positive: Tensor) -> float | None:
-    """Mean precision at every positive, from the best score down; equal scores share their threshold."""
-    if not bool(positive.any()):
-        return None
-    _, group, size = torch.unique(-scores, return_inverse=True, return_counts=True)
-    hits = torch.zeros(len(size), dtype=torch.float64).index_add_(0, group, positive.double())
-    return float((hits * hits.cumsum(0) / size.cumsum(0)).sum() / hits.sum())
 
 
 PROBABILITIES = "the model's outputs sum to 1, as behind a softmax; their logarithms were taken for logits"
@@ -390,13 +382,13 @@ def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None
         raise BadData(f"labels run from {labels.min()} to {labels.max()}; the model has {count} outputs.")
     log_probabilities = logits.double().log_softmax(1)
     confidence, predicted = log_probabilities.exp().max(1)
-    confusion = _confusion(labels, predicted, count)
+    confusion = confusion_of(labels, predicted, count)
     right = predicted == labels
     return Evaluation(
         classes=names,
         images=len(labels),
         accuracy=right.double().mean().item(),
-        per_class=dict(zip(names, _shares(confusion), strict=True)),
+        per_class=dict(zip(names, shares(confusion), strict=True)),
         confusion=confusion.tolist(),
         nll=abs(log_probabilities.gather(1, labels[:, None]).mean().item()),  # not −0.0
         calibration_error=calibration_error(confidence, right),
@@ -405,46 +397,6 @@ def measure_logits(logits: Tensor, labels: Tensor, classes: Sequence[str] | None
             name: auroc((log_probabilities if count > 1 else logits)[:, i], labels == i) for i, name in enumerate(names)
         },
     )
-
-
-def calibration_error(confidence: Tensor, right: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: |accuracy − confidence| over equal-width bins, weighted by their size."""
-    bin_of = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    gap = torch.zeros(bins, dtype=torch.float64).index_add_(0, bin_of, right.double() - confidence.double())
-    return (gap.abs().sum() / len(confidence)).item()
-
-
-def auroc(scores: Tensor, positive: Tensor) -> float | None:
-    """Area under the ROC curve, exact with ties (they count half); None without both kinds.
-
-    >>> auroc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([False, False, True, True]))
-    0.875
-    """
-    positives = int(positive.sum())
-    negatives = len(positive) - positives
-    if not positives or not negatives:
-        return None
-    _, group, size = torch.unique(scores.double(), return_inverse=True, return_counts=True)
-    last = size.cumsum(0).double()
-    rank = (last - (size - 1) / 2)[group]  # tied scores share their mean rank
-    return float((rank[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
-
-
-def mean_overlap(predicted: Tensor, truth: Tensor, classes: int) -> float | None:
-    """Mean IoU over the classes that are there or said; None: nothing is.
-
-    >>> round(mean_overlap(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 1, 1]), 3), 3)
-    0.583
-    """
-    present = [value for value in overlaps(_confusion(truth, predicted, classes)) if value is not None]
-    return sum(present) / len(present) if present else None
-
-
-def overlaps(confusion: Tensor) -> list[float | None]:
-    """IoU of every class; None: it is neither there nor said."""
-    hit = confusion.diagonal()
-    union = confusion.sum(0) + confusion.sum(1) - hit
-    return [(h / u).item() if u else None for h, u in zip(hit.double(), union, strict=True)]
 
 
 def _evaluate_masks(
@@ -469,7 +421,7 @@ def _evaluate_masks(
         labels = truth[counted]
         if len(labels) and int(labels.max()) >= logits.shape[1]:
             raise BadData(f"masks hold class {int(labels.max())}; the model has {logits.shape[1]} outputs a pixel.")
-        part = _confusion(labels.cpu(), predicted.cpu(), logits.shape[1])
+        part = confusion_of(labels.cpu(), predicted.cpu(), logits.shape[1])
         confusion = part if confusion is None else confusion + part
         nll -= log_probabilities.gather(1, labels[:, None]).sum().item()
         pixels += len(labels)
@@ -484,7 +436,7 @@ def _evaluate_masks(
         classes=names,
         images=start,
         accuracy=(hit.sum() / pixels).item(),
-        per_class=dict(zip(names, _shares(confusion), strict=True)),
+        per_class=dict(zip(names, shares(confusion), strict=True)),
         confusion=confusion.tolist(),
         nll=nll / pixels,
         calibration_error=calibration_error(torch.cat(confidences), torch.cat(rights)),
@@ -500,15 +452,6 @@ def _names(classes: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if len(classes) != count:
         raise BadData(f"{len(classes)} class names for {count} outputs.")
     return tuple(classes)
-
-
-def _confusion(truth: Tensor, predicted: Tensor, count: int) -> Tensor:
-    return torch.bincount(truth * count + predicted, minlength=count * count).reshape(count, count)
-
-
-def _shares(confusion: Tensor) -> list[float | None]:
-    totals = confusion.sum(1)
-    return [(h / t).item() if t else None for h, t in zip(confusion.diagonal().double(), totals, strict=True)]
 
 
 def _percent(value: float | None) -> str:

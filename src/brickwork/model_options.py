@@ -6,7 +6,7 @@ from brickwork.errors import RequestError
 from brickwork.options import Options, option, parse_shape
 
 
-class ShownOptions(Options):
+class DataSplitOptions(Options):
     """Which images of a data set are looked at."""
 
     split: Literal["test", "train", "all"] | None = option(
@@ -16,7 +16,7 @@ class ShownOptions(Options):
     )
 
 
-class EvalOptions(ShownOptions):
+class EvalOptions(DataSplitOptions):
     """Which images a model is measured on."""
 
     batch_size: int = option(default=512, at_least=1, help="Images at a time.")

@@ -9,7 +9,8 @@ from torch import nn
 
 from brickwork.bricks.brick import Brick
 from brickwork.data.images import ImageData
-from brickwork.evaluation import auroc, evaluate_data
+from brickwork.evaluation import evaluate_data
+from brickwork.measures import auroc
 from brickwork.origin import origin_of
 from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict

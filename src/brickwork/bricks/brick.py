@@ -44,7 +44,7 @@ class Brick:
     source: str  # state hash of the whole network
     kept: dict[str, list[int]] = field(repr=False)  # space -> channels, in the whole network's ids
     #: "accuracy", "agreement" (with the whole, on images without labels), "auroc" (one against the rest) of one class, or
-    #: "variance explained" of the whole's answers, where the network has one output
+    #: "variance explained" of the whole's answers, where these are numbers; of maps "mean IoU", or "mean IoU with the whole"
     judged_by: str
     accuracy_before: float | None  # of the whole restricted to the classes, on held-out images; None: no images
     accuracy_after: float | None  # of the part

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from brickwork.bricks.samples import Samples
 from brickwork.data.images import IGNORE
-from brickwork.evaluation import auroc, mean_overlap
+from brickwork.measures import auroc, mean_overlap
 from brickwork.outputs import drawn_places, logits_of, place_rows
 from brickwork.prediction import evaluating
 
@@ -46,9 +46,9 @@ class Judge:
         self.index = own if len(classes) > 1 else held
         self.kind, self.before = self._kind(numbers), None
         if len(self.index):
-            self.whole = logits_on(whole, samples, self.index, output)
-            self.labels = self._labels()
-            self.before = self._quality(self.whole[:, classes])
+            answers = logits_on(whole, samples, self.index, output)
+            self.wanted = self._wanted(answers)
+            self.before = self._quality(answers[:, classes])
 
     def of(self, part: nn.Module) -> float | None:
         if self.before is None:
@@ -65,10 +65,12 @@ class Judge:
             return "auroc"
         return "agreement" if samples.answers else "accuracy"
 
-    def _labels(self) -> Tensor:
-        """What every row is to be answered with."""
+    def _wanted(self, whole: Tensor) -> Tensor:
+        """What every row is to be answered with: a class, or the whole's own numbers."""
+        if self.kind == VARIANCE:
+            return whole
         if self.kind == IOU_WITH_WHOLE:
-            return self.whole.argmax(1)
+            return whole.argmax(1)
         if self.kind == IOU and self.samples.masks is not None:
             masks = self.samples.masks[torch.from_numpy(self.index)]
             return drawn_places(masks, 1, self.samples.places(len(masks))).flatten().long()
@@ -76,12 +78,12 @@ class Judge:
 
     def _quality(self, logits: Tensor) -> float | None:
         if self.kind == VARIANCE:
-            variance = float(self.whole.var(0, unbiased=False).mean())
-            return 1 - float((logits - self.whole).square().mean()) / variance if variance > 0 else None
+            variance = float(self.wanted.var(0, unbiased=False).mean())
+            return 1 - float((logits - self.wanted).square().mean()) / variance if variance > 0 else None
         if self.kind == "auroc":
-            return auroc(logits[:, 0], self.labels == self.classes[0])
+            return auroc(logits[:, 0], self.wanted == self.classes[0])
         predicted = torch.tensor(self.classes)[logits.argmax(1)]
         if self.kind in (IOU, IOU_WITH_WHOLE):
-            counted = self.labels != IGNORE if self.kind == IOU else torch.ones_like(self.labels, dtype=torch.bool)
-            return mean_overlap(predicted[counted], self.labels[counted], len(self.classes))
-        return (predicted == self.labels).double().mean().item()
+            counted = self.wanted != IGNORE if self.kind == IOU else slice(None)
+            return mean_overlap(predicted[counted], self.wanted[counted], len(self.classes))
+        return (predicted == self.wanted).double().mean().item()

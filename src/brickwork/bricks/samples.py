@@ -198,7 +198,7 @@ def load_maps(
         masks = data.train_masks
     elif isinstance(data, tuple | list):
         masks = data[1]
-        if getattr(masks, "ndim", 0) > 1:  # a second input, say
+        if has_masks(data):  # also where they do not judge: the second of a pair may be another input
             _checked(masks, len(images), output)
     one = samples(images, masks, *hold_out(np.zeros(len(images), np.int64), key=(seed, 0)))
     return one, one

@@ -133,10 +133,10 @@ def prepare(
     way_on = " Images without labels of its classes are taken with `labels` network." if labels == "either" else ""
     labelled: Any = data if answers else pair_of_dataset(data, origin.classes)
     masked = not answers and has_masks(labelled)  # only a network that answers with maps is judged by them
-    try:
-        images = unread(images_of(data)) if answers else unread(labelled[0]) if masked else pair_of(labelled)[0]
-    except BadData as error:
-        raise BadData(f"{error}{way_on}") from None
+    if answers or masked:
+        images = unread(images_of(labelled))
+    else:
+        images = _labelled_images(labelled, way_on)
     if not len(images):
         raise BadData("there are no images in the data.")
     none = np.zeros(0, np.int64)
@@ -144,10 +144,7 @@ def prepare(
     whole = plain_weights(whole, probe.inputs(np.arange(min(2, len(images)))), output)
     bp = _traced(whole, probe, output, all_stay)
     if masked and not bp.answers_maps:
-        try:
-            pair_of(labelled)
-        except BadData as error:
-            raise BadData(f"{error}{way_on}") from None
+        _labelled_images(labelled, way_on)  # says what is wrong with such labels
     answers |= bp.outputs == 1
     known = origin.classes
     if known is None:
@@ -177,6 +174,14 @@ def prepare(
         way_on = "" if classes is not None else way_on
         raise BadData(f"there are no images of {some_of(missing, 10)} in the data; give some of every class.{way_on}")
     return Subject(whole, bp, known, wanted, samples, judged, numbers=bp.outputs == 1)
+
+
+def _labelled_images(labelled: Data, way_on: str) -> Any:
+    """The images of a pair, whose labels are checked."""
+    try:
+        return pair_of(labelled)[0]
+    except BadData as error:
+        raise BadData(f"{error}{way_on}") from None
 
 
 def _answered(

@@ -10,7 +10,7 @@ from brickwork.cli.folders import accuracy, hash_of, images_for
 from brickwork.cli.printing import log
 from brickwork.dependencies.options import AddOptions, MapOptions
 from brickwork.errors import RequestError
-from brickwork.model_options import ShownOptions
+from brickwork.model_options import DataSplitOptions
 from brickwork.options import Setting, refuse
 from brickwork.origin import origin_of
 from brickwork.words import counted
@@ -27,7 +27,7 @@ def fit(
     labels: Annotated[Path | None, Setting("A .npy of labels, for logits without.")] = None,
     names: Annotated[Path | None, Setting("A text file with one class name per line.")] = None,
     run: p.Running,
-    images: ShownOptions,
+    images: DataSplitOptions,
     options: MapOptions,
 ) -> Report:
     """Find which classes are combinations of a few others.
@@ -57,7 +57,7 @@ def fit(
         test = None if test is None or other_test is None else (*test, other_test[0])
     options = read.options(options, test)
     result = brickwork.depend.fit(*rows, test=test, device=solving, progress=True, options=options, **given)
-    result = read.said(result)
+    result = read.with_source(result)
     result.save(out, force=run.force)
     return Report.saved(out, result.to_dict(), result)
 

@@ -109,7 +109,7 @@ class LogitReader:
         alone = self.data is not None and test is None and options.holdout is None
         return replace(options, holdout=HELD_OUT) if alone else options
 
-    def said(self, result: DependencyMap) -> DependencyMap:
+    def with_source(self, result: DependencyMap) -> DependencyMap:
         """The map with the images that it was fitted on."""
         if self.data is None:
             return result

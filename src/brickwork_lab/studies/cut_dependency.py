@@ -19,7 +19,7 @@ from brickwork.dependencies import CovLasso, pairs_above
 from brickwork.dependencies.mapping import fit_map
 from brickwork.dependencies.partial import PENALTIES
 from brickwork.errors import RequestError
-from brickwork.evaluation import auroc
+from brickwork.measures import auroc
 from brickwork.outputs import accuracy_of
 from brickwork.prediction import predict
 from brickwork_lab.judging import mean
